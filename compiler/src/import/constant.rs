@@ -40,7 +40,7 @@ pub(crate) fn settled(g: &mut Graph, value: Value) -> Result<Value> {
         return Ok(value);
     }
 
-    // What can't be computed is told where it is used.
+    // An error of the computation is reported where the value is used.
     match value_of(g, value).ok().flatten() {
         Some(tensor) => g.constant(tensor),
         None => Ok(value),
@@ -103,14 +103,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chains_are_followed_a_few_steps() {
+    fn long_chains_are_not_constants() {
         let mut g = Graph::default();
-        let one = g.number(symshape_runtime::DType::F32, 1.0).expect("a number");
+        let one = g.number(symshape_runtime::DType::F32, 1.0).expect("a scalar");
         let mut sum = one;
         for step in 1..2 * MAX_STEPS {
-            sum = g.add(sum, one).expect("numbers");
-            let value = value_of(&g, sum).expect("numbers can be added").map(|sum| sum.get(0).as_f64());
-            // The number itself and all sums.
+            sum = g.add(sum, one).expect("the types match");
+            let value = value_of(&g, sum).expect("scalars can be added").map(|sum| sum.get(0).as_f64());
+            // The first value and all sums.
             assert_eq!(value, (step < MAX_STEPS).then_some(step as f64 + 1.0));
         }
     }

@@ -1,8 +1,8 @@
-//! ONNX → graph: reads a model, settles its contract, and composes every operator of core operators.
+//! ONNX → graph: reads a model, applies the caller's declarations, and builds every operator from core operators.
 //!
-//! In: a model file or its bytes, and what the caller declares about symbols and inputs ([`ImportOptions`]). Out: a
-//! [`Graph`] in which every dim is an expression over declared symbols, with initializers as constants (mapped from
-//! the file where possible), functions replaced by their bodies and decided branches taken. [`proto`] is the wire
+//! The input is a model file or its bytes, and the caller's declarations of symbols and inputs ([`ImportOptions`]). The
+//! output is a [`Graph`] whose dims are expressions over declared symbols. Initializers are constants, mapped from the
+//! file where possible. Functions are inlined, and branches decided at compile time are gone. [`proto`] is the wire
 //! format, [`ops`] the table of operators, one documented function each.
 
 mod constant;
@@ -37,10 +37,10 @@ use std::{
     collections::HashMap,
 };
 
-/// The graph of `model` under the contract that its inputs and `options` declare.
+/// The graph of `model` under the call contract that its inputs and `options` declare.
 ///
 /// # Errors
-/// The model is malformed, contradicts itself, or needs what symshape does not do; or the contract is incomplete.
+/// The model is malformed, contradictory or not supported, or the call contract is incomplete.
 pub fn import(model: &Model, options: &ImportOptions) -> Result<Graph> {
     import_named(model, options).map(|(graph, _)| graph)
 }
@@ -143,8 +143,8 @@ fn define_inputs<'a>(
     let named = options.inputs.iter().map(|(name, _)| name).chain(options.binds.iter().map(|(name, _)| name));
     for name in named {
         if !names.contains(&name.as_str()) {
-            let what = format!("the model has no input `{name}`; it has {}", names.join(", "));
-            return Err(Error::new(ErrorKind::Usage, what));
+            let message = format!("the model has no input `{name}`; it has {}", names.join(", "));
+            return Err(Error::new(ErrorKind::Usage, message));
         }
     }
 
@@ -175,13 +175,13 @@ fn define_inputs<'a>(
 
 fn fits(tensor: &Tensor, input: &ModelInput) -> Result<()> {
     if tensor.dtype() != input.dtype {
-        let what = format!("the value is {}, the input {}", tensor.dtype(), input.dtype);
-        return Err(Error::new(ErrorKind::Usage, what));
+        let message = format!("the value is {}, the input {}", tensor.dtype(), input.dtype);
+        return Err(Error::new(ErrorKind::Usage, message));
     }
     let same = |(have, dim): (&usize, &symshape::Dim)| dim.as_i64().is_none_or(|dim| dim == *have as i64);
     if tensor.shape().len() != input.shape.len() || !tensor.shape().iter().zip(&input.shape).all(same) {
-        let what = format!("the value has shape {:?}, the input {:?}", tensor.shape(), input.shape);
-        return Err(Error::new(ErrorKind::Usage, what));
+        let message = format!("the value has shape {:?}, the input {:?}", tensor.shape(), input.shape);
+        return Err(Error::new(ErrorKind::Usage, message));
     }
     Ok(())
 }

@@ -323,7 +323,7 @@ fn declarations_that_say_nothing_clear_are_refused() {
         ("Op(x: f32[2*B]) -> f32[B] = f", "unknown name B in `2*B`"),
         ("Op(x: f32[A...]) -> f32[A] = f", "unknown name A in `A`"),
         ("Op(x: f32[A, A...]) -> f32[A] = f", "A is used both for one axis and for any number of axes"),
-        ("Op(x: f32[A..., B...]) -> f32[A...] = f", "`...` stands once in a shape"),
+        ("Op(x: f32[A..., B...]) -> f32[A...] = f", "a shape may have one `...` only"),
         ("Op(x: f32[A]) -> f32[C...] = f", "C... is not in an operand"),
         ("Op(x: f32[A]) -> T[A] = f", "T is not the element type of an operand"),
         ("Op(x: f32[A]) -> f32[-1] = f", "the size -1 must not be negative"),
@@ -332,7 +332,7 @@ fn declarations_that_say_nothing_clear_are_refused() {
         ("Op(x: f32[A]) -> f32[A] = symshape_run", "can't be the name"),
         ("Op(x: f32[A]) -> f32[A] = f g", "unexpected text"),
         ("Op(x: f32[A]) -> f32[A] = f scratch", "line 1, column 36"),
-        ("Op(x: f32[A], k: int = many) -> f32[A] = f", "`many` is no default of that kind"),
+        ("Op(x: f32[A], k: int = many) -> f32[A] = f", "`many` is not a default of this type"),
         ("Op(x: f32[A]) -> () = f", "expected an element type"),
         ("Op(x: f32[A]) -> f32[A]", "expected `=`"),
     ];
@@ -367,7 +367,7 @@ fn nodes_that_do_not_fit_their_declaration_are_refused_by_name() {
     let op = |inputs: &[&str]| node("com.acme:Op", inputs, &["y"]);
     let two = "com.acme:Op(a: f32[A, B], b: f32[A]) -> f32[A] = f";
     let at = "node `the Op`: as com.acme:Op is declared: ";
-    refused(two, op(&["x"]), &format!("{at}the node has 1 inputs, but 2 are declared (a, b)"));
+    refused(two, op(&["x"]), &format!("{at}the node has 1 inputs, but the declaration has 2 (a, b)"));
     refused(
         two,
         op(&["x", "v"]),

@@ -5,7 +5,9 @@ use crate::{
     external::Callee,
     graph::{Graph, Op, Type, Value},
     import::{
-        custom::declaration::{AttributeKind, AxisPattern, Custom, Declared, ElementPattern, TensorPattern},
+        custom::declaration::{
+            AttributeKind, AttributePattern, AxisPattern, Custom, ElementPattern, TensorPattern,
+        },
         node::OnnxNode,
         ops::table::Outputs,
     },
@@ -32,12 +34,12 @@ pub(crate) fn apply(g: &mut Graph, node: &OnnxNode, custom: &Custom) -> Result<O
 }
 
 fn call(g: &mut Graph, node: &OnnxNode, custom: &Custom) -> Result<Outputs> {
-    let names = || join(custom.operands.iter().map(|(name, _)| name));
+    let names = || join(custom.operands.iter().map(|operand| &operand.name));
     if node.input_count() != custom.operands.len() {
         let has = node.input_count();
         let wants = custom.operands.len();
         return Err(Error::invalid(format!(
-            "the node has {has} inputs, but {wants} are declared ({})",
+            "the node has {has} inputs, but the declaration has {wants} ({})",
             names()
         )));
     }
@@ -46,14 +48,14 @@ fn call(g: &mut Graph, node: &OnnxNode, custom: &Custom) -> Result<Outputs> {
     let attributes = custom.attributes.iter().map(|declared| attribute(node, declared, &mut bindings));
     let attributes = attributes.collect::<Result<Vec<_>>>()?;
     let operands = (0..custom.operands.len()).map(|k| node.input(k)).collect::<Result<Vec<Value>>>()?;
-    let what = |k: usize| format!("input {k} (`{}`)", custom.operands[k].0);
+    let operand_title = |k: usize| format!("input {k} (`{}`)", custom.operands[k].name);
 
-    for (k, ((_, declared), operand)) in custom.operands.iter().zip(&operands).enumerate() {
-        meet(g, declared, *operand, &mut bindings).at(|| what(k))?;
+    for (k, (declared, operand)) in custom.operands.iter().zip(&operands).enumerate() {
+        meet(g, &declared.pattern, *operand, &mut bindings).at(|| operand_title(k))?;
     }
 
-    for (k, ((_, declared), operand)) in custom.operands.iter().zip(&operands).enumerate() {
-        compare(g, declared, *operand, &bindings, &what(k))?;
+    for (k, (declared, operand)) in custom.operands.iter().zip(&operands).enumerate() {
+        compare(g, &declared.pattern, *operand, &bindings, &operand_title(k))?;
     }
 
     let results = custom.results.iter().map(|declared| bindings.ty(declared)).collect();
@@ -80,7 +82,7 @@ impl Bindings {
     fn ty(&self, declared: &TensorPattern) -> Type {
         let dtype = match &declared.element {
             ElementPattern::Fixed(dtype) => *dtype,
-            // Declarations whose results have a type of their own are refused.
+            // The parser refuses results whose type no operand has.
             ElementPattern::Any(name) => self.elements.get(name).copied().unwrap_or(DType::F32),
         };
         Type { dtype, shape: self.shape(&declared.axes) }
@@ -145,20 +147,20 @@ fn compare(
     declared: &TensorPattern,
     operand: Value,
     bindings: &Bindings,
-    what: &str,
+    operand_title: &str,
 ) -> Result<()> {
     let shape = g.shape(operand).to_vec();
     for (axis, (dim, wanted)) in shape.iter().zip(bindings.shape(&declared.axes)).enumerate() {
         if *dim != wanted {
-            let what = format!("axis {axis} of {what}, declared as {declared}");
-            g.require(Relation::eq(dim, &wanted), &what)?;
+            let operand_title = format!("axis {axis} of {operand_title}, declared as {declared}");
+            g.require(Relation::eq(dim, &wanted), &operand_title)?;
         }
     }
     Ok(())
 }
 
 /// The value of the attribute at this node.
-fn attribute(node: &OnnxNode, declared: &Declared, bindings: &mut Bindings) -> Result<Attribute> {
+fn attribute(node: &OnnxNode, declared: &AttributePattern, bindings: &mut Bindings) -> Result<Attribute> {
     let name = &declared.name;
     let given = match declared.kind {
         AttributeKind::Int => node.int(name)?.map(|value| AttributeValue::Ints(vec![value])),
@@ -173,7 +175,7 @@ fn attribute(node: &OnnxNode, declared: &Declared, bindings: &mut Bindings) -> R
     if let (AttributeKind::Int, AttributeValue::Ints(values)) = (declared.kind, &value)
         && let [value] = values[..]
     {
-        // Where a dim has the attribute's name too, they are compared.
+        // A dim with the name of the attribute must equal it.
         bindings.dims.insert(Symbol::new(name), Dim::from(value));
     }
 

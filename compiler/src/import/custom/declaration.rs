@@ -12,15 +12,22 @@ use symshape_runtime::{
 pub struct Custom {
     pub(crate) domain: String,
     pub(crate) operator: String,
-    pub(crate) operands: Vec<(String, TensorPattern)>,
-    pub(crate) attributes: Vec<Declared>,
+    pub(crate) operands: Vec<OperandPattern>,
+    pub(crate) attributes: Vec<AttributePattern>,
     pub(crate) results: Vec<TensorPattern>,
     pub(crate) symbol: String,
     pub(crate) scratch: Dim,
     pub(crate) function: Option<Function>,
 }
 
-/// An element type and a shape, in the declaration's own names.
+/// An operand of the operator.
+#[derive(Clone, Debug)]
+pub(crate) struct OperandPattern {
+    pub(crate) name: String,
+    pub(crate) pattern: TensorPattern,
+}
+
+/// An element type and a shape, in the names of the declaration.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct TensorPattern {
     pub(crate) element: ElementPattern,
@@ -42,7 +49,7 @@ pub(crate) enum AxisPattern {
 
 /// An attribute of the operator.
 #[derive(Clone, Debug)]
-pub(crate) struct Declared {
+pub(crate) struct AttributePattern {
     pub(crate) name: String,
     pub(crate) kind: AttributeKind,
     pub(crate) default: Option<AttributeValue>,

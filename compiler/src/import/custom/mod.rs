@@ -1,4 +1,4 @@
-//! Operators of the user's: a declaration binds an ONNX operator to a function outside of the compiler.
+//! Custom operators: a declaration binds an ONNX operator to an external function.
 //!
 //! The declaration lists the function's inputs and outputs, with shapes in local symbols:
 //!
@@ -14,9 +14,9 @@
 //! axes        = [axis (',' axis)*]      axis = dim | name '...'      (any number of axes)
 //! ```
 //!
-//! Operands come first in the order of the node's inputs, attributes by name. A lone name as a dim takes the size that
-//! it meets; wherever else a name stands, sizes are compared, and an `int` attribute is a number there. [`apply`] puts a
-//! node of such an operator into the graph.
+//! Operands match the inputs of the node in order, attributes by name. A name alone as a dim is bound to the size at its
+//! first occurrence. At other places, and in expressions, the sizes are compared. The name of an `int` attribute is its
+//! value there. [`apply`] builds the graph of a node.
 
 pub(crate) mod apply;
 pub(crate) mod declaration;

@@ -4,7 +4,7 @@ use crate::{
     error::{At, Error, Result},
     external,
     import::custom::declaration::{
-        AttributeKind, AxisPattern, Custom, Declared, ElementPattern, TensorPattern,
+        AttributeKind, AttributePattern, AxisPattern, Custom, ElementPattern, OperandPattern, TensorPattern,
     },
     text::Cursor,
 };
@@ -101,8 +101,8 @@ impl Parser<'_> {
         Ok((domain.to_string(), operator.to_string()))
     }
 
-    fn word(&mut self, what: &str) -> Result<String> {
-        self.cursor.parsed(what, |word| {
+    fn word(&mut self, expected: &str) -> Result<String> {
+        self.cursor.parsed(expected, |word| {
             let is_name = word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
             is_name.then(|| word.to_string())
         })
@@ -110,11 +110,12 @@ impl Parser<'_> {
 
     fn param(
         &mut self,
-        operands: &mut Vec<(String, TensorPattern)>,
-        attributes: &mut Vec<Declared>,
+        operands: &mut Vec<OperandPattern>,
+        attributes: &mut Vec<AttributePattern>,
     ) -> Result<()> {
         let name = self.word("a parameter's name, or `)`")?;
-        let taken = operands.iter().map(|(name, _)| name).chain(attributes.iter().map(|one| &one.name));
+        let operand_names = operands.iter().map(|operand| &operand.name);
+        let taken = operand_names.chain(attributes.iter().map(|attribute| &attribute.name));
         if taken.into_iter().any(|other| *other == name) {
             return Err(self.cursor.error(format!("two parameters are called `{name}`")));
         }
@@ -127,14 +128,14 @@ impl Parser<'_> {
             "ints" => AttributeKind::Ints,
             "floats" => AttributeKind::Floats,
             _ => {
-                operands.push((name, self.tensor_pattern()?));
+                operands.push(OperandPattern { name, pattern: self.tensor_pattern()? });
                 return Ok(());
             }
         };
 
         self.cursor.word();
         let default = if self.cursor.eat("=") { Some(self.default(kind)?) } else { None };
-        attributes.push(Declared { name, kind, default });
+        attributes.push(AttributePattern { name, kind, default });
 
         Ok(())
     }
@@ -151,7 +152,7 @@ impl Parser<'_> {
 
     fn number<T: std::str::FromStr>(&mut self) -> Result<T> {
         let text = self.cursor.until(&[",", ")", "]", " "]);
-        text.parse().map_err(|_| self.cursor.error(format!("`{text}` is no default of that kind")))
+        text.parse().map_err(|_| self.cursor.error(format!("`{text}` is not a default of this type")))
     }
 
     fn literals<T: std::str::FromStr>(&mut self) -> Result<Vec<T>> {
@@ -179,8 +180,8 @@ impl Parser<'_> {
     }
 
     fn tensor_pattern(&mut self) -> Result<TensorPattern> {
-        let what = "an element type such as f32, or a name that begins with a capital letter";
-        let element = self.cursor.parsed(what, |word| match DType::from_name(word) {
+        let expected = "an element type such as f32, or a name that begins with a capital letter";
+        let element = self.cursor.parsed(expected, |word| match DType::from_name(word) {
             Some(dtype) => Some(ElementPattern::Fixed(dtype)),
             None => word
                 .starts_with(|c: char| c.is_ascii_uppercase())
@@ -197,7 +198,7 @@ impl Parser<'_> {
         }
 
         if axes.iter().filter(|axis| matches!(axis, AxisPattern::Rest(_))).count() > 1 {
-            return Err(self.cursor.error("`...` stands once in a shape"));
+            return Err(self.cursor.error("a shape may have one `...` only"));
         }
 
         Ok(TensorPattern { element, axes })
@@ -208,7 +209,7 @@ impl Parser<'_> {
         let name = ahead.word().to_string();
         if ahead.eat("...") {
             if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
-                return Err(self.cursor.error("expected a name in front of `...`"));
+                return Err(self.cursor.error("expected a name before `...`"));
             }
             self.cursor = ahead;
             return Ok(AxisPattern::Rest(name));
@@ -219,8 +220,8 @@ impl Parser<'_> {
 
 /// Checks that an operand or attribute binds every name in the results and in expressions.
 fn check(custom: &Custom) -> Result<()> {
-    let axes = || custom.operands.iter().flat_map(|(_, tensor_pattern)| &tensor_pattern.axes);
-    let ints = custom.attributes.iter().filter(|one| one.kind == AttributeKind::Int);
+    let axes = || custom.operands.iter().flat_map(|operand| &operand.pattern.axes);
+    let ints = custom.attributes.iter().filter(|attribute| attribute.kind == AttributeKind::Int);
 
     let mut known: BTreeSet<Symbol> = ints.map(|one| Symbol::new(&one.name)).collect();
     let mut rests: BTreeSet<&str> = BTreeSet::new();
@@ -235,7 +236,7 @@ fn check(custom: &Custom) -> Result<()> {
         return Err(Error::invalid(format!("{name} is used both for one axis and for any number of axes")));
     }
 
-    let results = || custom.results.iter().flat_map(|tensor_pattern| &tensor_pattern.axes);
+    let results = || custom.results.iter().flat_map(|pattern| &pattern.axes);
     let scratch = [AxisPattern::One(custom.scratch.clone())];
     for axis in axes().chain(results()).chain(&scratch) {
         match axis {
@@ -257,9 +258,9 @@ fn check(custom: &Custom) -> Result<()> {
     }
 
     let elements: BTreeSet<&str> =
-        custom.operands.iter().filter_map(|(_, tensor_pattern)| variable(&tensor_pattern.element)).collect();
+        custom.operands.iter().filter_map(|operand| variable(&operand.pattern.element)).collect();
 
-    let unknown = custom.results.iter().filter_map(|tensor_pattern| variable(&tensor_pattern.element));
+    let unknown = custom.results.iter().filter_map(|pattern| variable(&pattern.element));
     match unknown.into_iter().find(|name| !elements.contains(name)) {
         None => Ok(()),
         Some(name) => Err(Error::invalid(format!("{name} is not the element type of an operand"))),

@@ -1,7 +1,7 @@
-//! The text of a dim as exporters and people write it: a name, or an expression with exact fractions.
+//! Dims as exporters and people write them: names, and expressions with exact fractions.
 //!
-//! sympy prints `floor(height/2 - 1/2) + 1` for `(height - 1)//2 + 1`, so a term here is a fraction until a `floor`,
-//! `ceiling` or `//` makes it whole:
+//! sympy prints `floor(height/2 - 1/2) + 1` for `(height - 1)//2 + 1`. So a term is a fraction until `floor`, `ceiling` or
+//! `//` makes it an integer:
 //!
 //! ```text
 //! sum    = term (('+' | '-') term)*

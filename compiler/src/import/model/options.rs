@@ -55,7 +55,7 @@ impl InputConstant {
                 let sizes: Option<Vec<usize>> =
                     shape.iter().map(|dim| dim.as_i64().and_then(|dim| usize::try_from(dim).ok())).collect();
                 let sizes = sizes.ok_or_else(|| {
-                    usage("an input with symbols in its shape can't be bound to a number; re-declare it with --input")
+                    usage("an input with symbols in its shape can't be bound to a constant; re-declare its shape with --input")
                 })?;
                 weights::parse_elements(text, dtype, &sizes)
             }
@@ -72,7 +72,7 @@ fn split<'a>(text: &'a str, form: &str) -> Result<(&'a str, &'a str)> {
     parts.ok_or_else(|| usage(format!("`{text}` is not of the form {form}")))
 }
 
-/// Reads `NAME=LO..HI` (inclusive), `NAME=LO..HI/STEP`, `NAME=V1,V2,…`; without `HI` there is no upper bound.
+/// Parses `NAME=LO..HI` (inclusive), `NAME=LO..HI/STEP` or `NAME=V1,V2,…`. Without `HI` there is no upper bound.
 ///
 /// # Errors
 /// Any other text, and empty ranges.
@@ -89,10 +89,10 @@ pub fn parse_dim(text: &str) -> Result<(String, Declaration)> {
 
     let number = |word: &str| {
         let value = word.trim().parse::<i64>().ok().filter(|value| *value >= 0);
-        value.ok_or_else(|| usage(format!("`{text}`: `{word}` is no size; wanted {form}")))
+        value.ok_or_else(|| usage(format!("`{text}`: `{word}` is not a size; expected {form}")))
     };
 
-    let empty = || usage(format!("`{text}` leaves no value for {name}"));
+    let empty = || usage(format!("`{text}` is an empty range for {name}"));
     let Some((lo, rest)) = values.split_once("..") else {
         let values = values.split(',').map(number).collect::<Result<Vec<i64>>>()?;
         return Ok((name.to_string(), Declaration::values(values)));
@@ -119,7 +119,7 @@ pub fn parse_dim(text: &str) -> Result<(String, Declaration)> {
     Ok((name.to_string(), step.map_or(range.clone(), |step| range.step(step, lo % step))))
 }
 
-/// Reads `NAME=D0,D1,…`: symbols, numbers, expressions; `NAME=` is not a scalar, `NAME=()` is.
+/// Parses `NAME=D0,D1,…`, where a dim is a symbol, a constant or an expression. The shape of a scalar is `()`.
 ///
 /// # Errors
 /// Any other text.
@@ -136,7 +136,7 @@ pub fn parse_input(text: &str) -> Result<(String, Vec<Dim>)> {
     }
     let dim = |word: &str| match word.trim() {
         "" => Err(usage(format!("`{text}` has an empty dim"))),
-        word => dims::expression(word).ok_or_else(|| usage(format!("`{text}`: `{word}` is no dim"))),
+        word => dims::expression(word).ok_or_else(|| usage(format!("`{text}`: `{word}` is not a dim"))),
     };
     Ok((name.to_string(), shape.split(',').map(dim).collect::<Result<_>>()?))
 }

@@ -26,7 +26,7 @@ pub(crate) fn order<'a>(nodes: &'a [NodeProto], known: &dyn Fn(&str) -> bool) ->
     let mut order = Vec::new();
     let mut state = vec![Order::New; nodes.len()];
     for root in 0..nodes.len() {
-        // A path of nodes, each with those it still waits for.
+        // A path of nodes, each with its dependencies that are not ordered yet.
         let mut path = vec![(root, needs(&nodes[root], &makers))];
         while let Some((k, waiting)) = path.last_mut() {
             let k = *k;

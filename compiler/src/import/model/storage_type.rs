@@ -95,7 +95,7 @@ const TYPES: [(i32, &str, StorageType); 10] = [
 pub(crate) struct Rounding {
     /// Whether larger values become the largest finite value.
     pub saturate: bool,
-    /// For [`StorageType::Power`].
+    /// The direction of conversions to [`StorageType::Power`].
     pub direction: Direction,
 }
 
@@ -322,7 +322,7 @@ fn power_bits(g: &mut Graph, x: Value, rounding: Rounding) -> Result<Value> {
     let mask = constant_like(g, bits, (1 << 23) - 1)?;
     let rest = g.and(bits, mask)?;
 
-    // The smallest power is below the normal singles: half a unit of the exponent.
+    // The smallest power is a subnormal single: half a unit of the exponent.
     let (over, over_smallest) = match rounding.direction {
         Direction::Up => (0, 1 << 22),
         Direction::Down => ((1 << 23) - 1, (1 << 23) - 1),
@@ -347,7 +347,7 @@ fn power_bits(g: &mut Graph, x: Value, rounding: Rounding) -> Result<Value> {
     let none = g.or(negative, is_nan)?;
     let code = g.select(none, nan, code)?;
 
-    // -0 has the sign bit where an exponent's ninth bit would be.
+    // The sign bit of -0 follows the exponent bits, so the code needs a correction.
     let is_zero = g.compare(CompareOp::Eq, x, zero)?;
     let first = constant_like(g, code, 0)?;
     let code = g.select(is_zero, first, code)?;
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_hold_what_their_formats_say() {
+    fn codes_have_the_values_of_their_formats() {
         for (_, name, storage_type) in
             TYPES.iter().filter(|(_, _, storage_type)| storage_type.range().is_none())
         {
@@ -417,9 +417,9 @@ mod tests {
         }
     }
 
-    /// Of all values, the nearest one; of two, the one with an even byte.
+    /// The nearest value of all; of two, the one with an even code.
     #[test]
-    fn conversions_round_to_the_nearest() {
+    fn conversions_round_to_nearest_even() {
         for (_, name, storage_type) in
             TYPES.iter().filter(|(_, _, storage_type)| matches!(storage_type, StorageType::Float(_)))
         {

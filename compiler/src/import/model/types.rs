@@ -47,14 +47,14 @@ fn read_input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<M
     let declared = tensor.shape.as_ref().map(|shape| shape.dim.as_slice());
     let shape = match (given, declared) {
         (Some((_, shape)), Some(dims)) if dims.len() != shape.len() => {
-            let what = format!("it has {} axes, but --input declares {}", dims.len(), shape.len());
-            return Err(Error::new(ErrorKind::Usage, what));
+            let message = format!("it has {} axes, but --input declares {}", dims.len(), shape.len());
+            return Err(Error::new(ErrorKind::Usage, message));
         }
         (Some((_, shape)), _) => shape.clone(),
         (None, Some(dims)) => dims.iter().enumerate().map(|(k, dim)| input_dim(name, k, dim)).collect(),
         (None, None) => {
-            let what = format!("its shape is not declared; give one with --input {name}=D0,D1,…");
-            return Err(Error::new(ErrorKind::Contract, what));
+            let message = format!("its shape is not declared; give one with --input {name}=D0,D1,…");
+            return Err(Error::new(ErrorKind::Contract, message));
         }
     };
 
@@ -165,8 +165,8 @@ pub(crate) fn refuse_unknown(g: &Graph, options: &ImportOptions, found: &HashSet
     others.sort_unstable();
     names.extend(others);
     let known = if names.is_empty() { "none".to_string() } else { names.join(", ") };
-    let what = format!("--dim {name}: no input has a symbol `{name}`; known: {known}");
-    Err(Error::new(ErrorKind::Usage, what))
+    let message = format!("--dim {name}: no input has a symbol `{name}`; known: {known}");
+    Err(Error::new(ErrorKind::Usage, message))
 }
 
 fn contract(message: String) -> Error {

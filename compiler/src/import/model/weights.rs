@@ -65,13 +65,13 @@ pub(crate) fn type_name(code: i32) -> String {
         15 => Some("complex128"),
         _ => StorageType::from_code(code).map(StorageType::name),
     };
-    name.map_or_else(|| format!("number {code}"), str::to_string)
+    name.map_or_else(|| format!("with code {code}"), str::to_string)
 }
 
 /// The element type with ONNX's code `code`.
 ///
 /// # Errors
-/// There is none, or tensors of it can't be computed with.
+/// The code is unknown, or tensors of this type can't be computed with.
 pub(crate) fn dtype(code: i32) -> Result<DType> {
     let known = u32::try_from(code).ok().and_then(DType::from_code);
     known.ok_or_else(|| match code {
@@ -291,7 +291,7 @@ impl Files {
 /// # Errors
 /// An element is not valid for the type, or their count is wrong.
 pub(crate) fn parse_elements(text: &str, dtype: DType, shape: &[usize]) -> Result<Tensor> {
-    let bad = |what: &str| Error::new(ErrorKind::Usage, format!("`{text}` {what}"));
+    let bad = |problem: &str| Error::new(ErrorKind::Usage, format!("`{text}` {problem}"));
     let scalar =
         |word: &str| parse_scalar(word.trim(), dtype).ok_or_else(|| bad(&format!("is not a valid {dtype}")));
     let words: Vec<&str> = text.trim().trim_start_matches('[').trim_end_matches(']').split(',').collect();

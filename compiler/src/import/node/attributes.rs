@@ -32,7 +32,7 @@ impl<'a> OnnxNode<'_, 'a> {
         };
         attribute.read.set(true);
 
-        // Files of the first IR versions leave the kind out.
+        // Files of the first IR versions omit the kind.
         if attribute.proto.kind != kind && attribute.proto.kind != 0 {
             let have = KINDS.get(attribute.proto.kind as usize).copied().unwrap_or("something else");
             return Err(Error::invalid(format!(

@@ -69,13 +69,13 @@ impl OnnxNode<'_, '_> {
         }
     }
 
-    /// The constant tensor of `value`. `what` names it in messages.
+    /// The constant tensor of `value`. `name` is its name in messages.
     ///
     /// # Errors
     /// It depends on inputs or symbols.
-    pub(crate) fn constant(&self, g: &Graph, value: Value, what: &str) -> Result<Tensor> {
+    pub(crate) fn constant(&self, g: &Graph, value: Value, name: &str) -> Result<Tensor> {
         constant::value_of(g, value)
-            .at(|| what.to_string())?
-            .ok_or_else(|| Error::unsupported(format!("{}: {what} is known only at run time", self.op)))
+            .at(|| name.to_string())?
+            .ok_or_else(|| Error::unsupported(format!("{}: {name} is known only at run time", self.op)))
     }
 }

@@ -133,8 +133,9 @@ impl OnnxNode<'_, '_> {
         let choices: Vec<Vec<usize>> =
             subsets(rank, given.len()).into_iter().filter(|axes| fits(g, axes)).collect();
         if choices.len() > MAX_CHOICES || choices.is_empty() {
-            let what = format!("{}: the axes are known only at run time, {} choices", self.op, choices.len());
-            return Err(Error::unsupported(what));
+            let message =
+                format!("{}: the axes are known only at run time, {} choices", self.op, choices.len());
+            return Err(Error::unsupported(message));
         }
 
         let mask = axes_mask(g, &given, rank)?;
@@ -167,8 +168,9 @@ impl OnnxNode<'_, '_> {
         let mut largest = first.clone();
         for shape in &shapes {
             if shape.len() != largest.len() {
-                let what = format!("{}: the axes are known only at run time and decide the rank", self.op);
-                return Err(Error::unsupported(what));
+                let message =
+                    format!("{}: the axes are known only at run time, and the rank depends on them", self.op);
+                return Err(Error::unsupported(message));
             }
             for (largest, dim) in largest.iter_mut().zip(shape) {
                 *largest = g.facts.simplify(&larger(g, largest, dim));
@@ -210,8 +212,9 @@ impl OnnxNode<'_, '_> {
 }
 
 fn unbounded(symbol: &Symbol) -> Error {
-    let what = format!("`{symbol}` is known only at run time and has no upper bound; declare, for example,");
-    Error::new(ErrorKind::Contract, format!("{what} --dim {symbol}=0..4096"))
+    let message =
+        format!("`{symbol}` is known only at run time and has no upper bound; declare, for example,");
+    Error::new(ErrorKind::Contract, format!("{message} --dim {symbol}=0..4096"))
 }
 
 /// The sum of `2^axis` over axes. Negative axes count from the end.

@@ -96,7 +96,7 @@ impl<'s, 'a> OnnxNode<'s, 'a> {
 
         let mut attributes: Vec<Attribute> = Vec::new();
         for proto in &proto.attribute {
-            // Inside a function, an attribute may refer to one of the call's; if the call lacks it, it is absent.
+            // In a function, an attribute may refer to an attribute of the call. If the call lacks it, it is absent.
             let Some(value) = scope.attribute(proto) else { continue };
             if attributes.iter().any(|other| other.name == proto.name) {
                 return Err(Error::invalid(format!("attribute `{}` is given twice", proto.name)));

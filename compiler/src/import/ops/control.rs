@@ -127,7 +127,7 @@ fn body(
     inputs: &BodyInputs,
 ) -> Result<Region> {
     let BodyInputs { types, growths, kept } = *inputs;
-    let mut made = n.region(g, "body", |region| {
+    let mut region = n.region(g, "body", |region| {
         declare_counter(region, counter, max_rounds)?;
         let round = region.index(DType::I64, Vec::new(), counter.into())?;
         let goes_on = region.scalar(Scalar::bool(true))?;
@@ -163,10 +163,10 @@ fn body(
     })?;
 
     let is_kept = |k: &usize| k.checked_sub(1).and_then(|k| kept.get(k)).is_some_and(Option::is_some);
-    let left = (0..made.outputs.len()).filter(|k| !is_kept(k)).map(|k| made.outputs[k]);
-    made.outputs = left.collect();
+    let left = (0..region.outputs.len()).filter(|k| !is_kept(k)).map(|k| region.outputs[k]);
+    region.outputs = left.collect();
 
-    Ok(made)
+    Ok(region)
 }
 
 /// The sizes that an iteration changes.
@@ -183,8 +183,8 @@ fn growths(
             *region.outputs.get(1 + value).ok_or_else(|| Error::invalid("the body has too few outputs"))?;
         let next = region.graph.ty(output);
         if next.dtype != ty.dtype || next.shape.len() != ty.shape.len() {
-            let what = format!("a Loop whose carried value {value} changes its rank or element type");
-            return Err(Error::unsupported(what));
+            let message = format!("a Loop whose carried value {value} changes its rank or element type");
+            return Err(Error::unsupported(message));
         }
 
         for (axis, (from, to)) in ty.shape.iter().zip(&next.shape).enumerate() {
@@ -197,8 +197,9 @@ fn growths(
                 region.graph.is_data_dependent(&step) || step.symbols().iter().any(|s| !region_knows(g, s));
             let bounded = max_rounds.as_i64() != Some(ENDLESS);
             if hidden || !bounded || !g.facts.prove_le(&Dim::zero(), &step).is_yes() {
-                let what = format!("a Loop whose carried value {value} changes its size from {from} to {to}");
-                return Err(Error::unsupported(what));
+                let message =
+                    format!("a Loop whose carried value {value} changes its size from {from} to {to}");
+                return Err(Error::unsupported(message));
             }
 
             let max_size = g.facts.simplify(&(from + max_rounds * &step));

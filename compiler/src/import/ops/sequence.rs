@@ -26,7 +26,7 @@ ops! {
 const MAX_ELEMENTS: i64 = 1 << 12;
 
 /// Defines output 0 as this sequence.
-fn made(n: &OnnxNode, list: Vec<Value>) -> Result<Outputs> {
+fn defined(n: &OnnxNode, list: Vec<Value>) -> Result<Outputs> {
     n.set_output_list(list);
     Ok(Outputs(Vec::new()))
 }
@@ -39,7 +39,7 @@ fn sequence_construct(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
     if list.iter().any(|value| g.dtype(*value) != g.dtype(list[0])) {
         return Err(Error::invalid("the tensors of a sequence must have the same element type"));
     }
-    made(n, list)
+    defined(n, list)
 }
 
 /// A sequence without elements.
@@ -47,7 +47,7 @@ fn sequence_construct(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
 /// `SequenceEmpty() = {}`
 fn sequence_empty(_: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
     n.int("dtype")?;
-    made(n, Vec::new())
+    defined(n, Vec::new())
 }
 
 /// The position in input `k`, at most `end`, its default. Negative positions count from `len`.
@@ -82,7 +82,7 @@ fn sequence_insert(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
     }
     let at = position(g, n, 2, list.len(), list.len() as i64)?;
     list.insert(at, value);
-    made(n, list)
+    defined(n, list)
 }
 
 /// The sequence without the element at the position in input 1, by default the last.
@@ -94,7 +94,7 @@ fn sequence_erase(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
     let mut list = n.list(0)?;
     let at = position(g, n, 1, list.len(), list.len() as i64 - 1)?;
     list.remove(at);
-    made(n, list)
+    defined(n, list)
 }
 
 /// The element at the position in input 1. Negative positions count from the end. If the position is known only at run
@@ -172,7 +172,7 @@ fn split_to_sequence(g: &mut Graph, n: &OnnxNode) -> Result<Outputs> {
         }
     }
 
-    made(n, parts)
+    defined(n, parts)
 }
 
 /// The sizes of parts of `part` elements each. The last part may be smaller.

@@ -22,8 +22,8 @@ impl DataDependentBounds<'_> {
         let found = self.declared.iter().rev().find(|(name, _)| name == symbol.name());
         let Some((name, declared)) = found else { return Ok(None) };
         if declared.values.is_some() || declared.step != BigInt::from(1) {
-            let what = format!("--dim {name}: a data-dependent size needs a range LO..HI");
-            return Err(Error::new(ErrorKind::Usage, what));
+            let message = format!("--dim {name}: a data-dependent size needs a range LO..HI");
+            return Err(Error::new(ErrorKind::Usage, message));
         }
         Ok(Some((Dim::from(declared.lo.clone()), declared.hi.clone().map(Dim::from))))
     }

@@ -34,21 +34,21 @@ const MAX_DEPTH: usize = 64;
 pub(crate) struct Context<'a> {
     pub files: &'a Files,
     pub functions: &'a [FunctionProto],
-    /// Operators of the caller's.
+    /// Custom operators of the caller.
     pub customs: &'a [Custom],
     /// Declared types of intermediate values and outputs of the main graph; empty when inputs are re-declared.
     pub declared: HashMap<&'a str, &'a TypeProto>,
-    /// Whether a wrong number of axes in these is an error.
+    /// Whether a wrong number of axes in `declared` is an error.
     pub strict: bool,
     /// Nodes imported so far.
     pub nodes: Cell<usize>,
-    /// For values that one node turns into another of the same shape: the name of that one.
+    /// The name of a value of the same shape: for the input of an elementwise node, its output.
     pub same_shape: HashMap<&'a str, &'a str>,
     /// Number of data-dependent symbols so far.
     pub found: Cell<usize>,
-    /// The bounds of these.
+    /// The bounds of data-dependent symbols.
     pub bounds: DataDependentBounds<'a>,
-    /// A node failed because its branches return different types, see `branch_continuation`.
+    /// Whether a node failed because its branches return different types, see `branch_continuation`.
     pub needs_split: Cell<bool>,
 }
 
@@ -61,9 +61,9 @@ pub(crate) struct NameScope<'s, 'a> {
     attributes: Vec<(&'a str, &'a AttributeProto)>,
     initializers: HashMap<&'a str, &'a TensorProto>,
     values: RefCell<HashMap<&'a str, Value>>,
-    /// The types of those whose elements are stored only.
-    narrows: RefCell<HashMap<&'a str, StorageType>>,
-    /// The elements of those that are sequences, see `sequences`.
+    /// Storage types of values, where they differ from their element types.
+    storage_types: RefCell<HashMap<&'a str, StorageType>>,
+    /// The elements of sequences, see `sequences`.
     pub(crate) lists: RefCell<HashMap<&'a str, Vec<Value>>>,
     depth: usize,
     /// In the graph of a branch or loop: the enclosing graph, and the values captured from it.
@@ -85,7 +85,7 @@ impl<'s, 'a> NameScope<'s, 'a> {
             attributes: Vec::new(),
             initializers: initializers(graph)?,
             values: RefCell::default(),
-            narrows: RefCell::default(),
+            storage_types: RefCell::default(),
             lists: RefCell::default(),
             depth: 0,
             outer: None,
@@ -99,8 +99,8 @@ impl<'s, 'a> NameScope<'s, 'a> {
         's: 't,
     {
         if self.depth == MAX_DEPTH {
-            let what = format!("graphs and functions nested deeper than {MAX_DEPTH}");
-            return Err(Error::new(ErrorKind::Limit, what));
+            let message = format!("graphs and functions nested deeper than {MAX_DEPTH}");
+            return Err(Error::new(ErrorKind::Limit, message));
         }
         Ok(NameScope {
             context: self.context,
@@ -109,7 +109,7 @@ impl<'s, 'a> NameScope<'s, 'a> {
             attributes: self.attributes.clone(),
             initializers: HashMap::new(),
             values: RefCell::default(),
-            narrows: RefCell::default(),
+            storage_types: RefCell::default(),
             lists: RefCell::default(),
             depth: self.depth + 1,
             outer: None,

@@ -54,7 +54,7 @@ impl<'a> NameScope<'_, 'a> {
 
     /// The storage type of the value `name`, if it differs from its element type.
     pub(crate) fn storage_type(&self, name: &str) -> Option<StorageType> {
-        if let Some(storage_type) = self.narrows.borrow().get(name) {
+        if let Some(storage_type) = self.storage_types.borrow().get(name) {
             return Some(*storage_type);
         }
         if let Some(proto) = self.initializers.get(name) {
@@ -66,7 +66,7 @@ impl<'a> NameScope<'_, 'a> {
     /// Records the storage type of the value `name`.
     pub(crate) fn set_storage_type(&self, name: &'a str, storage_type: Option<StorageType>) {
         if let Some(storage_type) = storage_type {
-            self.narrows.borrow_mut().insert(name, storage_type);
+            self.storage_types.borrow_mut().insert(name, storage_type);
         }
     }
 

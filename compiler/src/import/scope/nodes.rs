@@ -28,10 +28,10 @@ const NEWEST_OPSET: i64 = 27;
 
 /// A result of a node.
 enum NodeOutput {
-    /// A tensor, and the type of its elements if they are stored only.
+    /// A tensor, and its storage type if that differs from its element type.
     Tensor(Value, Option<StorageType>),
     List(Vec<Value>),
-    /// It was not computed.
+    /// Not computed.
     Nothing,
 }
 
@@ -51,11 +51,11 @@ impl<'a> NameScope<'_, 'a> {
     ) -> Result<Vec<Value>> {
         for (k, node) in nodes.iter().enumerate() {
             g.origin = title(node);
-            let made = self.node(g, node);
-            if made.is_err() && self.context.needs_split.take() {
+            let result = self.node(g, node);
+            if result.is_err() && self.context.needs_split.take() {
                 return self.apart(g, node, &nodes[k + 1..], outputs).at(|| title(node));
             }
-            made.at(|| title(node))?;
+            result.at(|| title(node))?;
         }
         outputs.iter().map(|name| self.value(g, name).at(|| "outputs")).collect()
     }
@@ -99,8 +99,8 @@ impl<'a> NameScope<'_, 'a> {
             )));
         }
 
-        for (name, made) in proto.output.iter().zip(outputs).filter(|(name, _)| !name.is_empty()) {
-            let (value, storage_type) = match made {
+        for (name, result) in proto.output.iter().zip(outputs).filter(|(name, _)| !name.is_empty()) {
+            let (value, storage_type) = match result {
                 NodeOutput::Tensor(value, storage_type) => (value, storage_type),
                 NodeOutput::List(list) => {
                     self.define_list(name, list)?;
@@ -130,7 +130,7 @@ impl<'a> NameScope<'_, 'a> {
         let Some(row) = ops::find(&proto.domain, &proto.op_type, opset) else {
             let domain = if same_domain(&proto.domain, "") { "" } else { &proto.domain };
             let name = &proto.op_type;
-            let what = if domain.is_empty() {
+            let message = if domain.is_empty() {
                 format!("op {name} (opset {opset})")
             } else {
                 format!(
@@ -138,7 +138,7 @@ impl<'a> NameScope<'_, 'a> {
                      function of yours, see docs/custom-ops.md"
                 )
             };
-            return Err(Error::unsupported(what));
+            return Err(Error::unsupported(message));
         };
 
         let node = OnnxNode::new(proto, opset, self, g)?;
@@ -167,7 +167,7 @@ impl<'a> NameScope<'_, 'a> {
                 Error::unsupported(format!("opset {} (the newest known is {NEWEST_OPSET})", opset.version)),
             ),
             Some(opset) => Ok(opset.version),
-            // Contrib operators have had one version only, and exporters forget to import their domain.
+            // Contrib operators have one version, and exporters forget to import their domain.
             None if !same_domain(domain, "") => Ok(1),
             None => Err(Error::invalid("the model imports no version of the default operator set")),
         }
@@ -196,7 +196,7 @@ impl<'a> NameScope<'_, 'a> {
             )));
         }
 
-        // A body sees nothing of its caller but what it is given.
+        // A body sees only the arguments of its call.
         let mut scope = NameScope { parent: None, attributes, ..self.inner()? };
         if !function.opset_import.is_empty() {
             scope.opsets = &function.opset_import;

@@ -41,27 +41,27 @@ const NUMBERS: [i64; 8] = [0, -1, 1, 3, -7, 1 << 31, i64::MAX, i64::MIN];
 const MORE_OPERANDS: usize = 8;
 
 #[test]
-fn wrong_models_are_refused() {
+fn malformed_examples_do_not_panic() {
     let mut failed = Vec::new();
     let mut tried = 0;
     for (family, row, doc) in rows() {
         for example in doc.examples.iter().filter(|example| is_of(row, example)) {
             let example_model = model::parse(row, example, None).model;
-            let spoiled = spoiled(&example_model)
+            let mutated = mutated(&example_model)
                 .into_iter()
                 .chain(with_attributes(&example_model, family))
                 .chain(with_operands(&example_model));
 
-            for (what, spoiled) in spoiled {
+            for (change, mutated) in mutated {
                 tried += 1;
                 let result = catch_unwind(AssertUnwindSafe(|| {
                     let options = ImportOptions { unbounded: true, ..ImportOptions::default() };
-                    if let Ok(graph) = import(&Model::from(spoiled), &options) {
+                    if let Ok(graph) = import(&Model::from(mutated), &options) {
                         verify::verify(&graph).expect("imported graphs are well-formed");
                     }
                 }));
                 if result.is_err() {
-                    failed.push(format!("{example}: {what}"));
+                    failed.push(format!("{example}: {change}"));
                 }
             }
         }
@@ -72,7 +72,7 @@ fn wrong_models_are_refused() {
 }
 
 /// Copies of the model, each with a shape, constant or attribute replaced, or with an operand or attribute removed.
-fn spoiled(model: &ModelProto) -> Vec<(String, ModelProto)> {
+fn mutated(model: &ModelProto) -> Vec<(String, ModelProto)> {
     let graph = model.graph.as_ref().expect("a graph");
     let mut all = Vec::new();
     for k in 0..graph.input.len() {
@@ -83,9 +83,9 @@ fn spoiled(model: &ModelProto) -> Vec<(String, ModelProto)> {
     }
 
     for (k, tensor) in graph.initializer.iter().enumerate() {
-        for (what, other) in other_tensors(tensor) {
+        for (change, other) in other_tensors(tensor) {
             let other = changed(model, |graph| graph.initializer[k] = other);
-            all.push((format!("constant {k} {what}"), other));
+            all.push((format!("constant {k} {change}"), other));
         }
     }
 
@@ -95,8 +95,8 @@ fn spoiled(model: &ModelProto) -> Vec<(String, ModelProto)> {
 
     for (k, attribute) in graph.node[0].attribute.iter().enumerate() {
         for other in other_attributes(attribute) {
-            let what = format!("{} {} {:?} {}", other.name, other.i, other.ints, other.f);
-            all.push((what, changed(model, |graph| graph.node[0].attribute[k] = other)));
+            let change = format!("{} {} {:?} {}", other.name, other.i, other.ints, other.f);
+            all.push((change, changed(model, |graph| graph.node[0].attribute[k] = other)));
         }
         let without = changed(model, |graph| drop(graph.node[0].attribute.remove(k)));
         all.push((format!("no {}", attribute.name), without));
@@ -124,12 +124,12 @@ fn with_attributes(model: &ModelProto, family: &str) -> Vec<(String, ModelProto)
         });
 
         for attribute in numbers.into_iter().chain(lists) {
-            let what = format!("{name}={:?} {:?}", attribute.i, attribute.ints);
+            let change = format!("{name}={:?} {:?}", attribute.i, attribute.ints);
             let other = changed(model, |graph| {
                 graph.node[0].attribute.retain(|own| own.name != name);
                 graph.node[0].attribute.push(AttributeProto { name: name.to_string(), ..attribute });
             });
-            all.push((what, other));
+            all.push((change, other));
         }
     }
 

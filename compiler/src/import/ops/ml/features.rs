@@ -82,17 +82,17 @@ fn imputer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// The list of keys or values of a mapping, from the attribute that is present.
-fn mapping_list(n: &OnnxNode, what: &str) -> Result<Option<Tensor>> {
-    if n.has(&format!("{what}_strings")) {
+fn mapping_list(n: &OnnxNode, prefix: &str) -> Result<Option<Tensor>> {
+    if n.has(&format!("{prefix}_strings")) {
         return Err(Error::unsupported("LabelEncoder of strings"));
     }
-    if let Some(list) = n.ints(&format!("{what}_int64s"))? {
+    if let Some(list) = n.ints(&format!("{prefix}_int64s"))? {
         return Ok(Tensor::from_i64(vec![list.len()], &list));
     }
-    if let Some(list) = n.floats(&format!("{what}_floats"))? {
+    if let Some(list) = n.floats(&format!("{prefix}_floats"))? {
         return Ok(Tensor::from_f32(vec![list.len()], &list));
     }
-    n.tensor(&format!("{what}_tensor"))
+    n.tensor(&format!("{prefix}_tensor"))
 }
 
 /// For each element, the value at the position of the element among the keys. Elements that are not keys give a

@@ -55,8 +55,8 @@ enum Combine {
     Max,
 }
 
-fn bad(what: impl Into<String>) -> Error {
-    Error::invalid(format!("trees: {}", what.into()))
+fn bad(message: impl Into<String>) -> Error {
+    Error::invalid(format!("trees: {}", message.into()))
 }
 
 fn floats(n: &OnnxNode, name: &str) -> Result<Option<(DType, Vec<f64>)>> {

@@ -40,8 +40,10 @@ pub(crate) fn refuse_rank(
     }
 
     let Some(declared) = declared.filter(|rank| *rank == a || *rank == b) else {
-        let what = "branches with";
-        return Some(format!("{what} {a} and {b} axes as output {k}, by a condition known only at run time"));
+        let message = "branches with";
+        return Some(format!(
+            "{message} {a} and {b} axes as output {k}, by a condition known only at run time"
+        ));
     };
 
     let wrong = usize::from(declared == a);

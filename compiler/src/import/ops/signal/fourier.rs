@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use crate::graph::eval::eval;
 
-    /// Numbers without a pattern in -1..1.
+    /// Elements between -1 and 1 without a pattern.
     fn signal(count: i64) -> Vec<f64> {
         (0..count).map(|k| ((k * k * 37 + k * 11) % 101) as f64 / 50.0 - 1.0).collect()
     }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_give_what_the_definition_says() {
+    fn fast_transforms_match_the_definition() {
         for points in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 35, 60, 64, 143] {
             let factors = factors(points).expect("small factors");
             assert_eq!(factors.iter().product::<i64>(), points);
