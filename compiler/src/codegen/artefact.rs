@@ -97,8 +97,8 @@ pub(crate) fn summary(unit: &mut ModuleBuilder, functions: &Functions) -> Result
         code_bytes: unit.functions.iter().map(|function| function.code_bytes).sum(),
         load: functions.run.tiles.map(|tiles| tiles.load),
         functions: std::mem::take(&mut unit.functions),
-        const_bytes: unit.const_bytes,
-        lent: std::mem::take(&mut unit.lent),
+        const_bytes: unit.data_pool.const_bytes,
+        lent: std::mem::take(&mut unit.data_pool.lent),
         kernels: unit.program.kernels.len(),
         clif: std::mem::take(&mut unit.clif),
     })

@@ -512,7 +512,9 @@ fn names_of_the_model_are_its_own() {
         .compile(&Target::host().expect("known"), Artifact::Object)
         .expect_err("two functions of one name");
     assert!(
-        error.to_string().contains("`m_run` is to be called, and is a name of the model's own"),
+        error
+            .to_string()
+            .contains("the external function `m_run` has the name of a symbol of the model itself"),
         "{error}"
     );
     let text = text.replace("m_run", "expf");

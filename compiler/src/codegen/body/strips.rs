@@ -341,7 +341,7 @@ fn arguments(f: &mut FuncCtx, strip: &Strip) -> Result<Args> {
         match pointer {
             Pointer::Stream(stream) => args.set_stream(f, slot, stream)?,
             Pointer::Packed(bytes) => {
-                let name = format!("gathered_{}", f.unit.next_number());
+                let name = format!("gathered_{}", f.unit.unique_id());
                 let data = f.unit.data(&name, bytes.as_slice().into(), 64)?;
                 args.set(slot, f.data_address(data));
                 let zero = f.int(0);

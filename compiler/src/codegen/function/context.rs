@@ -92,7 +92,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     /// Says that `frame` is the frame, see [`frame`].
     pub fn set_frame(&mut self, frame: Value) {
         self.frame = Some(frame);
-        self.set_dims(frame, frame::DIMS);
+        self.set_dims(frame, frame::symbol_slot(0));
     }
 
     /// Says which copy of the scratch buffers this function uses; a value of the function's top.
@@ -106,8 +106,8 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 
     /// Offset of a buffer's pointer within the frame.
-    pub fn frame_slot(&self, buffer: BufferId) -> i32 {
-        frame::DIMS + 8 * (self.unit.program.all_symbols().count() as i32 + buffer.as_u32() as i32)
+    pub(crate) fn buffer_slot(&self, buffer: BufferId) -> i32 {
+        frame::buffer_slot(self.unit.program, buffer)
     }
 
     /// Appends an instruction to the current block.
@@ -187,7 +187,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
                 self.data_address(data)
             }
             _ => {
-                let (frame, offset) = (self.frame()?, self.frame_slot(buffer));
+                let (frame, offset) = (self.frame()?, self.buffer_slot(buffer));
                 let first = self.load_fixed(types::I64, frame, offset);
                 self.copy_of(buffer, first)?
             }

@@ -1,8 +1,9 @@
-//! One function while it is emitted, and the module that it goes to.
+//! The emission of one function, and of the module that it belongs to.
 
 mod cast;
 mod context;
 mod control_flow;
+mod data_pool;
 pub(crate) mod frame;
 mod index;
 pub mod math;

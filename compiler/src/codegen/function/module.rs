@@ -1,40 +1,37 @@
-//! What the functions of one program share while they are emitted: the module, the program, and the data objects.
+//! [`ModuleBuilder`]: the state that all functions of a program share while they are emitted.
 
+use super::data_pool::DataPool;
 use crate::{
     codegen::{
         microkernel::{self, MicrokernelKey},
         vector::{self, Portable, VectorIsa},
     },
     error::{Error, Result},
-    kernel::{BufferId, MemorySpace, Program, contract::Contract},
+    kernel::{Program, contract::Contract},
     options::{CompileOptions, Microkernels},
-    plan::{ALIGN_BYTES, Plan},
+    plan::Plan,
     target::Level,
-    tensor::Bytes,
 };
 use cranelift_codegen::{
     CodegenError,
     ir::{AbiParam, Signature, Type},
 };
-use cranelift_module::{DataDescription, DataId, FuncId, FuncOrDataId, Linkage, Module, ModuleError};
+use cranelift_module::{FuncId, FuncOrDataId, Linkage, Module, ModuleError};
 use std::collections::{HashMap, HashSet};
 
-/// Constants of so many bytes are weights that may be lent.
-const LENT_BYTES: usize = 4096;
-
-/// The module that code is generated into.
+/// The kind and the ISA levels of a module.
 #[derive(Clone, Debug)]
 pub struct ModuleForm {
     /// Its kind.
     pub kind: ModuleKind,
-    /// Its ISA level, where the code generator's flags don't tell it.
+    /// Its ISA level, if the flags of the code generator don't tell it.
     pub level: Option<Level>,
-    /// Higher levels that it has code for too; which code is used is decided at the first call.
+    /// Higher levels that the module has code for too. The first call decides which code is used.
     pub wider: Vec<Level>,
 }
 
 impl ModuleForm {
-    /// Code for one level only, which the flags of the code generator tell.
+    /// A module for the one level that the flags of the code generator tell.
     pub fn new(kind: ModuleKind) -> ModuleForm {
         ModuleForm { kind, level: None, wider: Vec::new() }
     }
@@ -43,11 +40,11 @@ impl ModuleForm {
 /// Kind of a module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ModuleKind {
-    /// Memory of this process: external functions are called by address.
+    /// Code in the memory of this process, which calls external functions by address.
     InProcess,
-    /// An object file: large weights are left to its writer, see [`crate::codegen::Summary::lent`].
+    /// An object file. Its writer adds large weights, see [`crate::codegen::Summary::lent`].
     Object,
-    /// An object file that becomes a shared object: the descriptor gets the name that loaders look for.
+    /// An object file that becomes a shared object. Its descriptor has the name that loaders look for.
     SharedObject,
 }
 
@@ -74,26 +71,22 @@ pub struct ModuleBuilder<'u> {
     pub options: &'u CompileOptions,
     /// Kind and ISA levels of the module.
     pub form: &'u ModuleForm,
-    /// Functions that were defined on first use, by a name that says everything about them.
+    /// The functions that were defined on first use. Their names are their keys.
     pub on_demand: HashMap<String, FuncId>,
     pub(crate) functions: Vec<FunctionSummary>,
     pub(crate) clif: String,
-    pub(crate) const_bytes: u64,
-    pub(crate) lent: Vec<(DataId, Bytes)>,
-    constants: HashMap<BufferId, DataId>,
-    strings: HashMap<String, DataId>,
-    tables: HashMap<String, DataId>,
-    numbers: u32,
+    pub(crate) data_pool: DataPool,
+    last_id: u32,
     vector_isa: Box<dyn VectorIsa>,
     microkernels: HashMap<MicrokernelKey, FuncId>,
-    /// Microkernels of all levels so far.
+    /// Number of microkernels so far, of all levels.
     n_microkernels: usize,
-    /// Functions that somebody else defines.
+    /// The names of external functions.
     callees: HashSet<String>,
 }
 
 impl<'u> ModuleBuilder<'u> {
-    /// A unit in which nothing is defined yet.
+    /// A builder that has defined nothing yet.
     pub fn new(
         module: &'u mut dyn Module,
         program: &'u Program,
@@ -116,12 +109,8 @@ impl<'u> ModuleBuilder<'u> {
             on_demand: HashMap::new(),
             functions: Vec::new(),
             clif: String::new(),
-            const_bytes: 0,
-            lent: Vec::new(),
-            constants: HashMap::new(),
-            strings: HashMap::new(),
-            tables: HashMap::new(),
-            numbers: 0,
+            data_pool: DataPool::default(),
+            last_id: 0,
             vector_isa,
             microkernels: HashMap::new(),
             n_microkernels: 0,
@@ -129,17 +118,17 @@ impl<'u> ModuleBuilder<'u> {
         }
     }
 
-    /// `name` behind the program's name: the symbol of something of this program.
+    /// The symbol of a function or data object of this program: its name after the name of the program.
     pub fn symbol(&self, name: &str) -> String {
         format!("{}_{name}", self.program.name)
     }
 
-    /// The vector ISA that microkernels are made for.
+    /// The vector ISA that microkernels are compiled for.
     pub fn vector_isa(&self) -> &dyn VectorIsa {
         &*self.vector_isa
     }
 
-    /// From here on microkernels are made for this level, which is at or above the module's.
+    /// Compiles later microkernels for this level, which is at or above the module's.
     pub fn set_level(&mut self, level: Level) {
         self.vector_isa = vector::for_level(level, self.module.isa());
         self.microkernels.clear();
@@ -150,15 +139,15 @@ impl<'u> ModuleBuilder<'u> {
         self.options.microkernels != Microkernels::ScalarLoops
     }
 
-    /// The levels above the module's own that there is code for: those with tile registers only where something uses them,
-    /// and where loaders can ask for them.
+    /// The levels above the module's own that there is code for. Levels with tile registers are among them only if a kernel uses
+    /// the registers and the loader can request them.
     pub fn levels(&self) -> Vec<Level> {
-        let elf = self.module.isa().triple().binary_format == target_lexicon::BinaryFormat::Elf;
-        let tiles = elf && self.program.uses_tiles();
-        self.form.wider.iter().copied().filter(|level| tiles || !level.has_tiles()).collect()
+        let is_elf = self.module.isa().triple().binary_format == target_lexicon::BinaryFormat::Elf;
+        let with_tiles = is_elf && self.program.uses_tiles();
+        self.form.wider.iter().copied().filter(|level| with_tiles || !level.has_tiles()).collect()
     }
 
-    /// The microkernel's function; defined on first use.
+    /// The function of a microkernel, which is defined on first use.
     pub fn microkernel(&mut self, key: MicrokernelKey) -> Result<FuncId> {
         if let Some(id) = self.microkernels.get(&key) {
             return Ok(*id);
@@ -175,10 +164,10 @@ impl<'u> ModuleBuilder<'u> {
         Ok(id)
     }
 
-    /// A number that was not given out before, for names.
-    pub fn next_number(&mut self) -> u32 {
-        self.numbers += 1;
-        self.numbers
+    /// A number that no earlier call returned, which makes a name unique.
+    pub fn unique_id(&mut self) -> u32 {
+        self.last_id += 1;
+        self.last_id
     }
 
     /// A signature in the target's C calling convention.
@@ -202,106 +191,26 @@ impl<'u> ModuleBuilder<'u> {
         self.module.declare_function(name, linkage, &signature).map_err(|e| internal(name, e))
     }
 
-    /// Whether what is declared under a name is a function that somebody else defines.
+    /// Whether a declaration is an external function.
     pub(crate) fn is_callee(&self, known: FuncOrDataId) -> bool {
         let declarations = self.module.declarations();
         matches!(known, FuncOrDataId::Func(id) if declarations.get_function_decl(id).linkage == Linkage::Import)
     }
 
-    /// Refuses to define what the program expects somebody else to define.
-    fn refuse_callee(&self, name: &str, linkage: Linkage) -> Result<()> {
-        match linkage != Linkage::Import && self.callees.contains(name) {
-            true => Err(own_name(name)),
-            false => Ok(()),
-        }
-    }
-
-    /// The data object that holds a buffer of space `Const`.
-    pub fn constant(&mut self, buffer: BufferId) -> Result<DataId> {
-        if let Some(id) = self.constants.get(&buffer) {
-            return Ok(*id);
-        }
-        let MemorySpace::Const(tensor) = &self.program.buffers[buffer].space else {
-            return Err(Error::internal(format!("{buffer} is no constant")));
-        };
-        let (bytes, name) = (tensor.bytes(), format!("const_{}", buffer.as_u32()));
-        self.const_bytes += bytes.len() as u64;
-        let id = if self.form.kind != ModuleKind::InProcess && bytes.len() >= LENT_BYTES {
-            let id = self.data(&name, [0].into(), 1)?;
-            self.lent.push((id, tensor.shared_bytes()));
-            id
-        } else {
-            self.data(&name, bytes.into(), ALIGN_BYTES as u64)?
-        };
-        self.constants.insert(buffer, id);
-        Ok(id)
-    }
-
-    /// A constant in another form, made once for each name.
-    pub fn constant_as(&mut self, name: &str, bytes: impl FnOnce() -> Vec<u8>) -> Result<DataId> {
-        if let Some(id) = self.tables.get(name) {
-            return Ok(*id);
-        }
-        let bytes = bytes();
-        self.const_bytes += bytes.len() as u64;
-        let id = self.data(name, bytes.into(), ALIGN_BYTES as u64)?;
-        self.tables.insert(name.into(), id);
-        Ok(id)
-    }
-
-    /// A string that ends with a zero byte.
-    pub fn string(&mut self, text: &str) -> Result<DataId> {
-        if let Some(id) = self.strings.get(text) {
-            return Ok(*id);
-        }
-        // A zero byte inside would cut the string off for C.
-        let bytes: Vec<u8> = text.bytes().filter(|byte| *byte != 0).chain([0]).collect();
-        let id = self.data(&format!("string_{}", self.strings.len()), bytes.into(), 1)?;
-        self.strings.insert(text.into(), id);
-        Ok(id)
-    }
-
-    /// A local read-only array, made once for each name.
-    pub fn table(&mut self, name: &str, words: &[i64]) -> Result<DataId> {
-        if let Some(id) = self.tables.get(name) {
-            return Ok(*id);
-        }
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let id = self.data(name, bytes.into(), 8)?;
-        self.tables.insert(name.into(), id);
-        Ok(id)
-    }
-
-    /// A local read-only object with these bytes.
-    pub fn data(&mut self, name: &str, bytes: Box<[u8]>, align: u64) -> Result<DataId> {
-        let mut data = DataDescription::new();
-        match bytes.is_empty() {
-            // Not every object format has symbols for nothing.
-            true => data.define([0].into()),
-            false => data.define(bytes),
-        }
-        data.set_align(align);
-        let symbol = self.symbol(name);
-        self.define_data(&symbol, Linkage::Local, &data)
-    }
-
-    /// Declares and defines a read-only data object.
-    pub fn define_data(&mut self, name: &str, linkage: Linkage, data: &DataDescription) -> Result<DataId> {
-        self.refuse_callee(name, linkage)?;
-        let id = self.module.declare_data(name, linkage, false, false).map_err(|e| internal(name, e))?;
-        self.module.define_data(id, data).map_err(|e| internal(name, e))?;
-        Ok(id)
+    /// Refuses to define a symbol that is the name of an external function.
+    pub(super) fn refuse_callee(&self, name: &str, linkage: Linkage) -> Result<()> {
+        if linkage != Linkage::Import && self.callees.contains(name) { Err(own_name(name)) } else { Ok(()) }
     }
 }
 
 /// The error for an external function whose name the artefact defines itself.
 pub(crate) fn own_name(symbol: &str) -> Error {
     Error::invalid(format!(
-        "`{symbol}` is to be called, and is a name of the model's own: rename the function, or the model (--name)"
+        "the external function `{symbol}` has the name of a symbol of the model itself: rename the function, or the model (--name)"
     ))
 }
 
-/// An error of the code generator below us, which takes everything that we may give it.
+/// An error of Cranelift as an error of this crate.
 pub(crate) fn internal(name: &str, error: ModuleError) -> Error {
     match error {
         ModuleError::Compilation(CodegenError::Unsupported(what)) => {
@@ -315,7 +224,7 @@ pub(crate) fn internal(name: &str, error: ModuleError) -> Error {
         }
         ModuleError::Allocation { .. } => {
             let message =
-                "the weights, as code reads them, take more memory than code in a process can reach";
+                "the weights take more memory than code in a process can address: compile to an object file";
             Error::new(crate::ErrorKind::Limit, message).at(name)
         }
         error => Error::internal(error.to_string()).at(name),

@@ -29,7 +29,7 @@ fn define(failure: &Failure, unit: &mut ModuleBuilder) -> Result<DataId> {
             data.write_data_addr(at as u32, string, 0);
         }
     }
-    let number = unit.next_number();
+    let number = unit.unique_id();
     let name = unit.symbol(&format!("error_{number}"));
     unit.define_data(&name, Linkage::Local, &data)
 }

@@ -113,7 +113,7 @@ impl Regions {
 
     /// Element 0 of a buffer.
     fn load(&self, f: &mut FuncCtx, cell: BufferId, ty: types::Type) -> Value {
-        let slot = f.frame_slot(cell);
+        let slot = f.buffer_slot(cell);
         let at = f.load_word(self.frame, slot);
         f.ins().load(ty, MemFlagsData::trusted(), at, 0)
     }
@@ -135,9 +135,9 @@ impl Regions {
         let failure = Failure::symbol_out_of_bounds(symbol, context);
         contract::require(f, self.frame, inside, &failure, [value, lo, hi])?;
         let position = f.unit.program.all_symbols().position(|known| known == symbol);
-        let at = 8 * position.ok_or_else(|| Error::internal(format!("unknown symbol {symbol}")))? as i32;
-        f.store_at(value, self.frame, frame::DIMS + at);
-        f.store_at(value, self.dims, at);
+        let position = position.ok_or_else(|| Error::internal(format!("unknown symbol {symbol}")))?;
+        f.store_at(value, self.frame, frame::symbol_slot(position));
+        f.store_at(value, self.dims, 8 * position as i32);
         f.bind(symbol.clone(), value);
         if let Some(declaration) = f.unit.program.facts.declaration(symbol).cloned() {
             let known = f.facts_mut().declare(symbol, declaration);

@@ -78,7 +78,7 @@ pub(crate) fn open(
 
 /// Sets the frame's error slot and executor.
 fn open_frame(f: &mut FuncCtx, base: Value, exec: Value) -> Host {
-    let offset = i64::from(frame::unseen(f.unit.program));
+    let offset = i64::from(frame::spare_error(f.unit.program));
     let unseen = f.ins().iadd_imm_s(base, offset);
     let (some, next) = (f.create_block(), f.create_block());
     let [error, parallel_for, data, threads] = [0; 4].map(|_| f.builder.append_block_param(next, types::I64));
@@ -115,11 +115,11 @@ fn validate(f: &mut FuncCtx, frame: Value, dims: Value) -> Result<()> {
     for (idx, declared) in contract.symbols.iter().enumerate() {
         let at = 8 * idx as i32;
         let value = f.load_word(dims, at);
-        f.store_at(value, frame, frame::DIMS + at);
+        f.store_at(value, frame, frame::symbol_slot(idx));
         contract::accept_symbol(f, frame, value, declared)?;
     }
     contract::check_relations(f, frame, &contract.relations)?;
-    f.set_dims(frame, frame::DIMS);
+    f.set_dims(frame, frame::symbol_slot(0));
     Ok(())
 }
 
@@ -137,7 +137,7 @@ fn fill_frame(f: &mut FuncCtx, frame: Value, [inputs, outputs, arena]: [Value; 3
             },
             MemorySpace::Const(_) => continue,
         };
-        let slot = f.frame_slot(id);
+        let slot = f.buffer_slot(id);
         f.store_at(address, frame, slot);
     }
     Ok(())

@@ -61,12 +61,12 @@ pub(crate) fn call(f: &mut FuncCtx, frame: Value, room: StackSlot, call: &Extern
     let (scratch, scratch_bytes) = match call.scratch {
         Some(buffer) => {
             let bytes = f.unit.program.buffers[buffer].bytes();
-            (slot(f, frame, f.frame_slot(buffer)), f.dim(&bytes)?)
+            (slot(f, frame, f.buffer_slot(buffer)), f.dim(&bytes)?)
         }
         None => (f.int(0), f.int(0)),
     };
     let memory = match device(f.unit, &call.callee) {
-        Some(buffer) => slot(f, frame, f.frame_slot(buffer)),
+        Some(buffer) => slot(f, frame, f.buffer_slot(buffer)),
         None => f.int(0),
     };
     let data = match (&call.callee.function, f.unit.form.kind) {
@@ -134,7 +134,7 @@ fn tensor(
             let data = f.unit.constant(id)?;
             f.data_address(data)
         }
-        _ => slot(f, frame, f.frame_slot(id)),
+        _ => slot(f, frame, f.buffer_slot(id)),
     };
     let distance = f.dim(&(&argument.first.index * dtype.size_bytes() as i64))?;
     let data = f.ins().iadd(begin, distance);
@@ -180,13 +180,13 @@ fn attributes(unit: &mut ModuleBuilder, callee: &Callee) -> Result<DataId> {
             AttributeValue::Floats(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
             AttributeValue::Bytes(values) => values.iter().copied().chain([0]).collect(),
         };
-        let name = format!("attribute_{}", unit.next_number());
+        let name = format!("attribute_{}", unit.unique_id());
         let data = unit.data(&name, bytes.into(), 8)?;
         table.data.push((base + offset_of!(CallAttribute, data), data));
         table.put_i64(base + offset_of!(CallAttribute, count), count as i64);
         table.put_u32(base + offset_of!(CallAttribute, kind), kind);
     }
-    let number = unit.next_number();
+    let number = unit.unique_id();
     let name = unit.symbol(&format!("attributes_{number}"));
     table.define(unit, &name, Linkage::Local)
 }

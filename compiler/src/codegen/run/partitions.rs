@@ -92,9 +92,10 @@ fn begin(unit: &mut ModuleBuilder) -> Result<FuncId> {
     unit.define(id, |f, params| {
         let [inputs, outputs, dims, arena, exec, frame] = *params else { return Ok(()) };
         driver::open(f, frame, [inputs, outputs, dims, arena, exec])?;
-        let (states, zero) = (frame::states(f.unit.program), f.int(0));
-        for number in 0..f.unit.program.partitions.len() as i32 {
-            f.store_at(zero, frame, states + 8 * number);
+        let program = f.unit.program;
+        let zero = f.int(0);
+        for partition in 0..program.partitions.len() {
+            f.store_at(zero, frame, frame::state_slot(program, partition));
         }
         f.return_ok();
         Ok(())

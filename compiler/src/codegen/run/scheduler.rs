@@ -246,7 +246,7 @@ fn worker(unit: &mut ModuleBuilder, table: DataId) -> Result<FuncId> {
         let frame = params[0];
         let trusted = MemFlagsData::trusted();
         let table = f.data_address(table);
-        let offset = i64::from(frame::states(f.unit.program));
+        let offset = i64::from(frame::state_slot(f.unit.program, 0));
         let states = f.ins().iadd_imm_s(frame, offset);
         let [first, last] = [frame::COUNT, frame::SHARES].map(|slot| f.load_word(frame, slot));
         let (look, leave) = (f.create_block(), f.create_block());
@@ -321,7 +321,7 @@ fn is_faster(unit: &mut ModuleBuilder, table: DataId) -> Result<FuncId> {
     unit.define_local("is_faster", &[types::I64; 3], &[types::I8], |f, params| {
         let [frame, first, last] = *params else { return Ok(()) };
         let table = f.data_address(table);
-        let dims = f.ins().iadd_imm_s(frame, i64::from(frame::DIMS));
+        let dims = f.ins().iadd_imm_s(frame, i64::from(frame::symbol_slot(0)));
         let count = f.load_word(frame, frame::THREADS);
         let most = f.int(MAX_THREADS);
         let count = f.ins().smin(count, most);
