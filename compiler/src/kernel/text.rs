@@ -1,7 +1,7 @@
-//! The textual form of kernels: what `Display` of a [`Program`] prints, [`parse`] reads back to an equal program.
+//! The textual form of programs. `Display` of a [`Program`] prints it, and [`parse`] reads it back to an equal program.
 //!
 //! ```text
-//! program  = 'program' name '{' line* '}'                      a line a declaration; '; …' is a comment
+//! program  = 'program' name '{' line* '}'                      one declaration per line; '; …' is a comment
 //! line     = 'symbol' dim ['=' lo '..' [hi] ['/' step] | '=' '{' int (',' int)* '}']
 //!          | 'assume' dim ('==' | '!=' | '<=' | '<' | 'divides') dim [',' string]
 //!          | '@'N [name] ':' dtype '[' dim ']' space           elements; numbered from 0
@@ -26,20 +26,21 @@
 //!          | 'check' dim '<=' reg '<' dim [',' string]
 //! ```
 //!
-//! Each statement head, declaration and instruction stands on a line of its own. A register is `%` and any number;
-//! printing uses the instruction's position. Large constants are printed elided, and such a text is not read back.
+//! Each statement head, declaration and instruction is on a separate line. A register is `%` and any number; printing
+//! uses the index of the instruction. Large constants are elided in print, and such a text is refused.
 
 mod code;
+mod operand;
 mod parse;
 mod print;
 
 use super::Program;
 use crate::error::Result;
 
-/// Reads a program; it is well-formed as text, which [`super::verify`] goes beyond.
+/// Parses a program. It is well-formed as a text; [`super::verify`] checks the rules of the IR.
 ///
 /// # Errors
-/// What is wrong, with line and column.
+/// The first error of the text, with line and column.
 pub fn parse(text: &str) -> Result<Program> {
     parse::program(text)
 }

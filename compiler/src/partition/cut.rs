@@ -1,6 +1,9 @@
 //! Chooses where a program is cut. Pieces have similar work and exchange few bytes, and the longest chain stays short.
 
-use super::{Count, depend::Graph};
+use super::{
+    count::Count,
+    depend::{Atom, Graph},
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The smallest work of a piece, a few microseconds: less does not justify an entry of the table.
@@ -55,9 +58,7 @@ struct Pieces<'g> {
 impl<'g> Pieces<'g> {
     /// One for each atom.
     fn of(graph: &'g Graph) -> Pieces<'g> {
-        let piece = |(number, atom): (usize, &super::depend::Atom)| {
-            (number, Piece { atoms: vec![number], work: atom.work })
-        };
+        let piece = |(number, atom): (usize, &Atom)| (number, Piece { atoms: vec![number], work: atom.work });
         let list: BTreeMap<usize, Piece> = graph.atoms.iter().enumerate().map(piece).collect();
         let edges = graph.atoms.iter().enumerate();
         let edges = edges.flat_map(|(to, atom)| atom.after.iter().map(move |e| ((e.from, to), e.bytes)));
@@ -171,11 +172,11 @@ impl<'g> Pieces<'g> {
         let mut ends: Vec<usize> = work.keys().copied().filter(|piece| !left.contains_key(piece)).collect();
         let mut longest: BTreeMap<usize, f64> = BTreeMap::new();
         while let Some(piece) = ends.pop() {
-            let way = longest.get(&piece).copied().unwrap_or(0.0) + work[&piece];
-            longest.insert(piece, way);
+            let path = longest.get(&piece).copied().unwrap_or(0.0) + work[&piece];
+            longest.insert(piece, path);
             for source in sources.get(&piece).into_iter().flatten() {
-                let behind = longest.entry(*source).or_insert(0.0);
-                *behind = behind.max(way);
+                let longest_after = longest.entry(*source).or_insert(0.0);
+                *longest_after = longest_after.max(path);
                 if let Some(open) = left.get_mut(source) {
                     open.remove(&piece);
                     if open.is_empty() {
@@ -193,27 +194,27 @@ impl<'g> Pieces<'g> {
 
     /// Merges pieces that are too small into a neighbour, and all pieces into one where branches gain nothing.
     fn merge_small(&mut self) {
-        let least = MIN_WORK.max(self.total * MIN_SHARE);
+        let min_work = MIN_WORK.max(self.total * MIN_SHARE);
         let mut stuck = BTreeSet::new();
         loop {
             let small =
-                self.list.iter().filter(|(number, piece)| piece.work < least && !stuck.contains(*number));
+                self.list.iter().filter(|(number, piece)| piece.work < min_work && !stuck.contains(*number));
             let Some(number) = small.min_by(|a, b| a.1.work.total_cmp(&b.1.work)).map(|(number, _)| *number)
             else {
                 break;
             };
-            let beside = self.edges.iter().filter(|((from, to), _)| [*from, *to].contains(&number));
-            let beside = beside
+            let adjacent = self.edges.iter().filter(|((from, to), _)| [*from, *to].contains(&number));
+            let adjacent = adjacent
                 .filter(|((from, to), _)| self.on_one_target(*from, *to) && !self.has_detour(*from, *to));
             let key = |from: usize, to: usize, bytes: f64| {
                 (self.longest((self.list.len() <= MANY).then_some((from, to))), -bytes)
             };
             // The longest path may grow by no more than the piece itself, or branches would wait for each other.
-            let most =
+            let max_path =
                 if self.list.len() <= MANY { self.longest(None) + self.list[&number].work } else { f64::MAX };
-            let best = beside.map(|((from, to), bytes)| (key(*from, *to, *bytes), (*from, *to)));
+            let best = adjacent.map(|((from, to), bytes)| (key(*from, *to, *bytes), (*from, *to)));
             match best
-                .filter(|((way, _), _)| *way <= most)
+                .filter(|((path, _), _)| *path <= max_path)
                 .min_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)))
             {
                 Some((_, (from, to))) => self.merge(from, to),
@@ -222,7 +223,9 @@ impl<'g> Pieces<'g> {
                     None => _ = stuck.insert(number),
                 },
                 None => match self.sibling(number) {
-                    Some(other) if self.longest(Some((number, other))) <= most => self.merge(number, other),
+                    Some(other) if self.longest(Some((number, other))) <= max_path => {
+                        self.merge(number, other)
+                    }
                     _ => _ = stuck.insert(number),
                 },
             }
@@ -235,9 +238,9 @@ impl<'g> Pieces<'g> {
 
     /// Merges small pieces without dependencies into the largest piece, because they must not count as pieces.
     fn merge_isolated(&mut self) {
-        let least = self.total * MIN_SHARE;
+        let min_work = self.total * MIN_SHARE;
         let small =
-            self.list.iter().filter(|(number, piece)| piece.work < least && self.is_isolated(**number));
+            self.list.iter().filter(|(number, piece)| piece.work < min_work && self.is_isolated(**number));
         for number in small.map(|(number, _)| *number).collect::<Vec<_>>() {
             if let Some(largest) = self.largest_but(number) {
                 self.merge(number, largest);
@@ -248,11 +251,11 @@ impl<'g> Pieces<'g> {
     /// Merges until at most `count` pieces remain.
     fn merge_to(&mut self, count: usize) {
         while self.list.len() > count {
-            let most = self.edges.values().copied().fold(1.0, f64::max);
+            let max_bytes = self.edges.values().copied().fold(1.0, f64::max);
             let score = |from: usize, to: usize, bytes: f64| {
                 let work = self.list[&from].work + self.list[&to].work;
                 let longest = if self.list.len() <= MANY { self.longest(Some((from, to))) } else { 0.0 };
-                (work + longest) / self.total - BYTES_WEIGHT * bytes / most / count as f64
+                (work + longest) / self.total - BYTES_WEIGHT * bytes / max_bytes / count as f64
             };
             let near = self
                 .edges
@@ -291,12 +294,12 @@ impl<'g> Pieces<'g> {
             edges.filter(|edge| atoms[..at].contains(&edge.from)).map(|edge| edge.bytes).sum()
         };
         let crossing: Vec<f64> = (1..atoms.len()).map(bytes_at).collect();
-        let most = crossing.iter().copied().fold(1.0, f64::max);
+        let max_bytes = crossing.iter().copied().fold(1.0, f64::max);
         let mut first = 0.0;
         let mut best = (f64::INFINITY, 1);
         for (at, bytes) in (1..atoms.len()).zip(&crossing) {
             first += self.graph.atoms[atoms[at - 1]].work;
-            let score = (work - 2.0 * first).abs() / work + BYTES_WEIGHT * bytes / most;
+            let score = (work - 2.0 * first).abs() / work + BYTES_WEIGHT * bytes / max_bytes;
             if score < best.0 {
                 best = (score, at);
             }
@@ -328,13 +331,13 @@ impl<'g> Pieces<'g> {
     /// The pieces, each after its dependencies. Among the pieces that could come next, the one with the longest path
     /// to the end is chosen.
     fn in_order(mut self) -> Vec<Vec<usize>> {
-        let way = self.to_the_end(None);
+        let paths = self.to_the_end(None);
         let mut order = Vec::with_capacity(self.list.len());
         while !self.list.is_empty() {
             let free = self.list.keys().copied().filter(|piece| {
                 !self.edges.keys().any(|(from, to)| to == piece && self.list.contains_key(from))
             });
-            let Some(next) = free.max_by(|a, b| way[a].total_cmp(&way[b]).then(b.cmp(a))) else { break };
+            let Some(next) = free.max_by(|a, b| paths[a].total_cmp(&paths[b]).then(b.cmp(a))) else { break };
             order.extend(self.list.remove(&next).map(|piece| piece.atoms));
         }
         order

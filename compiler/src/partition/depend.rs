@@ -77,8 +77,8 @@ impl Graph {
 
     /// The name of a piece: that of its atom with the largest work.
     pub(super) fn name(&self, piece: &[usize]) -> String {
-        let most = piece.iter().rev().max_by(|a, b| self.atoms[**a].work.total_cmp(&self.atoms[**b].work));
-        most.map_or_else(String::new, |atom| self.atoms[*atom].name.clone())
+        let largest = piece.iter().rev().max_by(|a, b| self.atoms[**a].work.total_cmp(&self.atoms[**b].work));
+        largest.map_or_else(String::new, |atom| self.atoms[*atom].name.clone())
     }
 }
 
@@ -115,7 +115,9 @@ fn atoms(program: &Program) -> Result<Vec<Range<usize>>> {
         match &kernel.control {
             Some(Control::If(_) | Control::While(_)) => depth += 1,
             Some(Control::End) => {
-                depth = depth.checked_sub(1).ok_or_else(|| Error::internal("an `end` of nothing"))?;
+                depth = depth
+                    .checked_sub(1)
+                    .ok_or_else(|| Error::internal("an `end` without an `if` or `while`"))?;
             }
             _ => {}
         }

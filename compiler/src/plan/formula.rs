@@ -1,7 +1,7 @@
 //! The arena's size as a formula for people.
 
 use super::{
-    Plan,
+    arena::Plan,
     layout::{OffsetArithmetic, layout},
     size,
 };

@@ -1,6 +1,6 @@
 //! Placement without search: items are placed one by one, each into a gap between earlier ones.
 
-use super::problem::BufferInterval;
+use super::interval::BufferInterval;
 
 /// How the gap for an item is chosen.
 #[derive(Clone, Copy)]
@@ -61,9 +61,9 @@ fn in_order(
     let mut placed: Vec<(i64, usize)> = Vec::with_capacity(items.len());
     for &idx in order {
         let item = &items[idx];
-        let beside = placed.iter().filter(|(_, other)| overlaps(idx, *other));
+        let overlapping = placed.iter().filter(|(_, other)| overlaps(idx, *other));
         let offset =
-            gap(item.size, beside.map(|(offset, other)| (*offset, offset + items[*other].size)), fit);
+            gap(item.size, overlapping.map(|(offset, other)| (*offset, offset + items[*other].size)), fit);
         offsets[idx] = offset;
         let position = placed.partition_point(|entry| *entry < (offset, idx));
         placed.insert(position, (offset, idx));
@@ -73,16 +73,17 @@ fn in_order(
 
 /// An offset at which `size` fits between these ranges, which are sorted by their beginnings.
 fn gap(size: i64, taken: impl Iterator<Item = (i64, i64)>, fit: Fit) -> i64 {
-    let (mut top, mut best) = (0, None);
+    let mut top = 0;
+    let mut best = None;
     for (begin, end) in taken {
-        let room = begin - top;
+        let free = begin - top;
         let better = match (fit, best) {
             (_, None) => true,
             (Fit::First, Some(_)) => false,
-            (Fit::Best, Some((least, _))) => room < least,
+            (Fit::Best, Some((smallest, _))) => free < smallest,
         };
-        if room >= size && better {
-            best = Some((room, top));
+        if free >= size && better {
+            best = Some((free, top));
         }
         top = top.max(end);
     }

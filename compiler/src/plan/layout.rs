@@ -4,20 +4,12 @@
 //! The rule is written here once for every form in which offsets are computed: numbers, formulas, machine code and
 //! C source. [`super::verify`] repeats it on purpose, because it must not share code with the planner.
 
+use super::arena::Placement;
 use crate::{
     error::{Error, Result},
     kernel::BufferId,
 };
 use std::collections::HashMap;
-
-/// A buffer of the arena, and the buffers directly below it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Placement {
-    /// The buffer.
-    pub buffer: BufferId,
-    /// The buffers directly below, all earlier in [`Plan::placements`](super::Plan::placements). Empty at the bottom of the arena.
-    pub below: Vec<BufferId>,
-}
 
 /// A way to compute offsets within the arena, in bytes: at compile time, or by emitting code.
 pub(crate) trait OffsetArithmetic {

@@ -1,6 +1,6 @@
 //! When each buffer of the arena is needed: from the first kernel that touches it to the last.
 
-use crate::kernel::{BufferId, Contraction, Inst, InstSeq, Policies, Program, Rhs, Stmt, partition::waits};
+use crate::kernel::{BufferId, Policies, Program, partition::waits, walk};
 use cranelift_entity::SecondaryMap;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,7 @@ fn within(program: &Program, kernels: Range<usize>) -> Vec<Lifetime> {
             let lifetime = found[buffer].get_or_insert(Lifetime { buffer, first: idx, last: idx });
             lifetime.last = idx;
         };
-        touched(&kernel.body, &mut touch);
+        walk::accesses(&kernel.body, &mut |site| touch(site.access.buffer));
         if let Some(control) = &kernel.control {
             let (read, written) = control.touched();
             read.into_iter().chain(written).for_each(touch);
@@ -95,36 +95,4 @@ fn stretch(lifetime: &mut Lifetime, begin: usize, end: usize) {
         lifetime.first = lifetime.first.min(begin);
         lifetime.last = lifetime.last.max(end);
     }
-}
-
-fn touched(stmts: &[Stmt], visit: &mut dyn FnMut(BufferId)) {
-    for stmt in stmts {
-        match stmt {
-            Stmt::For { body, .. } | Stmt::While { body, .. } => touched(body, visit),
-            Stmt::Block(code) | Stmt::Strip { code, .. } => touched_by_code(code, visit),
-            Stmt::Contraction(contraction) => touched_by_contract(contraction, visit),
-            Stmt::If { then, otherwise, .. } => {
-                touched(then, visit);
-                touched(otherwise, visit);
-            }
-        }
-    }
-}
-
-fn touched_by_code(code: &InstSeq, visit: &mut dyn FnMut(BufferId)) {
-    for inst in &code.insts {
-        if let Inst::Load(access) | Inst::Store(access, _) = inst {
-            visit(access.buffer);
-        }
-    }
-}
-
-fn touched_by_contract(contraction: &Contraction, visit: &mut dyn FnMut(BufferId)) {
-    visit(contraction.lhs.buffer);
-    match &contraction.rhs {
-        Rhs::Indexed(access) => visit(access.buffer),
-        Rhs::Panels { buffer, .. } => visit(*buffer),
-    }
-    contraction.pack_buffer.into_iter().for_each(&mut *visit);
-    touched_by_code(&contraction.epilogue, visit);
 }

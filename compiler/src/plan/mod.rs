@@ -13,8 +13,10 @@
 //! The order is that of a placement at the sizes' upper bounds, see [`problem`]. [`verify`] checks plans by other
 //! means.
 
+mod arena;
 mod formula;
 mod greedy;
+mod interval;
 mod layout;
 mod lifetime;
 mod order;
@@ -24,8 +26,8 @@ pub(crate) mod size;
 pub mod text;
 pub mod verify;
 
+pub use arena::{ALIGN_BYTES, ArenaUsage, Placement, Plan};
 pub use formula::arena_formula;
-pub use layout::Placement;
 pub(crate) use layout::{OffsetArithmetic, Span, layout};
 pub(crate) use lifetime::lifetimes;
 use lifetime::{Interference, Lifetime};
@@ -34,42 +36,10 @@ use crate::{
     error::{At, Error, ErrorKind, Result},
     kernel::{BufferId, Device, Program},
 };
-use problem::{Budget, BufferInterval};
+use interval::BufferInterval;
+use problem::Budget;
 use std::collections::HashSet;
 use symshape::Dim;
-
-/// Every buffer begins at a multiple of this.
-pub const ALIGN_BYTES: i64 = 64;
-
-/// The order of all buffers in the arena.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Plan {
-    /// The buffers in planned spaces that a kernel touches, each after those below it.
-    pub placements: Vec<Placement>,
-    /// Bytes that suffice for every allowed value of the symbols.
-    pub arena_max: u64,
-    /// Bytes that every plan needs at the symbols' upper bounds, summed over the memories.
-    pub lower_bound: u64,
-    /// Usage of each device's memory, in the order of the program's devices.
-    pub devices: Vec<ArenaUsage>,
-}
-
-impl Plan {
-    /// The buffer with which a device's memory begins, if anything is in it.
-    pub(crate) fn lowest_of(&self, program: &Program, device: u32) -> Option<BufferId> {
-        let mut placed = self.placements.iter().map(|placement| placement.buffer);
-        placed.find(|buffer| program.buffers[*buffer].space.device() == Some(device))
-    }
-}
-
-/// Bytes of one memory that a plan uses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ArenaUsage {
-    /// Bytes that suffice for every allowed value of the symbols.
-    pub max: u64,
-    /// Bytes that every plan needs at the symbols' upper bounds.
-    pub lower_bound: u64,
-}
 
 /// Bytes that a buffer takes in the arena, at any values of the symbols.
 pub(crate) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
@@ -90,15 +60,15 @@ pub fn plan(program: &Program, budget: &Budget) -> Result<Plan> {
         let in_it = |life: &&Lifetime| program.buffers[life.buffer].space.device() == memory;
         let lifetimes: Vec<Lifetime> = all.iter().filter(in_it).copied().collect();
         let placements = place(program, &lifetimes, &interference, budget)?;
-        let room = ArenaUsage {
+        let usage = ArenaUsage {
             max: highest_end(program, &placements)?,
             lower_bound: lower_bound(program, &lifetimes)?,
         };
         if let Some(number) = memory {
-            fits(program, &program.devices[number as usize], room.max, &lifetimes)?;
-            plan.devices.push(room);
+            fits(program, &program.devices[number as usize], usage.max, &lifetimes)?;
+            plan.devices.push(usage);
         }
-        plan.lower_bound = plan.lower_bound.saturating_add(room.lower_bound);
+        plan.lower_bound = plan.lower_bound.saturating_add(usage.lower_bound);
         stack(&mut plan.placements, placements);
     }
     plan.arena_max = highest_end(program, &plan.placements)?;
@@ -151,9 +121,8 @@ fn stack(placements: &mut Vec<Placement>, memory: Vec<Placement>) {
         placements.iter().flat_map(|placement| &placement.below).copied().collect();
     let tops = placements.iter().map(|placement| placement.buffer);
     let tops: Vec<BufferId> = tops.filter(|buffer| !covered.contains(buffer)).collect();
-    placements.extend(memory.into_iter().map(|placement| match placement.below.is_empty() {
-        true => Placement { below: tops.clone(), ..placement },
-        false => placement,
+    placements.extend(memory.into_iter().map(|placement| {
+        if placement.below.is_empty() { Placement { below: tops.clone(), ..placement } } else { placement }
     }));
 }
 
@@ -163,7 +132,7 @@ fn fits(program: &Program, device: &Device, max: u64, lifetimes: &[Lifetime]) ->
         return Ok(());
     }
     let message = format!(
-        "what passes between its steps takes up to {max} bytes at once, its memory has {}{}",
+        "the tensors alive at once take up to {max} bytes, but the memory of the device has {}{}",
         device.bytes,
         largest(program, lifetimes)
     );
@@ -212,7 +181,9 @@ fn too_large(program: &Program, lifetimes: &[Lifetime]) -> Error {
 fn largest(program: &Program, lifetimes: &[Lifetime]) -> String {
     let size = |lifetime: &&Lifetime| size::upper_bound_bytes(program, lifetime.buffer).unwrap_or(i64::MAX);
     let Some(lifetime) = lifetimes.iter().max_by_key(size) else { return String::new() };
-    let (id, buffer) = (lifetime.buffer, &program.buffers[lifetime.buffer]);
-    let (bytes, most) = (program.bytes(id), size(&lifetime));
-    format!("; the largest buffer, {id:?} {} of {bytes} bytes, takes up to {most}", buffer.name)
+    let id = lifetime.buffer;
+    let buffer = &program.buffers[id];
+    let bytes = program.bytes(id);
+    let max = size(&lifetime);
+    format!("; the largest buffer, {id:?} {} of {bytes} bytes, takes up to {max}", buffer.name)
 }

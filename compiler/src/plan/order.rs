@@ -1,6 +1,6 @@
 //! Turns offsets into an order: which buffers are directly below each buffer.
 
-use super::problem::BufferInterval;
+use super::interval::BufferInterval;
 
 /// The positions of all items, lowest first, and for each of them the items directly below it.
 ///

@@ -4,32 +4,14 @@
 //! tries capacities between the two, the lowest one first, in runs that grow longer round by round. Without a time
 //! limit the budget is counted in steps, and results never depend on the machine.
 
+pub use super::interval::BufferInterval;
+
 use super::{
     greedy,
     search::{Outcome, Rectangle, Search, TieBreak},
 };
 use crate::error::{At, Error, ErrorKind, Result};
 use std::time::{Duration, Instant};
-
-/// Memory of a fixed size, needed for some time.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BufferInterval {
-    /// Name of the item in messages and files.
-    pub id: String,
-    /// When it is needed first.
-    pub start: i64,
-    /// When it is no longer needed; later than `start`.
-    pub end: i64,
-    /// How much is needed, never negative.
-    pub size: i64,
-}
-
-impl BufferInterval {
-    /// Whether both are needed at some time.
-    pub fn overlaps(&self, other: &BufferInterval) -> bool {
-        self.start < other.end && other.start < self.end
-    }
-}
 
 /// How long to search.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -58,7 +40,7 @@ pub struct Solution {
     pub height: i64,
     /// No placement is lower.
     pub lower_bound: i64,
-    /// Where each item lies.
+    /// The offset of each item.
     pub offsets: Vec<i64>,
 }
 
@@ -77,7 +59,7 @@ impl Solution {
     }
 }
 
-/// The most items to search for: a search takes memory quadratic in their number. More items are placed greedily.
+/// The maximum number of items of a search, whose memory is quadratic in it. More items are placed greedily.
 const MAX_SEARCHED: usize = 2000;
 
 /// Steps of a run in the first round, or more if every item needs a step.
@@ -117,9 +99,10 @@ fn rectangles(items: &[BufferInterval]) -> (Vec<Rectangle>, usize) {
     let mut moments = Vec::new();
     let mut started = None;
     for (time, starts) in events {
-        match starts {
-            true => started = Some(time),
-            false => moments.extend(started.take()),
+        if starts {
+            started = Some(time);
+        } else {
+            moments.extend(started.take());
         }
     }
     let section = |time| moments.partition_point(|moment| *moment < time);
@@ -131,7 +114,7 @@ fn rectangles(items: &[BufferInterval]) -> (Vec<Rectangle>, usize) {
     (items.iter().map(rectangle).collect(), moments.len())
 }
 
-/// One capacity that is searched for, until it is found or refuted.
+/// The search at one capacity, until a placement is found or refuted.
 struct Attempt {
     capacity: i64,
     search: Search,
@@ -147,7 +130,7 @@ fn improve(
 ) {
     let searched: Vec<usize> = (0..items.len()).filter(|idx| items[*idx].size > 0).collect();
     let rectangles: Vec<Rectangle> = searched.iter().map(|idx| rectangles[*idx]).collect();
-    // A NaN is no time at all.
+    // A NaN counts as 0 seconds.
     let within = |seconds: f64| if seconds.is_nan() { 0.0 } else { seconds.clamp(0.0, 1e9) };
     let seconds = budget.seconds.map(|seconds| Duration::from_secs_f64(within(seconds)));
     let deadline = seconds.map(|seconds| Instant::now() + seconds);
@@ -156,11 +139,11 @@ fn improve(
     let seeds = Seeds::new(&rectangles, sections);
     let mut attempts: Vec<Attempt> = Vec::new();
     let (mut turn, mut ease) = (0, EASE);
-    // One step for each item, and some for ways back.
-    let least = (rectangles.len() + rectangles.len() / 8) as u64;
+    // One step for each item, and some for backtracking.
+    let min_steps = (rectangles.len() + rectangles.len() / 8) as u64;
     while left > 0 && !solution.is_optimal() {
         turn += 1;
-        // Where the bound can be reached, easier capacities are a waste, unless they are easy indeed.
+        // If a placement reaches the bound, easier capacities waste steps, unless they are very easy.
         ease = if turn % 8 == 0 { EASE } else { ease };
         for capacity in capacities(solution.lower_bound, solution.height, unit, ease) {
             if left == 0 || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -173,7 +156,7 @@ fn improve(
                 attempts.len() - 1
             });
             let Attempt { search, seeds, .. } = &mut attempts[position];
-            let steps = RUN_STEPS.max(least) * seeds.next_round();
+            let steps = RUN_STEPS.max(min_steps) * seeds.next_round();
             let before = search.steps();
             let outcome = search.run(seeds.tie_break(), seeds.rank(), steps.min(left));
             left = left.saturating_sub(search.steps() - before);
@@ -193,23 +176,20 @@ fn improve(
     }
 }
 
-/// In which eighth between the bound and the height the easier capacities begin; they end with the last.
+/// Eighth between the bound and the height at which easier capacities begin. They end at the last one.
 const EASE: i64 = 5;
 
 /// Capacities worth a try below `height`: the bound itself, and perhaps one that is easier.
 fn capacities(bound: i64, height: i64, unit: i64, ease: i64) -> Vec<i64> {
     let steps = (height - bound) / unit;
     let easier = bound + i64::try_from(i128::from(steps) * i128::from(ease) / 8).unwrap_or(steps) * unit;
-    match ease < 8 && bound < easier && easier < height {
-        true => vec![bound, easier],
-        false => vec![bound],
-    }
+    if ease < 8 && bound < easier && easier < height { vec![bound, easier] } else { vec![bound] }
 }
 
-/// The seeds of one run after the other.
+/// Seeds of consecutive runs.
 #[derive(Clone)]
 struct Seeds {
-    /// For each item: a few ideas of what to place first, lowest first.
+    /// Orders in which to place the items: for each order, a rank for every item. The lowest rank is placed first.
     ranks: Vec<Vec<f64>>,
     round: u64,
     random: u64,
@@ -239,7 +219,7 @@ impl Seeds {
         Seeds { ranks, round: 0, random: 0x2545_f491_4f6c_dd1d }
     }
 
-    /// Goes on to the next round; how long its runs are, in units: 1 1 2 1 1 2 4 …, and each as often as there are ranks.
+    /// Begins the next round, and returns the length of its runs: 1 1 2 1 1 2 4 …, each repeated once for every rank.
     fn next_round(&mut self) -> u64 {
         self.round += 1;
         let mut round = (self.round - 1) / self.ranks.len() as u64 + 1;
@@ -284,7 +264,7 @@ impl Seeds {
 /// `size` in any order (`lower` and `upper` stand for `start` and `end`); other columns are ignored.
 ///
 /// # Errors
-/// What is wrong, and in which line.
+/// The first error, and its line.
 pub fn read_csv(text: &str) -> Result<Vec<BufferInterval>> {
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let (_, head) = lines.next().ok_or_else(|| Error::invalid("the file is empty"))?;
@@ -332,8 +312,5 @@ fn read_line(line: &str, [id, start, end, size]: &[usize; 4]) -> Result<BufferIn
             item.end, item.start
         )));
     }
-    match item.size < 0 {
-        true => Err(Error::invalid(format!("the size {} is negative", item.size))),
-        false => Ok(item),
-    }
+    if item.size < 0 { Err(Error::invalid(format!("the size {} is negative", item.size))) } else { Ok(item) }
 }

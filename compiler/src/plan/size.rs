@@ -1,6 +1,6 @@
 //! Sizes of buffers: as formulas, and their upper bounds.
 
-use super::ALIGN_BYTES;
+use super::arena::ALIGN_BYTES;
 use crate::{
     error::{Error, ErrorKind, Result},
     kernel::{BufferId, Program},
@@ -19,9 +19,10 @@ pub(super) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
     if facts.bounds(&bytes).lo.is_none_or(|lo| lo.is_negative()) {
         bytes = bytes.max(Dim::zero());
     }
-    match facts.divides(&Dim::from(ALIGN_BYTES), &bytes).is_yes() {
-        true => bytes,
-        false => bytes.ceil_div(ALIGN_BYTES) * ALIGN_BYTES,
+    if facts.divides(&Dim::from(ALIGN_BYTES), &bytes).is_yes() {
+        bytes
+    } else {
+        bytes.ceil_div(ALIGN_BYTES) * ALIGN_BYTES
     }
 }
 

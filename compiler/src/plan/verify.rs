@@ -8,7 +8,7 @@
 //!
 //! Where partitions may run in any order, the checks hold for every order.
 
-use super::{ALIGN_BYTES, Plan};
+use super::arena::{ALIGN_BYTES, Plan};
 use crate::{
     error::{Error, Result},
     kernel::{BufferId, Control, Inst, Kernel, MemorySpace, Policies, Program, Rhs, Stmt},
@@ -259,9 +259,9 @@ fn check_corner(
     for assumption in program.facts.assumptions() {
         let relation = &assumption.relation;
         // Relations between data-dependent symbols do not restrict sizes.
-        let of_found =
-            |dim: &symshape::Dim| program.data_dependent.iter().any(|found| dim.contains(&found.symbol));
-        if of_found(&relation.a) || of_found(&relation.b) {
+        let is_data_dependent =
+            |dim: &symshape::Dim| program.data_dependent.iter().any(|entry| dim.contains(&entry.symbol));
+        if is_data_dependent(&relation.a) || is_data_dependent(&relation.b) {
             continue;
         }
         let (Ok(a), Ok(b)) = (relation.a.eval(&value_of), relation.b.eval(&value_of)) else {
@@ -315,10 +315,10 @@ fn check_memories(program: &Program, plan: &Plan, alive: &[BTreeSet<BufferId>]) 
         return Err(wrong(format!("{} devices of {}", plan.devices.len(), program.devices.len())));
     }
     let mut total = max_live(program, alive, None)?;
-    for (number, (room, device)) in plan.devices.iter().zip(&program.devices).enumerate() {
+    for (number, (usage, device)) in plan.devices.iter().zip(&program.devices).enumerate() {
         let live = max_live(program, alive, Some(number as u32))?;
-        if room.lower_bound != live || room.max < live || room.max > device.bytes {
-            return Err(wrong(format!("{room:?} of {device:?}, where {live} bytes are alive")));
+        if usage.lower_bound != live || usage.max < live || usage.max > device.bytes {
+            return Err(wrong(format!("{usage:?} of {device:?}, where {live} bytes are alive")));
         }
         total += live;
     }
@@ -327,7 +327,7 @@ fn check_memories(program: &Program, plan: &Plan, alive: &[BTreeSet<BufferId>]) 
 
 /// The maximum of the bytes alive at once in one memory.
 fn max_live(program: &Program, alive: &[BTreeSet<BufferId>], device: Option<u32>) -> Result<u64> {
-    let mut most = BigInt::ZERO;
+    let mut max = BigInt::ZERO;
     for set in alive {
         let mut live = BigInt::ZERO;
         for id in set.iter().filter(|id| program.buffers[**id].space.device() == device) {
@@ -337,9 +337,9 @@ fn max_live(program: &Program, alive: &[BTreeSet<BufferId>], device: Option<u32>
             let hi = hi.ok_or_else(|| wrong(format!("{id:?} has no bound")))?.max(BigInt::ZERO);
             live += hi.div_ceil(&BigInt::from(ALIGN_BYTES)) * ALIGN_BYTES * copies(program, *id);
         }
-        most = most.max(live);
+        max = max.max(live);
     }
-    u64::try_from(most).map_err(|error| wrong(error.to_string()))
+    u64::try_from(max).map_err(|error| wrong(error.to_string()))
 }
 
 /// Checks that each device's buffers form one piece of memory, no longer than planned, without other buffers.
@@ -348,15 +348,15 @@ fn check_devices(
     plan: &Plan,
     spans: &BTreeMap<BufferId, Span>,
 ) -> std::result::Result<(), String> {
-    for (number, room) in plan.devices.iter().enumerate() {
+    for (number, usage) in plan.devices.iter().enumerate() {
         let is_own = |id: &BufferId| program.buffers[*id].space.device() == Some(number as u32);
         let own = || spans.iter().filter(|(id, _)| is_own(id)).map(|(_, span)| span);
         let (Some(begin), Some(end)) = (own().map(|span| &span.0).min(), own().map(|span| &span.1).max())
         else {
             continue;
         };
-        if end - begin > BigInt::from(room.max) {
-            return Err(format!("device {number} takes {} of {} bytes", end - begin, room.max));
+        if end - begin > BigInt::from(usage.max) {
+            return Err(format!("device {number} takes {} of {} bytes", end - begin, usage.max));
         }
         let inside = |span: &Span| span.0 < *end && span.1 > *begin && span.0 < span.1;
         if let Some((id, _)) = spans.iter().find(|(id, span)| !is_own(id) && inside(span)) {

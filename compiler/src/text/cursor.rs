@@ -1,6 +1,6 @@
 //! The position of a parser in a text. It reads blanks, words, strings and expressions, and locates errors.
 
-use super::is_plain;
+use super::name::is_plain;
 use crate::{
     error::{Error, Result},
     scalar::{Precision, Scalar},
@@ -69,9 +69,10 @@ impl<'a> Cursor<'a> {
     /// Requires the end of the line.
     pub(crate) fn end_line(&mut self) -> Result<()> {
         self.skip_blanks();
-        match self.rest().is_empty() || self.rest().starts_with('\n') {
-            true => Ok(()),
-            false => Err(self.error("unexpected text")),
+        if self.rest().is_empty() || self.rest().starts_with('\n') {
+            Ok(())
+        } else {
+            Err(self.error("unexpected text"))
         }
     }
 
@@ -90,10 +91,7 @@ impl<'a> Cursor<'a> {
     }
 
     pub(crate) fn expect(&mut self, token: &str) -> Result<()> {
-        match self.eat(token) {
-            true => Ok(()),
-            false => Err(self.error(format!("expected `{token}`"))),
-        }
+        if self.eat(token) { Ok(()) } else { Err(self.error(format!("expected `{token}`"))) }
     }
 
     /// Reads letters, digits and `_`; the word may be empty.
@@ -218,7 +216,8 @@ impl<'a> Cursor<'a> {
     /// Reads a constant of this type, up to a comma, a blank or the end of the line.
     pub(crate) fn literal(&mut self, dtype: DType) -> Result<Scalar> {
         let text = self.until(&[",", " "]);
-        Scalar::parse(dtype, text).ok_or_else(|| self.error(format!("`{text}` is no {dtype}")))
+        Scalar::parse(dtype, text)
+            .ok_or_else(|| self.error(format!("`{text}` is not a value of type {dtype}")))
     }
 
     /// Reads an element type.
@@ -228,18 +227,16 @@ impl<'a> Cursor<'a> {
 
     /// Reads an optional `by PRECISION`.
     pub(crate) fn precision(&mut self) -> Result<Precision> {
-        match self.eat_word("by") {
-            true => self.parsed("a precision", Precision::from_name),
-            false => Ok(Precision::F32),
+        if self.eat_word("by") {
+            self.parsed("a precision", Precision::from_name)
+        } else {
+            Ok(Precision::F32)
         }
     }
 
     /// Goes to the next line. Returns false, after consuming it, if that is a closing brace.
     pub(crate) fn in_braces(&mut self) -> Result<bool> {
-        match self.next_line() {
-            true => Ok(!self.eat("}")),
-            false => Err(self.error("expected `}`")),
-        }
+        if self.next_line() { Ok(!self.eat("}")) } else { Err(self.error("expected `}`")) }
     }
 
     /// Reads a symbol up to the first of `stops` or the end of the line.

@@ -18,16 +18,18 @@ pub(crate) fn write_symbol(
     }
 }
 
-/// `  data_dependent NAME <= MOST = RANGE`
+/// `  data_dependent NAME <= UPPER_BOUND = RANGE`
 pub(crate) fn write_data_dependent(
     f: &mut Formatter<'_>,
     symbol: &Symbol,
-    most: &Dim,
+    upper_bound: &Dim,
     declaration: Option<&Declaration>,
 ) -> fmt::Result {
     match declaration {
-        Some(declaration) => writeln!(f, "  data_dependent {symbol} <= {most} = {}", Range(declaration)),
-        None => writeln!(f, "  data_dependent {symbol} <= {most}"),
+        Some(declaration) => {
+            writeln!(f, "  data_dependent {symbol} <= {upper_bound} = {}", Range(declaration))
+        }
+        None => writeln!(f, "  data_dependent {symbol} <= {upper_bound}"),
     }
 }
 
@@ -35,12 +37,12 @@ pub(crate) fn write_data_dependent(
 pub(crate) fn data_dependent(cursor: &mut Cursor<'_>) -> Result<(Symbol, Dim, Option<Declaration>)> {
     let symbol = cursor.symbol(&["<="])?;
     cursor.expect("<=")?;
-    let most = cursor.dim(&["="])?;
+    let upper_bound = cursor.dim(&["="])?;
     if cursor.at_line_end() {
-        return Ok((symbol, most, None));
+        return Ok((symbol, upper_bound, None));
     }
     cursor.expect("=")?;
-    Ok((symbol, most, Some(declaration(cursor)?)))
+    Ok((symbol, upper_bound, Some(declaration(cursor)?)))
 }
 
 struct Range<'a>(&'a Declaration);
@@ -55,10 +57,7 @@ impl fmt::Display for Range<'_> {
         if let Some(hi) = hi {
             write!(f, "{hi}")?;
         }
-        match *step == 1.into() {
-            true => Ok(()),
-            false => write!(f, "/{step}"),
-        }
+        if *step == 1.into() { Ok(()) } else { write!(f, "/{step}") }
     }
 }
 

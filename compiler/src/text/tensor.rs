@@ -50,7 +50,7 @@ impl TensorReader {
         let dims = cursor.dims()?;
         let shape: Option<Vec<usize>> =
             dims.iter().map(|dim| dim.as_i64().and_then(|dim| usize::try_from(dim).ok())).collect();
-        let shape = shape.ok_or_else(|| cursor.error("the shape of a constant is made of numbers"))?;
+        let shape = shape.ok_or_else(|| cursor.error("the shape of a constant consists of integers"))?;
         let bytes = shape
             .iter()
             .try_fold(dtype.size_bytes(), |bytes, dim| bytes.checked_mul(*dim))

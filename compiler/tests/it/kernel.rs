@@ -264,7 +264,7 @@ fn what_a_machine_lets_pass_is_an_error() {
 fn checks_end_the_call() {
     let a = Tensor::from_f32(vec![1, 12], &[0.0; 12]).expect("the shape fits");
     let i = Tensor::from_i64(vec![1], &[1]).expect("the shape fits");
-    let error = run(EVERYTHING, &[1], &[a, i]).expect_err("1 is no index into one element");
+    let error = run(EVERYTHING, &[1], &[a, i]).expect_err("1 is not an index into one element");
     assert_eq!(error, "kernel dense + rélu: m = 0: instruction 1: axis 0: 1 is not in 0..1");
 }
 

@@ -1,6 +1,6 @@
-//! Reading instructions.
+//! Parses instructions.
 
-use super::parse::{access, local};
+use super::operand::{access, local};
 use crate::{
     error::Result,
     kernel::{Buffer, BufferId, Check, Inst, InstSeq, Local},
@@ -11,7 +11,7 @@ use cranelift_entity::PrimaryMap;
 use std::collections::HashMap;
 use symshape_runtime::DType;
 
-/// Code being read, and what its register names stand for.
+/// A sequence of instructions that is being parsed, with the registers that its names refer to.
 pub(super) struct CodeReader<'a> {
     pub(super) code: InstSeq,
     locals: &'a PrimaryMap<Local, DType>,
@@ -23,7 +23,7 @@ impl<'a> CodeReader<'a> {
         CodeReader { code: InstSeq::default(), locals, regs: HashMap::new() }
     }
 
-    /// One line.
+    /// Parses one line.
     pub(super) fn inst(
         &mut self,
         cursor: &mut Cursor<'_>,
@@ -44,14 +44,17 @@ impl<'a> CodeReader<'a> {
         };
         cursor.end_line()?;
         if inst.has_result() != name.is_some() {
-            let message =
-                if name.is_some() { "this instruction has no result" } else { "the result has no name" };
+            let message = if name.is_some() {
+                "the instruction has no result"
+            } else {
+                "the result of the instruction has no name"
+            };
             return Err(cursor.error(message));
         }
         let reg = self.code.push(inst);
         match name.and_then(|name| self.regs.insert(name, reg)) {
             None => Ok(()),
-            Some(_) => Err(cursor.error("this register is defined twice")),
+            Some(_) => Err(cursor.error("the register is defined twice")),
         }
     }
 
@@ -66,7 +69,8 @@ impl<'a> CodeReader<'a> {
             "get" => Inst::Get(local(cursor, self.locals)?),
             "select" => {
                 let cond = self.reg(cursor)?;
-                let (x, y) = (self.next_reg(cursor)?, self.next_reg(cursor)?);
+                let x = self.next_reg(cursor)?;
+                let y = self.next_reg(cursor)?;
                 Inst::Select(cond, x, y)
             }
             "cast" => Inst::Cast(cursor.dtype()?, self.reg(cursor)?),
@@ -96,7 +100,7 @@ impl<'a> CodeReader<'a> {
         } else if let Some(op) = CompareOp::from_name(word) {
             Ok(Inst::Compare(op, self.reg(cursor)?, self.next_reg(cursor)?))
         } else {
-            Err(cursor.error(format!("`{word}` is no instruction")))
+            Err(cursor.error(format!("`{word}` is not an instruction")))
         }
     }
 

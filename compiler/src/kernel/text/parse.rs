@@ -1,20 +1,23 @@
-//! Reading, from the program down to a statement; [`super::code`] reads instructions.
+//! Parses programs down to their statements; [`super::code`] parses instructions.
 
-use super::code::CodeReader;
+use super::{
+    code::CodeReader,
+    operand::{access, axis, buffer_id, local},
+};
 use crate::{
     error::Result,
     external,
     kernel::{
-        Access, Argument, Axis, Buffer, BufferId, Contraction, Control, DataDependent, Device, ExternalCall,
-        InstSeq, Kernel, Local, MemorySpace, Partition, Policies, Port, Program, Rhs, Stmt,
+        Argument, Axis, Buffer, BufferId, Contraction, Control, DataDependent, Device, ExternalCall, InstSeq,
+        Kernel, Local, MemorySpace, Partition, Policies, Port, Program, Rhs, Stmt,
     },
     text::{self, Cursor, TensorReader},
 };
-use cranelift_entity::{EntityRef, PrimaryMap};
+use cranelift_entity::PrimaryMap;
 use symshape::Assumption;
 use symshape_runtime::DType;
 
-/// Deeper statements are refused, so that a hostile text cannot exhaust the stack.
+/// The maximum nesting of statements, so that a hostile text cannot exhaust the stack.
 const MAX_DEPTH: usize = 64;
 
 pub(super) fn program(text: &str) -> Result<Program> {
@@ -25,52 +28,20 @@ pub(super) fn program(text: &str) -> Result<Program> {
     while reader.cursor.in_braces()? {
         reader.line()?;
     }
-    match reader.cursor.next_line() {
-        false => Ok(reader.program),
-        true => Err(reader.cursor.error("unexpected text after the program")),
+    if reader.cursor.next_line() {
+        Err(reader.cursor.error("unexpected text after the program"))
+    } else {
+        Ok(reader.program)
     }
 }
 
-pub(super) fn access(cursor: &mut Cursor<'_>, buffers: &PrimaryMap<BufferId, Buffer>) -> Result<Access> {
-    let buffer = buffer_id(cursor, buffers)?;
-    cursor.expect("[")?;
-    let at = cursor.dim(&["]"])?;
-    cursor.expect("]")?;
-    Ok(Access { buffer, index: at })
-}
-
-fn buffer_id(cursor: &mut Cursor<'_>, buffers: &PrimaryMap<BufferId, Buffer>) -> Result<BufferId> {
-    cursor.expect("@")?;
-    cursor.parsed("the number of a buffer declared above", |word| {
-        word.parse().ok().filter(|idx| *idx < buffers.len()).map(BufferId::new)
-    })
-}
-
-pub(super) fn local(cursor: &mut Cursor<'_>, locals: &PrimaryMap<Local, DType>) -> Result<Local> {
-    cursor.parsed("a variable declared above", |word| {
-        let idx = word.strip_prefix("local")?.parse().ok()?;
-        (idx < locals.len()).then(|| Local::new(idx))
-    })
-}
-
-fn axis(cursor: &mut Cursor<'_>, stops: &[&str]) -> Result<Axis> {
-    let var = cursor.symbol(&[" in "])?;
-    cursor.expect("in")?;
-    cursor.expect("0..")?;
-    let extent = cursor.dim(stops)?;
-    Ok(Axis { var, extent })
-}
-
-/// What stands behind the word `call`.
+/// The rest of a line that begins with the word `call`.
 fn call(cursor: &mut Cursor<'_>, buffers: &PrimaryMap<BufferId, Buffer>) -> Result<ExternalCall> {
     let callee = external::read(cursor)?;
     let operands = arguments(cursor, buffers)?;
     cursor.expect("->")?;
     let results = arguments(cursor, buffers)?;
-    let scratch = match cursor.eat_word("scratch") {
-        true => Some(buffer_id(cursor, buffers)?),
-        false => None,
-    };
+    let scratch = if cursor.eat_word("scratch") { Some(buffer_id(cursor, buffers)?) } else { None };
     cursor.expect(",")?;
     Ok(ExternalCall { callee, operands, results, scratch, context: cursor.string()? })
 }
@@ -118,7 +89,8 @@ impl Reader<'_> {
                 "assume" => self.assume()?,
                 "workers" => self.program.workers = self.cursor.number()?,
                 "device" => {
-                    let (target, bytes) = (self.cursor.name()?, self.cursor.number()?);
+                    let target = self.cursor.name()?;
+                    let bytes = self.cursor.number()?;
                     self.program.devices.push(Device { target, bytes });
                 }
                 "policies" => {
@@ -343,7 +315,9 @@ impl Reader<'_> {
         let mut columns = self.axes("n")?;
         let k = self.axes("k")?;
         if m.is_empty() || columns.len() != 1 {
-            return Err(self.cursor.error("a contraction has rows and one column axis"));
+            return Err(self
+                .cursor
+                .error("a contraction has at least one row axis and exactly one column axis"));
         }
         let n = columns.remove(0);
         self.in_line("lhs")?;
@@ -373,7 +347,7 @@ impl Reader<'_> {
         self.cursor.expect(keyword)
     }
 
-    /// As many lines `KEYWORD axis` as there are.
+    /// Consecutive lines `KEYWORD axis`; possibly none.
     fn axes(&mut self, keyword: &str) -> Result<Vec<Axis>> {
         let mut axes = Vec::new();
         while self.cursor.next_line() && self.cursor.eat_word(keyword) {

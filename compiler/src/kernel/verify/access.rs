@@ -1,40 +1,43 @@
-//! Whether the iterations of a parallel loop get into each other's way.
+//! The rule about parallel loops: their iterations are independent.
 //!
 //! For each buffer that the loop writes, all accesses must be `c*p + base + r` with `p` the loop's variable, one `c`
-//! and one `base` for all of them, and `0 <= r < c`: then every iteration has a window of its own. Scratch is exempt,
-//! because each worker has a copy.
+//! and one `base` for all of them, and `0 <= r < c`. Then iterations access disjoint windows. Scratch is exempt, because
+//! each worker has a copy.
 
 use crate::kernel::{Access, Axis, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt};
 use std::collections::BTreeSet;
 use symshape::{Dim, Facts, Symbol};
 
-/// An access inside the loop, with what is known where it stands.
-struct Site {
+/// An access inside the loop, with the facts at its place.
+struct GuardedAccess {
     access: Access,
-    stores: bool,
+    is_store: bool,
     facts: Facts,
 }
 
-/// What could not be proven of the loop over `axis`, whose variable `facts` know.
+/// The buffers for which the independence of iterations of the loop over `axis` is not proven. `facts` include the range
+/// of its variable.
 pub(super) fn conflicts(program: &Program, axis: &Axis, body: &[Stmt], facts: &Facts) -> Vec<String> {
-    let mut walk = Walk { sites: Vec::new(), vars: BTreeSet::new() };
-    walk.stmts(body, facts.clone());
+    let mut collector = AccessCollector { sites: Vec::new(), vars: BTreeSet::new() };
+    collector.stmts(body, facts.clone());
     let written: BTreeSet<_> =
-        walk.sites.iter().filter(|site| site.stores).map(|site| site.access.buffer).collect();
+        collector.sites.iter().filter(|site| site.is_store).map(|site| site.access.buffer).collect();
     let mut conflicts = Vec::new();
     for buffer in written {
         if matches!(program.buffers[buffer].space, MemorySpace::Scratch) {
             continue;
         }
-        let sites: Vec<&Site> = walk.sites.iter().filter(|site| site.access.buffer == buffer).collect();
-        if !windows(&axis.var, &sites, &walk.vars) {
+        let sites: Vec<&GuardedAccess> =
+            collector.sites.iter().filter(|site| site.access.buffer == buffer).collect();
+        if !has_disjoint_windows(&axis.var, &sites, &collector.vars) {
             conflicts.push(format!("{buffer:?}: iterations over {} are independent", axis.var));
         }
     }
     conflicts
 }
 
-fn windows(var: &Symbol, sites: &[&Site], inner: &BTreeSet<Symbol>) -> bool {
+/// Whether each iteration over `var` accesses a separate window. `inner` are the symbols that the loop introduces.
+fn has_disjoint_windows(var: &Symbol, sites: &[&GuardedAccess], inner: &BTreeSet<Symbol>) -> bool {
     let Some(first) = sites.iter().find_map(|site| linear(site, var)) else { return false };
     let (coef, rest) = first;
     let base = rest.substitute(&|symbol| inner.contains(symbol).then(Dim::zero));
@@ -48,17 +51,17 @@ fn windows(var: &Symbol, sites: &[&Site], inner: &BTreeSet<Symbol>) -> bool {
     })
 }
 
-fn linear(site: &Site, var: &Symbol) -> Option<(Dim, Dim)> {
+fn linear(site: &GuardedAccess, var: &Symbol) -> Option<(Dim, Dim)> {
     site.facts.linear_in(&site.access.index, var)
 }
 
-/// Gathers the accesses under some statements, and the variables of the loops there.
-struct Walk {
-    sites: Vec<Site>,
+/// Collects the accesses in some statements, and the symbols that these introduce.
+struct AccessCollector {
+    sites: Vec<GuardedAccess>,
     vars: BTreeSet<Symbol>,
 }
 
-impl Walk {
+impl AccessCollector {
     fn enter(&mut self, axis: &Axis, facts: &mut Facts) {
         facts.declare_index(&axis.var, &axis.extent);
         self.vars.insert(axis.var.clone());
@@ -109,7 +112,7 @@ impl Walk {
         }
     }
 
-    fn site(&mut self, access: &Access, stores: bool, facts: &Facts) {
-        self.sites.push(Site { access: access.clone(), stores, facts: facts.clone() });
+    fn site(&mut self, access: &Access, is_store: bool, facts: &Facts) {
+        self.sites.push(GuardedAccess { access: access.clone(), is_store, facts: facts.clone() });
     }
 }

@@ -1,6 +1,6 @@
-//! Instructions: registers, types, and what may stand where.
+//! The rules about instructions: registers, types and places.
 
-use super::{Checker, Scope, in_scope};
+use super::checker::{Checker, Scope, in_scope};
 use crate::{
     error::{At, Error, Result},
     kernel::{Access, Check, Inst, InstSeq, Local, MemorySpace},
@@ -9,17 +9,17 @@ use crate::{
 use symshape::Symbol;
 use symshape_runtime::DType;
 
-/// Where code stands.
+/// The kind of statement that contains a sequence of instructions.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Place {
     Block,
     Strip,
-    /// With the type of the sum.
+    /// The epilogue of a contraction whose sum has this type.
     Epilogue(DType),
 }
 
 impl Checker<'_> {
-    /// Checks code; what it binds stays in `scope`.
+    /// Checks a sequence of instructions, and adds the symbols that it binds to `scope`.
     pub(super) fn code(&mut self, code: &InstSeq, place: Place, scope: &mut Scope) -> Result<()> {
         let mut types: Vec<Option<DType>> = Vec::new();
         for (idx, inst) in code.insts.iter().enumerate() {
@@ -31,7 +31,7 @@ impl Checker<'_> {
     }
 
     pub(super) fn condition(&self, local: Local) -> Result<()> {
-        demand(self.local(local)? == DType::Bool, || format!("the condition {local:?} is no bool"))
+        ensure(self.local(local)? == DType::Bool, || format!("the condition {local:?} is not a bool"))
     }
 
     fn local(&self, local: Local) -> Result<DType> {
@@ -55,7 +55,7 @@ impl Checker<'_> {
             Inst::Const(value) => Some(value.dtype()),
             Inst::Index(dtype, dim) => {
                 in_scope(dim, &scope.symbols)?;
-                demand(dtype.is_int(), || format!("an index is an integer, not {dtype}"))?;
+                ensure(dtype.is_int(), || format!("an index is an integer, not {dtype}"))?;
                 Some(*dtype)
             }
             Inst::Load(access) => {
@@ -63,37 +63,39 @@ impl Checker<'_> {
                 Some(self.program.buffers[access.buffer].dtype)
             }
             Inst::Bind(symbol, reg) => {
-                demand(of(reg)? == DType::I64, || format!("{symbol} is bound to an i64 only"))?;
+                ensure(of(reg)? == DType::I64, || {
+                    format!("{symbol} is bound to a value that is not an i64")
+                })?;
                 self.bind(symbol, *reg, &code.insts[..idx], scope)?;
                 None
             }
             Inst::Sum => match place {
                 Place::Epilogue(dtype) => Some(dtype),
                 Place::Block | Place::Strip => {
-                    return Err(Error::invalid("there is no sum outside of epilogues"));
+                    return Err(Error::invalid("`sum` outside of an epilogue"));
                 }
             },
             Inst::Get(local) => Some(self.local(*local)?),
             Inst::Set(local, reg) => {
-                demand(place == Place::Block, || "a variable is set in blocks only")?;
-                demand(self.local(*local)? == of(reg)?, || format!("{local:?} has another type"))?;
+                ensure(place == Place::Block, || "`set` outside of a block")?;
+                ensure(self.local(*local)? == of(reg)?, || format!("{local:?} has another type"))?;
                 None
             }
             Inst::Unary(op, x) => Some(unary(*op, of(x)?)?),
             Inst::Binary(op, x, y) => Some(binary(*op, of(x)?, of(y)?)?),
             Inst::Compare(_, x, y) => {
-                demand(of(x)? == of(y)?, || "values of two types are compared")?;
+                ensure(of(x)? == of(y)?, || "the compared values have different types")?;
                 Some(DType::Bool)
             }
             Inst::Select(cond, x, y) => {
-                demand(of(cond)? == DType::Bool, || "the condition is no bool")?;
-                demand(of(x)? == of(y)?, || "the choices have two types")?;
+                ensure(of(cond)? == DType::Bool, || "the condition is not a bool")?;
+                ensure(of(x)? == of(y)?, || "the alternatives have different types")?;
                 Some(of(x)?)
             }
             Inst::Cast(dtype, x) => of(x).map(|_| Some(*dtype))?,
             Inst::Bits(dtype, x) => {
                 let same = of(x)?.size_bytes() == dtype.size_bytes();
-                demand(same, || "bits of a value of another width")?;
+                ensure(same, || "the value has another width")?;
                 Some(*dtype)
             }
             Inst::Store(access, reg) => {
@@ -101,17 +103,17 @@ impl Checker<'_> {
                 None
             }
             Inst::Reduce(_, reg, local) => {
-                demand(place == Place::Strip, || "a reduction stands in strips only")?;
-                demand(self.local(*local)? == of(reg)?, || format!("{local:?} has another type"))?;
+                ensure(place == Place::Strip, || "`reduce` outside of a strip")?;
+                ensure(self.local(*local)? == of(reg)?, || format!("{local:?} has another type"))?;
                 let others = code.insts[..idx].iter();
                 let clash = others.filter(|inst| matches!(inst, Inst::Reduce(_, _, other) if other == local));
-                demand(clash.count() == 0, || format!("{local:?} is reduced into twice"))?;
+                ensure(clash.count() == 0, || format!("{local:?} is reduced into twice"))?;
                 None
             }
             Inst::Check(Check { value, lo, end, .. }) => {
                 in_scope(lo, &scope.symbols)?;
                 in_scope(end, &scope.symbols)?;
-                demand(of(value)?.is_int(), || "what is checked is an integer")?;
+                ensure(of(value)?.is_int(), || "the checked value is not an integer")?;
                 None
             }
         })
@@ -120,12 +122,12 @@ impl Checker<'_> {
     fn store(&mut self, access: &Access, dtype: DType, scope: &Scope) -> Result<()> {
         let buffer = &self.program.buffers[access.buffer];
         let read_only = matches!(buffer.space, MemorySpace::Input(_) | MemorySpace::Const(_));
-        demand(!read_only, || format!("{:?} is read only", access.buffer))?;
-        demand(buffer.dtype == dtype, || format!("{dtype} is stored as {}", buffer.dtype))?;
+        ensure(!read_only, || format!("{:?} is read only", access.buffer))?;
+        ensure(buffer.dtype == dtype, || format!("{dtype} is stored as {}", buffer.dtype))?;
         self.access(access, scope)
     }
 
-    /// Checks before the binding of the same register say what the symbol can be.
+    /// Binds a symbol. Earlier checks of the same register bound its value.
     fn bind(&mut self, symbol: &Symbol, reg: Reg, before: &[Inst], scope: &mut Scope) -> Result<()> {
         self.introduce(symbol, scope)?;
         for inst in before {
@@ -139,14 +141,12 @@ impl Checker<'_> {
     }
 }
 
-fn demand<S: Into<String>>(holds: bool, otherwise: impl FnOnce() -> S) -> Result<()> {
-    match holds {
-        true => Ok(()),
-        false => Err(Error::invalid(otherwise())),
-    }
+/// An error with this message, unless the rule holds.
+fn ensure<S: Into<String>>(holds: bool, message: impl FnOnce() -> S) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::invalid(message())) }
 }
 
-/// The result's type.
+/// The type of the result.
 fn unary(op: UnaryOp, dtype: DType) -> Result<DType> {
     use UnaryOp::*;
     let fits = match op {
@@ -155,11 +155,11 @@ fn unary(op: UnaryOp, dtype: DType) -> Result<DType> {
         RoundBf16 => dtype == DType::F32,
         _ => dtype.is_float(),
     };
-    demand(fits, || format!("`{op}` of {dtype}"))?;
+    ensure(fits, || format!("`{op}` of {dtype}"))?;
     Ok(if matches!(op, IsNan | IsInf) { DType::Bool } else { dtype })
 }
 
-/// The result's type.
+/// The type of the result.
 fn binary(op: BinaryOp, x: DType, y: DType) -> Result<DType> {
     use BinaryOp::*;
     let fits = match op {
@@ -169,6 +169,6 @@ fn binary(op: BinaryOp, x: DType, y: DType) -> Result<DType> {
         Shl | Shr => x.is_int(),
         Atan2 => x.is_float(),
     };
-    demand(fits && x == y, || format!("`{op}` of {x} and {y}"))?;
+    ensure(fits && x == y, || format!("`{op}` of {x} and {y}"))?;
     Ok(x)
 }

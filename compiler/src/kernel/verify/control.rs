@@ -1,6 +1,6 @@
-//! Regions of kernels nest, and what steers them has the right type.
+//! The rules about control markers and external calls.
 
-use super::in_scope;
+use super::checker::in_scope;
 use crate::{
     error::{At, Error, Result},
     external,
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use symshape::{Answer, Dim, Relation, Symbol};
 use symshape_runtime::DType;
 
-/// Checks the rules about regions.
+/// Checks the markers of all kernels.
 pub(super) fn verify(program: &Program, symbols: &BTreeSet<Symbol>) -> Result<()> {
     let mut open = Vec::new();
     for kernel in &program.kernels {
@@ -21,9 +21,9 @@ pub(super) fn verify(program: &Program, symbols: &BTreeSet<Symbol>) -> Result<()
             Control::If(cell) | Control::While(cell) => is_cell(program, *cell, DType::Bool).at(at)?,
             Control::Bind { symbol, from, lo, end, .. } => {
                 is_cell(program, *from, DType::I64).at(at)?;
-                let known = program.data_dependent.iter().any(|found| found.symbol == *symbol);
-                if !known {
-                    return Err(Error::invalid(format!("{symbol} is not declared as found"))).at(at);
+                let is_declared = program.data_dependent.iter().any(|entry| entry.symbol == *symbol);
+                if !is_declared {
+                    return Err(Error::invalid(format!("{symbol} is not declared as data-dependent"))).at(at);
                 }
                 in_scope(lo, symbols).and_then(|()| in_scope(end, symbols)).at(at)?;
             }
@@ -35,20 +35,18 @@ pub(super) fn verify(program: &Program, symbols: &BTreeSet<Symbol>) -> Result<()
             Control::Else | Control::End | Control::Fail(_) => {}
         }
     }
-    match open.is_empty() {
-        true => Ok(()),
-        false => Err(Error::invalid("a region has no end")),
-    }
+    if open.is_empty() { Ok(()) } else { Err(Error::invalid("a region has no `end`")) }
 }
 
 fn no_body(kernel: &Kernel) -> Result<()> {
-    match kernel.body.is_empty() && kernel.locals.is_empty() {
-        true => Ok(()),
-        false => Err(Error::invalid("a kernel that steers others has a body")),
+    if kernel.body.is_empty() && kernel.locals.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::invalid("a control marker has a body"))
     }
 }
 
-/// What may still come in a region that is open.
+/// The marker that can follow in an open region.
 #[derive(Clone, Copy, PartialEq)]
 enum Open {
     Else,
@@ -61,10 +59,10 @@ fn region(control: &Control, open: &mut Vec<Open>) -> Result<()> {
         Control::While(_) => open.push(Open::End),
         Control::Else => match open.last_mut() {
             Some(last @ Open::Else) => *last = Open::End,
-            _ => return Err(Error::invalid("an `otherwise` without its `when`")),
+            _ => return Err(Error::invalid("an `else` without an `if`")),
         },
         Control::End => {
-            open.pop().ok_or_else(|| Error::invalid("an `end` of nothing"))?;
+            open.pop().ok_or_else(|| Error::invalid("an `end` without an `if` or `while`"))?;
         }
         Control::Bind { .. } | Control::Require(_) | Control::Call(_) | Control::Fail(_) => {}
     }
@@ -73,45 +71,47 @@ fn region(control: &Control, open: &mut Vec<Open>) -> Result<()> {
 
 fn is_cell(program: &Program, cell: BufferId, dtype: DType) -> Result<()> {
     let buffer = &program.buffers[cell];
-    match buffer.dtype == dtype {
-        true => Ok(()),
-        false => Err(Error::invalid(format!("{cell:?} holds {}, not {dtype}", buffer.dtype))),
+    if buffer.dtype == dtype {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!("{cell:?} has elements of {}, not {dtype}", buffer.dtype)))
     }
 }
 
 fn verify_call(program: &Program, call: &ExternalCall, symbols: &BTreeSet<Symbol>) -> Result<()> {
     external::check_symbol(&call.callee.symbol)?;
     if call.results.is_empty() {
-        return Err(Error::invalid("a call gives something"));
+        return Err(Error::invalid("the call has no results"));
     }
     for argument in call.operands.iter().chain(&call.results) {
         in_scope(&argument.first.index, symbols)?;
         argument.shape.iter().try_for_each(|dim| in_scope(dim, symbols))?;
     }
-    let fixed =
+
+    let is_read_only =
         |id: BufferId| matches!(program.buffers[id].space, MemorySpace::Const(_) | MemorySpace::Input(_));
     let written = call.results.iter().map(|result| result.first.buffer).chain(call.scratch);
-    if let Some(id) = written.clone().find(|id| fixed(*id)) {
-        return Err(Error::invalid(format!("{id:?} is never written")));
+    if let Some(id) = written.clone().find(|id| is_read_only(*id)) {
+        return Err(Error::invalid(format!("the call writes {id:?}, which is read only")));
     }
-    let lent = |id: &BufferId| matches!(program.buffers[*id].space, MemorySpace::Scratch);
+    let is_scratch = |id: &BufferId| matches!(program.buffers[*id].space, MemorySpace::Scratch);
     let (read, _) = Control::Call(Box::new(call.clone())).touched();
-    if let Some(id) = read.into_iter().chain(written).find(lent) {
-        return Err(Error::invalid(format!("{id:?} lives within one kernel with a body")));
+    if let Some(id) = read.into_iter().chain(written).find(is_scratch) {
+        return Err(Error::invalid(format!("the call uses {id:?}, scratch memory of kernels with a body")));
     }
     Ok(())
 }
 
-/// What could not be proven about the memory of a call: that arguments lie in their buffers, and apart from results.
+/// The memory rules without a proof: arguments are within their buffers, and results overlap nothing else.
 ///
 /// # Errors
-/// An argument that lies outside of its buffer.
+/// An argument that is not within its buffer.
 pub(super) fn arguments(program: &Program, call: &ExternalCall, guarded: bool) -> Result<Vec<String>> {
     let mut unproven = Vec::new();
     for argument in call.operands.iter().chain(&call.results) {
-        let room = &program.buffers[argument.first.buffer].elems;
+        let elems = &program.buffers[argument.first.buffer].elems;
         let end = &argument.first.index + argument.elems();
-        for relation in [Relation::le(Dim::zero(), &argument.first.index), Relation::le(&end, room)] {
+        for relation in [Relation::le(Dim::zero(), &argument.first.index), Relation::le(&end, elems)] {
             match program.facts.prove(&relation) {
                 Answer::Yes(_) => {}
                 Answer::No(_) if !guarded => {
@@ -125,18 +125,19 @@ pub(super) fn arguments(program: &Program, call: &ExternalCall, guarded: bool) -
     }
     for (k, result) in call.results.iter().enumerate() {
         for other in call.operands.iter().chain(&call.results[k + 1..]) {
-            if result.first.buffer == other.first.buffer && !apart(program, result, other) {
+            if result.first.buffer == other.first.buffer && !disjoint(program, result, other) {
                 unproven.push(format!("{} and {} of a call may overlap", result.first, other.first));
             }
         }
         if call.scratch == Some(result.first.buffer) {
-            return Err(Error::invalid("a result in the scratch memory of its call"));
+            return Err(Error::invalid("a result of the call is in its scratch memory"));
         }
     }
     Ok(unproven)
 }
 
-fn apart(program: &Program, a: &Argument, b: &Argument) -> bool {
+/// Whether two arguments are proven to be disjoint.
+fn disjoint(program: &Program, a: &Argument, b: &Argument) -> bool {
     let before = |a: &Argument, b: &Argument| {
         let end = &a.first.index + a.elems();
         program.facts.prove_le(&end, &b.first.index).is_yes()

@@ -1,11 +1,11 @@
-//! What is in the memory of a device is touched by calls of its target alone.
+//! The rule about devices: only calls of a device's target access its memory.
 
 use crate::{
     error::{At, Error, Result},
     kernel::{BufferId, Control, Kernel, Program, walk},
 };
 
-/// Checks the rule.
+/// Checks all kernels.
 pub(super) fn verify(program: &Program) -> Result<()> {
     if program.devices.is_empty() {
         return Ok(());
@@ -13,10 +13,10 @@ pub(super) fn verify(program: &Program) -> Result<()> {
     program
         .kernels
         .iter()
-        .try_for_each(|kernel| touches(program, kernel).at(|| format!("kernel {}", kernel.name)))
+        .try_for_each(|kernel| verify_kernel(program, kernel).at(|| format!("kernel {}", kernel.name)))
 }
 
-fn touches(program: &Program, kernel: &Kernel) -> Result<()> {
+fn verify_kernel(program: &Program, kernel: &Kernel) -> Result<()> {
     let target = match &kernel.control {
         Some(Control::Call(call)) => call.callee.target.as_str(),
         _ => "",

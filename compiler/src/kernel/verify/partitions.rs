@@ -1,4 +1,4 @@
-//! Partitions are all kernels, and what may run at once keeps to itself.
+//! The rules about partitions.
 
 use crate::{
     error::{Error, Result},
@@ -6,42 +6,46 @@ use crate::{
 };
 use std::collections::BTreeSet;
 
-/// Checks the rules about partitions.
+/// Checks the table of partitions.
 pub(super) fn verify(program: &Program) -> Result<()> {
     if program.partitions.is_empty() {
         return Ok(());
     }
     let cuts = cuts(program);
-    let (mut names, mut end) = (BTreeSet::new(), 0);
+    let mut names = BTreeSet::new();
+    let mut end = 0;
     for (number, partition) in program.partitions.iter().enumerate() {
-        let wrong = |what: &str| Err(Error::invalid(format!("partition {}: {what}", partition.name)));
+        let error = |message: &str| Err(Error::invalid(format!("partition {}: {message}", partition.name)));
         let Partition { name, kernels, after, .. } = partition;
         if kernels.start != end || kernels.end < end || kernels.end > program.kernels.len() {
-            return wrong("its kernels don't follow those of the one before");
+            return error("its kernels don't follow those of the previous partition");
         }
         end = kernels.end;
         if !cuts.contains(&end) {
-            return wrong("it ends within a region");
+            return error("it ends within a region");
         }
         if !names.insert(name) {
-            return wrong("another one has its name");
+            return error("its name is not unique");
         }
         if !after.is_sorted_by(|a, b| a < b) || after.last().is_some_and(|last| *last >= number) {
-            return wrong("it waits for itself, for a later one, or for one twice");
+            return error(
+                "its list of earlier partitions is not ascending, or contains itself or a later one",
+            );
         }
     }
     if end != program.kernels.len() {
-        return Err(Error::invalid("some kernels are in no partition"));
+        return Err(Error::invalid("the partitions don't cover the last kernels"));
     }
     match program.policies {
         Policies::Serial => Ok(()),
-        Policies::Any => keep_apart(program),
+        Policies::Any => verify_waits(program),
     }
 }
 
-/// The places between kernels where no region is open.
+/// Indices of the kernels before which no region is open, and the number of kernels.
 fn cuts(program: &Program) -> BTreeSet<usize> {
-    let (mut depth, mut cuts) = (0_i64, BTreeSet::from([0]));
+    let mut cuts = BTreeSet::from([0]);
+    let mut depth = 0_i64;
     for (idx, kernel) in program.kernels.iter().enumerate() {
         match kernel.control {
             Some(Control::If(_) | Control::While(_)) => depth += 1,
@@ -55,8 +59,8 @@ fn cuts(program: &Program) -> BTreeSet<usize> {
     cuts
 }
 
-/// Of two partitions, one waits for the other, or they have nothing to do with each other.
-fn keep_apart(program: &Program) -> Result<()> {
+/// Checks that of two dependent partitions, the later one waits for the earlier one.
+fn verify_waits(program: &Program) -> Result<()> {
     let cuts: Vec<usize> = cuts(program).into_iter().collect();
     let uses: Vec<Footprint> = cuts.windows(2).map(|ends| Footprint::of(program, ends[0]..ends[1])).collect();
     let of = |partition: &Partition| {
@@ -66,12 +70,12 @@ fn keep_apart(program: &Program) -> Result<()> {
     for (later, before) in waits(&program.partitions).iter().enumerate() {
         for earlier in (0..later).filter(|earlier| !before.contains(earlier)) {
             let [first, second] = [&program.partitions[earlier], &program.partitions[later]];
-            let meets = |a: &Footprint| {
+            let depends = |a: &Footprint| {
                 of(second).iter().any(|b| a.must_precede(b, program) || b.must_precede(a, program))
             };
-            if of(first).iter().any(meets) {
+            if of(first).iter().any(depends) {
                 let message =
-                    format!("partition {} does not wait for {}, as it must", second.name, first.name);
+                    format!("partition {} depends on {} but does not wait for it", second.name, first.name);
                 return Err(Error::invalid(message));
             }
         }

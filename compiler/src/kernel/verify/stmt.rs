@@ -1,0 +1,122 @@
+//! The rules about statements.
+
+use super::{
+    access,
+    checker::{Checker, Scope, in_scope},
+    code::Place,
+};
+use crate::{
+    error::{At, Error, Result},
+    kernel::{Access, Axis, BufferId, Contraction, MemorySpace, Rhs, Stmt},
+};
+use std::collections::BTreeSet;
+use symshape::{Dim, Symbol};
+
+impl Checker<'_> {
+    /// Checks a list of statements. A symbol that one of them binds is in scope in the later ones.
+    pub(super) fn stmts(&mut self, stmts: &[Stmt], mut scope: Scope) -> Result<()> {
+        stmts.iter().try_for_each(|stmt| self.stmt(stmt, &mut scope))
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, scope: &mut Scope) -> Result<()> {
+        match stmt {
+            Stmt::For { axis, parallel, body } => self.for_stmt(axis, *parallel, body, scope),
+            Stmt::Block(code) => self.code(code, Place::Block, scope).at(|| "block"),
+            Stmt::Strip { axis, code } => {
+                let mut inner = scope.clone();
+                self.axis(axis, &mut inner)
+                    .and_then(|()| self.code(code, Place::Strip, &mut inner))
+                    .at(|| format!("strip {}", axis.var))
+            }
+            Stmt::Contraction(contraction) => self
+                .contraction(contraction, scope.clone())
+                .at(|| format!("contraction {}", contraction.n.var)),
+            Stmt::If { cond, then, otherwise } => {
+                self.condition(*cond)?;
+                let inner = Scope { guarded: true, ..scope.clone() };
+                self.stmts(then, inner.clone())?;
+                self.stmts(otherwise, inner)
+            }
+            Stmt::While { cond, body } => {
+                self.condition(*cond)?;
+                self.stmts(body, Scope { guarded: true, ..scope.clone() })
+            }
+        }
+    }
+
+    fn for_stmt(&mut self, axis: &Axis, parallel: bool, body: &[Stmt], scope: &Scope) -> Result<()> {
+        let mut inner = scope.clone();
+        self.axis(axis, &mut inner)?;
+        if parallel {
+            self.unproven.extend(access::conflicts(self.program, axis, body, &inner.facts));
+        }
+        self.stmts(body, inner).at(|| format!("for {}", axis.var))
+    }
+
+    fn contraction(&mut self, contraction: &Contraction, mut scope: Scope) -> Result<()> {
+        if contraction.m.is_empty() {
+            return Err(Error::invalid("the contraction has no row axis"));
+        }
+        let is_scratch = |id: BufferId| matches!(self.program.buffers[id].space, MemorySpace::Scratch);
+        if contraction.pack_buffer.is_some_and(|id| !is_scratch(id)) {
+            return Err(Error::invalid("the pack buffer is not scratch memory"));
+        }
+
+        let outer = scope.symbols.clone();
+        contraction.m.iter().try_for_each(|axis| self.axis(axis, &mut scope))?;
+        let with_rows = scope.symbols.clone();
+        self.axis(&contraction.n, &mut scope)?;
+        let mut epilogue = scope.clone();
+        contraction.k.iter().try_for_each(|axis| self.axis(axis, &mut scope))?;
+
+        let is_reduced = |symbol: &Symbol| contraction.k.iter().any(|axis| axis.var == *symbol);
+        let operand_scope = |is_own: &dyn Fn(&Symbol) -> bool| -> BTreeSet<Symbol> {
+            scope.symbols.iter().filter(|symbol| is_own(symbol) || is_reduced(symbol)).cloned().collect()
+        };
+        let lhs_scope = operand_scope(&|symbol| with_rows.contains(symbol));
+        let rhs_scope = operand_scope(&|symbol| outer.contains(symbol) || *symbol == contraction.n.var);
+
+        in_scope(&contraction.lhs.index, &lhs_scope).at(|| "lhs")?;
+        self.access(&contraction.lhs, &scope).at(|| "lhs")?;
+        match &contraction.rhs {
+            Rhs::Indexed(access) => {
+                in_scope(&access.index, &rhs_scope).at(|| "rhs")?;
+                self.access(access, &scope).at(|| "rhs")?;
+            }
+            Rhs::Panels { buffer, base, width } => {
+                in_scope(base, &outer).at(|| "rhs")?;
+                self.panels(contraction, *buffer, base, *width, &scope).at(|| "rhs")?;
+            }
+        }
+        self.code(&contraction.epilogue, Place::Epilogue(contraction.dtype), &mut epilogue)
+    }
+
+    /// Checks that panels are a constant or scratch memory, and that all of them are within the buffer.
+    fn panels(
+        &mut self,
+        contraction: &Contraction,
+        id: BufferId,
+        base: &Dim,
+        width: u32,
+        scope: &Scope,
+    ) -> Result<()> {
+        if !matches!(self.program.buffers[id].space, MemorySpace::Const(_) | MemorySpace::Scratch) {
+            return Err(Error::invalid(format!(
+                "the panels {id:?} are neither a constant nor scratch memory"
+            )));
+        }
+        if width == 0 {
+            return Err(Error::invalid("the panels have a width of 0"));
+        }
+
+        let width = i64::from(width);
+        let elems = contraction.n.extent.ceil_div(width) * contraction.depth() * width;
+        if scope.facts.simplify(&elems).as_i64() == Some(0) {
+            return Ok(());
+        }
+        let first = Access { buffer: id, index: base.clone() };
+        let last = Access { buffer: id, index: base + elems - 1 };
+        self.access(&first, scope)?;
+        self.access(&last, scope)
+    }
+}
