@@ -1,20 +1,20 @@
-//! How much work a kernel is, as a formula of the dims: to cut a network into parts of about one size, and to decide
-//! which of them are worth a thread.
+//! Estimates the work of a kernel, as a formula over the dims. The estimate decides how a network is cut into partitions
+//! of similar size, and which loops are worth several threads.
 //!
-//! The unit is one multiplication with addition of a contraction's leaf. Everything else counts by how many of these
-//! fit into its time on a machine with vectors; the figures are rough, and no result depends on them.
+//! The unit is one multiply-add of a contraction. The cost of every other operation is the number of multiply-adds that a
+//! machine with vector registers executes in the same time. The figures are rough, and no result depends on them.
 
 use super::{Contraction, Control, ExternalCall, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt};
 use crate::scalar::{BinaryOp, UnaryOp};
 use symshape::{Dim, Symbol};
 
-/// An instruction on single elements takes as long as so many on elements of vectors.
+/// Cost of a scalar instruction, relative to the cost per element of a vector instruction.
 const IN_BLOCK: i64 = 16;
 
-/// Rows of a contraction with constants that take no longer than reading the constants.
+/// Maximum number of rows of a contraction that take no longer than reading its constant operand.
 const ROWS_TO_HIDE_READING: i64 = 4;
 
-/// The work of a function that is called, of which nothing is known but what it is handed.
+/// The work of an external call, estimated from the sizes of its arguments.
 pub fn call(program: &Program, call: &ExternalCall) -> Dim {
     let arguments = call.operands.iter().chain(&call.results);
     program.facts.simplify(&(Dim::sum(arguments.map(|argument| argument.elems())) * IN_BLOCK))
@@ -28,22 +28,22 @@ pub fn of(program: &Program, kernel: &Kernel) -> Dim {
     }
 }
 
-/// The work of these statements, an expression over the model's symbols. What is not known before the call counts once:
-/// the extent of a loop that depends on another one, and the rounds of a loop that ends by what it finds.
+/// The work of some statements, an expression over the model's symbols. Extents that are not known before the call count
+/// as 1: those that depend on an outer loop, and the trip counts of `while` loops.
 pub fn work(program: &Program, body: &[Stmt]) -> Dim {
     let total = Dim::sum(body.iter().map(|stmt| statement(program, stmt)));
     program.facts.simplify(&total)
 }
 
 fn statement(program: &Program, stmt: &Stmt) -> Dim {
-    let many = |body: &[Stmt]| Dim::sum(body.iter().map(|stmt| statement(program, stmt)));
+    let of_body = |body: &[Stmt]| Dim::sum(body.iter().map(|stmt| statement(program, stmt)));
     match stmt {
-        Stmt::For { axis, body, .. } => times(program, many(body), &axis.extent),
+        Stmt::For { axis, body, .. } => times(program, of_body(body), &axis.extent),
         Stmt::Block(code) => Dim::from(steps(code) * IN_BLOCK),
         Stmt::Strip { axis, code } => times(program, Dim::from(steps(code)), &axis.extent),
         Stmt::Contraction(contraction) => of_contraction(program, contraction),
-        Stmt::If { then, otherwise, .. } => many(then).max(many(otherwise)),
-        Stmt::While { body, .. } => many(body),
+        Stmt::If { then, otherwise, .. } => of_body(then).max(of_body(otherwise)),
+        Stmt::While { body, .. } => of_body(body),
     }
 }
 
@@ -60,7 +60,7 @@ fn of_contraction(program: &Program, contraction: &Contraction) -> Dim {
     multiplications + times(program, rows, &contraction.n.extent) * steps(&contraction.epilogue)
 }
 
-/// What the instructions take for an element in a vector.
+/// The cost of the instructions for one element of a vector.
 fn steps(code: &InstSeq) -> i64 {
     code.insts.iter().map(instruction).sum()
 }
@@ -87,7 +87,7 @@ fn unary(op: UnaryOp) -> i64 {
         UnaryOp::Tanh => 29,
         UnaryOp::Erf => 40,
         UnaryOp::Expm1 | UnaryOp::Log1p => 50,
-        // One element at a time.
+        // Calls of a scalar function, one element at a time.
         UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Tan | UnaryOp::Asin | UnaryOp::Acos | UnaryOp::Atan => 800,
         UnaryOp::Sinh | UnaryOp::Cosh | UnaryOp::Asinh | UnaryOp::Acosh | UnaryOp::Atanh => 800,
     }
@@ -104,6 +104,7 @@ fn binary(op: BinaryOp) -> i64 {
     }
 }
 
+/// `work` times `extent`, where the extent is known before the call.
 fn times(program: &Program, work: Dim, extent: &Dim) -> Dim {
     let known = |symbol: &Symbol| program.symbols.contains(symbol);
     if extent.symbols().iter().all(known) { work * extent } else { work }

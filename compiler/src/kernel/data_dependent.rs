@@ -1,39 +1,37 @@
-//! Sizes that are found while running, and what they may be at most.
+//! Data-dependent symbols, whose values are known only at run time, and the upper bounds that memory is sized for.
 
 use symshape::{Dim, Facts, Symbol};
 
-/// A symbol whose value is found while running.
+/// A data-dependent symbol.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DataDependent {
-    /// The symbol; [`super::Control::Bind`] gives it its value.
+    /// The symbol, which [`Control::Bind`](super::Control::Bind) binds at run time.
     pub symbol: Symbol,
-    /// It is never larger than this, an expression over the model's symbols.
+    /// An upper bound of its value, an expression over the model's symbols.
     pub upper_bound: Dim,
 }
 
-/// `dim` with what is found while running at its own bound.
-pub fn at_upper_bounds(facts: &Facts, found: &[DataDependent], dim: &Dim) -> Dim {
+/// `dim` with every data-dependent symbol replaced by its upper bound.
+pub fn at_upper_bounds(facts: &Facts, entries: &[DataDependent], dim: &Dim) -> Dim {
     let value_of = |symbol: &Symbol| {
-        found.iter().find(|found| found.symbol == *symbol).map(|found| found.upper_bound.clone())
+        entries.iter().find(|entry| entry.symbol == *symbol).map(|entry| entry.upper_bound.clone())
     };
     facts.simplify(&dim.substitute(&value_of))
 }
 
-/// An upper bound of `dim` over the model's symbols alone, as sizes of memory are: what is found while running stands at
-/// its own bound. No less than 0, also where what is required of what is found keeps `dim` from being less. `None` where
-/// there is no bound.
-pub fn upper_bound(facts: &Facts, found: &[DataDependent], dim: &Dim) -> Option<Dim> {
-    if !found.iter().any(|found| dim.contains(&found.symbol)) {
+/// An upper bound of `dim` over the model's symbols alone, as sizes of memory require; never negative if `dim` has a
+/// data-dependent symbol. `None` if there is no bound.
+pub fn upper_bound(facts: &Facts, entries: &[DataDependent], dim: &Dim) -> Option<Dim> {
+    if !entries.iter().any(|entry| dim.contains(&entry.symbol)) {
         return Some(dim.clone());
     }
-    let bound = at_upper_bounds(facts, found, dim);
-    // Putting in the bounds is right where the dim grows with each symbol.
-    let bound = match facts.prove_le(dim, &bound).is_yes() {
-        true => bound,
-        false => facts.bounds(dim).hi.map(Dim::from)?,
+
+    // The substitution gives an upper bound only if the dim increases with each symbol.
+    let substituted = at_upper_bounds(facts, entries, dim);
+    let bound = if facts.prove_le(dim, &substituted).is_yes() {
+        substituted
+    } else {
+        facts.bounds(dim).hi.map(Dim::from)?
     };
-    match facts.prove_le(&Dim::zero(), &bound).is_yes() {
-        true => Some(bound),
-        false => Some(Dim::max(&bound, 0)),
-    }
+    if facts.prove_le(&Dim::zero(), &bound).is_yes() { Some(bound) } else { Some(Dim::max(&bound, 0)) }
 }

@@ -1,10 +1,11 @@
-//! What kernels touch, and whether some must wait for others.
+//! Dependences between kernels. A later kernel depends on an earlier one if
+//! - both access an element and at least one of them writes it,
+//! - one binds a symbol that the other reads or binds,
+//! - or one of them guards the call, by a requirement or a failure.
 //!
-//! Kernels must wait for earlier ones that write what they touch, or touch what they write; for those that give a symbol
-//! its value; and for those that check what later ones lean on. Different parts of one buffer, as the towers of an
-//! inception block write, are no reason to wait where the addresses are proven to be apart: one is always below the other,
-//! or they always leave different remainders. What is stored side by side, as the channels of a concatenation are, differs
-//! modulo the distance from row to row.
+//! Two kernels can write different parts of one buffer, as the branches of an inception block do. They are independent if
+//! the addresses are proven to be disjoint: one is always below the other, or they always have different remainders. The
+//! channels of a concatenation, for example, differ modulo the distance between two rows.
 
 use super::{Axis, BufferId, Control, Inst, Kernel, MemorySpace, Program, Stmt, walk};
 use std::{
@@ -14,24 +15,25 @@ use std::{
 };
 use symshape::{Bounds, Dim, Facts, Symbol};
 
-/// Pairs of addresses of one buffer for which a proof is looked for; with more, one waits for the other.
+/// Maximum number of address pairs of one buffer that need a proof. With more, the kernels count as dependent.
 const MAX_PROOFS: usize = 64;
 
-/// What some kernels touch.
+/// The elements and symbols that some kernels access.
 pub struct Footprint {
     ranges: BTreeMap<BufferId, Vec<AccessRange>>,
-    /// Symbols that it reads, and those that it gives values.
+    /// Symbols that occur in expressions, loop variables included.
     reads: BTreeSet<Symbol>,
+    /// Symbols that are bound between kernels.
     binds: BTreeSet<Symbol>,
-    /// What comes after it leans on what it checks.
+    /// Whether a requirement or failure outside of all regions guards the kernels after it.
     guards: bool,
 }
 
 impl Footprint {
-    /// The uses of kernels that follow one another.
+    /// The footprint of consecutive kernels.
     pub fn of(program: &Program, kernels: Range<usize>) -> Footprint {
         let mut depth = 0_usize;
-        let mut uses = Footprint {
+        let mut footprint = Footprint {
             ranges: BTreeMap::new(),
             reads: BTreeSet::new(),
             binds: BTreeSet::new(),
@@ -43,22 +45,22 @@ impl Footprint {
                 Some(Control::End) => depth = depth.saturating_sub(1),
                 _ => {}
             }
-            uses.add(program, kernel, depth == 0);
+            footprint.add(program, kernel, depth == 0);
         }
-        uses
+        footprint
     }
 
-    /// The buffers that are touched, but for constants and inputs.
+    /// The buffers that the kernels access, except constants and inputs.
     pub fn buffers(&self) -> impl Iterator<Item = BufferId> {
         self.ranges.keys().copied()
     }
 
-    /// The symbols that are read, loop variables among them.
+    /// The symbols that occur in expressions, loop variables included.
     pub fn reads(&self) -> &BTreeSet<Symbol> {
         &self.reads
     }
 
-    /// Whether that buffer is among them.
+    /// Whether [`Footprint::buffers`] contains this buffer.
     pub fn touches(&self, buffer: BufferId) -> bool {
         self.ranges.contains_key(&buffer)
     }
@@ -99,7 +101,7 @@ impl Footprint {
         }
     }
 
-    /// The whole of a buffer.
+    /// Adds an access of the whole buffer.
     fn access_all(&mut self, program: &Program, buffer: BufferId, is_store: bool) {
         if !matches!(program.buffers[buffer].space, MemorySpace::Const(_) | MemorySpace::Input(_)) {
             let var = Symbol::new("any");
@@ -115,24 +117,24 @@ impl Footprint {
         }
     }
 
-    /// Whether kernels that come later must wait for these.
+    /// Whether these kernels must finish before the `later` ones begin.
     pub fn must_precede(&self, later: &Footprint, program: &Program) -> bool {
-        let meets = |a: &BTreeSet<Symbol>, b: &BTreeSet<Symbol>| a.intersection(b).next().is_some();
-        let bound = meets(&self.binds, &later.reads)
-            || meets(&self.binds, &later.binds)
-            || meets(&self.reads, &later.binds);
-        // All that follows leans on a demand. Which kernels came before it can't be seen once partitions stand in another
-        // order: so it waits for all of them.
-        let demanded = self.guards || later.guards;
-        bound || demanded || self.conflicts(later, program, |own, other| own.is_store || other.is_store)
+        let intersects = |a: &BTreeSet<Symbol>, b: &BTreeSet<Symbol>| a.intersection(b).next().is_some();
+        let bound = intersects(&self.binds, &later.reads)
+            || intersects(&self.binds, &later.binds)
+            || intersects(&self.reads, &later.binds);
+        // All later kernels depend on a guard. It depends on all earlier ones too, because their order is lost once
+        // partitions are reordered.
+        let guarded = self.guards || later.guards;
+        bound || guarded || self.conflicts(later, program, |own, other| own.is_store || other.is_store)
     }
 
-    /// Whether others may read what these write.
+    /// Whether the other kernels may read an element that these write.
     pub fn flows_into(&self, other: &Footprint, program: &Program) -> bool {
         self.conflicts(other, program, |own, other| own.is_store && !other.is_store)
     }
 
-    /// Whether both may touch one element, in ways that matter.
+    /// Whether both may access one element, in a pair of accesses that matters.
     fn conflicts(
         &self,
         other: &Footprint,
@@ -158,13 +160,13 @@ fn may_overlap<'r>(
             return false;
         }
         proofs += 1;
-        // What is proven must not depend on which of both is asked about the other.
+        // The prover may succeed for one order of the pair only, so it tries both.
         let disjoint = |a: &AccessRange, b: &AccessRange| disjoint(program, a, &b.renamed(program));
         proofs > MAX_PROOFS || !(disjoint(a, b) || disjoint(b, a))
     })
 }
 
-/// Calls `see` for each expression that is a value, a bound or an extent, addresses excepted.
+/// Calls `see` for each value, bound and extent; not for addresses.
 fn indices(body: &[Stmt], see: &mut dyn FnMut(&Dim)) {
     for stmt in body {
         match stmt {
@@ -205,18 +207,18 @@ fn in_code(insts: &[Inst], see: &mut dyn FnMut(&Dim)) {
     }
 }
 
-/// Addresses within a buffer, and the loops around them.
+/// The addresses of one access in all iterations of the enclosing loops.
 #[derive(Clone, Debug)]
 struct AccessRange {
     /// Flat index of an element.
     index: Dim,
-    /// The loops, outermost first.
+    /// The enclosing loops, outermost first.
     axes: Vec<Axis>,
-    /// Written rather than read.
+    /// Whether the elements are written rather than read.
     is_store: bool,
-    /// Bounds of the remainders that were asked for, by divisor; of the address itself under 0.
+    /// Bounds of the address modulo each divisor computed so far; those of the address itself have the key 0.
     known: RefCell<BTreeMap<i64, Bounds>>,
-    /// Distances by which the loops move the address, those that are numbers above 1.
+    /// The constant strides of the loops that exceed 1.
     steps: OnceCell<Vec<i64>>,
 }
 
@@ -229,14 +231,14 @@ impl AccessRange {
         self.index == other.index && self.axes == other.axes && self.is_store == other.is_store
     }
 
-    /// What is known within the loops.
+    /// The facts within the loops.
     fn facts(&self, program: &Program) -> Facts {
         let mut facts = program.facts.clone();
         self.axes.iter().for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
         facts
     }
 
-    /// The bounds of the address, or of what it leaves when divided by `divisor`.
+    /// The bounds of the address modulo `divisor`, or of the address itself if `divisor` is 0.
     fn bounds(&self, program: &Program, divisor: i64) -> Bounds {
         if let Some(bounds) = self.known.borrow().get(&divisor) {
             return bounds.clone();
@@ -256,7 +258,7 @@ impl AccessRange {
         })
     }
 
-    /// The same addresses, with names that no other kernel uses.
+    /// The same addresses, with loop variables that no other kernel uses.
     fn renamed(&self, program: &Program) -> AccessRange {
         let rename = |symbol: &Symbol| Symbol::new(&format!("{}'", symbol.name()));
         let own = |symbol: &Symbol| (!program.symbols.contains(symbol)).then(|| rename(symbol).into());
@@ -265,7 +267,7 @@ impl AccessRange {
     }
 }
 
-/// Whether bounds of the addresses, or of their remainders, show that no element is reached by both.
+/// Whether the bounds of the addresses, or of their remainders, show that they are disjoint.
 fn disjoint_by_bounds(program: &Program, a: &AccessRange, b: &AccessRange) -> bool {
     let below = |x: &Bounds, y: &Bounds| matches!((&x.hi, &y.lo), (Some(hi), Some(lo)) if hi < lo);
     let apart = |divisor: i64| {
@@ -275,7 +277,7 @@ fn disjoint_by_bounds(program: &Program, a: &AccessRange, b: &AccessRange) -> bo
     apart(0) || a.steps(program).iter().chain(b.steps(program)).any(|step| apart(*step))
 }
 
-/// Whether it is proven that no element is reached by both; `b` is [renamed](AccessRange::renamed).
+/// Whether the addresses are proven to be disjoint. `b` is [renamed](AccessRange::renamed).
 fn disjoint(program: &Program, a: &AccessRange, b: &AccessRange) -> bool {
     let mut facts = program.facts.clone();
     for axis in a.axes.iter().chain(&b.axes) {
@@ -289,7 +291,7 @@ fn disjoint(program: &Program, a: &AccessRange, b: &AccessRange) -> bool {
         })
 }
 
-/// The distances by which the loops move the addresses, without those of 1.
+/// The strides of the loops over the addresses, except constants of 1 or less.
 fn strides(facts: &Facts, ranges: &[&AccessRange]) -> Vec<Dim> {
     let mut found: Vec<Dim> = Vec::new();
     for (range, axis) in ranges.iter().flat_map(|range| range.axes.iter().map(move |axis| (range, axis))) {

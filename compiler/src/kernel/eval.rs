@@ -1,9 +1,9 @@
-//! The interpreter of kernels: loops over elements, and an oracle for everything that is made from kernels.
+//! The interpreter of programs, one element at a time. It is the reference for all code that is generated from kernels.
 //!
-//! Sums and products of floats are accumulated in double precision and rounded once. What a machine would let pass is
-//! an error here: an access outside of its buffer, a read of what was never written, an output with gaps. Iterations of
-//! parallel loops run last to first, and each finds scratch memory unwritten, so that a program whose iterations are
-//! not independent gives other results or none.
+//! Sums and products of floats are accumulated in double precision and rounded once. Some faults that a machine ignores
+//! are errors here: an access outside of its buffer, a read of an element that was never written, and an output with
+//! gaps. Iterations of parallel loops run in descending order, each with unwritten scratch memory. So a program whose
+//! iterations depend on each other gives different results or an error.
 
 mod accumulator;
 mod control;
@@ -19,15 +19,15 @@ use crate::{
 use machine::Machine;
 use symshape::Dim;
 
-/// Memory of all buffers together, in elements.
+/// Maximum number of elements of all buffers together.
 const MAX_ELEMS: usize = 1 << 28;
 
-/// The outputs of `program` for these values of its symbols and these inputs.
+/// Runs `program` at these values of its symbols, on these inputs, and returns its outputs.
 ///
-/// The call contract is the caller's to check: values outside of the declared ranges are run as well.
+/// The caller checks the call contract. Values outside of the declared ranges are not refused.
 ///
 /// # Errors
-/// Arguments that do not fit the program, a check of the program's that fails, or one of this module's rules.
+/// Arguments that do not fit the program, a guard of the program that fails, or a fault as listed in this module.
 pub fn eval(program: &Program, dims: &[i64], inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     if dims.len() != program.symbols.len() || inputs.len() != program.inputs.len() {
         let (symbols, ports) = (program.symbols.len(), program.inputs.len());
@@ -87,15 +87,15 @@ fn fill(
     machine.fill(port.buffer, (0..input.elems()).map(|idx| input.get(idx)))
 }
 
-/// The elements of a port; its buffer may have room for more.
+/// The tensor of an output. Its buffer can be larger.
 fn output(program: &Program, machine: &mut Machine<'_>, port: &Port) -> Result<Tensor> {
     let mut shape = Vec::new();
     for dim in &port.shape {
-        let value = machine.number(dim)?;
+        let value = machine.eval(dim)?;
         shape.push(usize::try_from(value).map_err(|_| Error::invalid(format!("`{dim}` is negative")))?);
     }
     let elems: Vec<Scalar> = machine.read_all(port.buffer, shape.iter().product())?;
     let dtype = program.buffers[port.buffer].dtype;
     Tensor::from_scalars(dtype, shape, &elems)
-        .ok_or_else(|| Error::invalid("its buffer does not have as many elements as its shape"))
+        .ok_or_else(|| Error::invalid("its buffer is smaller than its shape"))
 }

@@ -1,14 +1,13 @@
-//! Divisions that are left where they hurt: in innermost loops.
+//! Finds divisions in innermost loops, where they are expensive.
 //!
-//! What changes with the variable of an innermost loop is computed in each of its iterations; everything else codegen
-//! takes out of the loop. Lowering splits and merges loops until no such quotient or remainder is left, where shapes
-//! allow it; this is how tests see whether it did.
+//! An expression that depends on the variable of an innermost loop is computed in each iteration. Codegen hoists all other
+//! expressions out of the loop. Lowering splits and merges loops to eliminate such divisions where shapes allow it, and
+//! tests check the result with this module.
 
 use super::{Contraction, Inst, Program, Rhs, Stmt, walk};
 use symshape::{Dim, Node, Symbol};
 
-/// Every quotient and remainder that is computed anew in each iteration of an innermost loop: the kernel's name and
-/// the term.
+/// The quotients and remainders that an innermost loop computes in each iteration, each with the name of its kernel.
 pub fn divisions(program: &Program) -> Vec<(String, Dim)> {
     let mut found = Vec::new();
     for kernel in &program.kernels {
@@ -20,21 +19,18 @@ pub fn divisions(program: &Program) -> Vec<(String, Dim)> {
 fn in_body(body: &[Stmt], see: &mut dyn FnMut(&Dim)) {
     for stmt in body {
         match stmt {
-            Stmt::For { axis, body, .. } => match body.iter().any(has_loop) {
-                true => in_body(body, see),
-                false => innermost(body, vec![axis.var.clone()], see),
-            },
-            Stmt::While { body, .. } => match body.iter().any(has_loop) {
-                true => in_body(body, see),
-                false => innermost(body, Vec::new(), see),
-            },
+            Stmt::For { body, .. } | Stmt::While { body, .. } if body.iter().any(has_loop) => {
+                in_body(body, see);
+            }
+            Stmt::For { axis, body, .. } => innermost(body, vec![axis.var.clone()], see),
+            Stmt::While { body, .. } => innermost(body, Vec::new(), see),
             Stmt::Strip { axis, .. } => innermost(std::slice::from_ref(stmt), vec![axis.var.clone()], see),
-            Stmt::Contraction(contraction) => in_contract(contraction, see),
+            Stmt::Contraction(contraction) => in_contraction(contraction, see),
             Stmt::If { then, otherwise, .. } => {
                 in_body(then, see);
                 in_body(otherwise, see);
             }
-            // Runs once, outside of all loops or in one that is not innermost.
+            // A block here is outside of all loops, or in a loop that is not innermost.
             Stmt::Block(_) => {}
         }
     }
@@ -48,7 +44,7 @@ fn has_loop(stmt: &Stmt) -> bool {
     }
 }
 
-/// The divisions in `body` by what changes with `vars` or is bound inside.
+/// Visits the divisions in `body` that depend on `vars` or on symbols bound inside.
 fn innermost(body: &[Stmt], mut vars: Vec<Symbol>, see: &mut dyn FnMut(&Dim)) {
     walk::symbols(body, &mut |symbol| vars.push(symbol.clone()));
     for stmt in body {
@@ -65,8 +61,8 @@ fn innermost(body: &[Stmt], mut vars: Vec<Symbol>, see: &mut dyn FnMut(&Dim)) {
     }
 }
 
-/// Tiles run along the last row axis, the columns and all reduction axes.
-fn in_contract(contraction: &Contraction, see: &mut dyn FnMut(&Dim)) {
+/// Visits the divisions of a contraction. Its tiles run along the last row axis, the columns and the reduction axes.
+fn in_contraction(contraction: &Contraction, see: &mut dyn FnMut(&Dim)) {
     let axes = contraction.m.last().into_iter().chain([&contraction.n]).chain(&contraction.k);
     let mut vars: Vec<Symbol> = axes.map(|axis| axis.var.clone()).collect();
     in_dim(&contraction.lhs.index, &vars, see);

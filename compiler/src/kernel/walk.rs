@@ -1,20 +1,21 @@
-//! Walks over statements: every access with the loops around it, and rewriting of names and expressions.
+//! Visits the accesses and symbols of statements, and rewrites their names and expressions.
 
 use super::{Access, Axis, Check, Contraction, Inst, InstSeq, Local, Rhs, Stmt};
 use symshape::{Dim, Symbol};
 
-/// An access, and in which loops it stands.
+/// An access and the loops around it.
 pub struct Site<'a> {
-    /// What is accessed.
+    /// The element that is accessed.
     pub access: &'a Access,
-    /// Written rather than read.
+    /// Whether the element is written rather than read.
     pub is_store: bool,
-    /// The loops around it within the statements walked, outermost first; a leaf's own axes are among them.
+    /// The loops around it within the visited statements, outermost first. They include the axes of strips and
+    /// contractions.
     pub axes: &'a [Axis],
 }
 
-/// Calls `see` for each access in `body`. Panels are read as a whole, and seen as an access at their base; room is written as a
-/// whole.
+/// Calls `see` for each access in `body`. Panels count as one read at their base, and a pack buffer as one write of its
+/// first element.
 pub fn accesses(body: &[Stmt], see: &mut dyn FnMut(Site<'_>)) {
     walk(body, &mut Vec::new(), see);
 }
@@ -32,7 +33,7 @@ fn walk(body: &[Stmt], axes: &mut Vec<Axis>, see: &mut dyn FnMut(Site<'_>)) {
                 axes.push(axis.clone());
                 in_code(code, axes, see);
             }
-            Stmt::Contraction(contraction) => in_contract(contraction, axes, see),
+            Stmt::Contraction(contraction) => in_contraction(contraction, axes, see),
             Stmt::If { then, otherwise, .. } => {
                 walk(then, axes, see);
                 walk(otherwise, axes, see);
@@ -53,7 +54,7 @@ fn in_code(code: &InstSeq, axes: &[Axis], see: &mut dyn FnMut(Site<'_>)) {
     }
 }
 
-fn in_contract(contraction: &Contraction, axes: &mut Vec<Axis>, see: &mut dyn FnMut(Site<'_>)) {
+fn in_contraction(contraction: &Contraction, axes: &mut Vec<Axis>, see: &mut dyn FnMut(Site<'_>)) {
     axes.extend(contraction.m.iter().cloned());
     axes.push(contraction.n.clone());
     in_code(&contraction.epilogue, axes, see);
@@ -110,11 +111,11 @@ fn bound(code: &InstSeq, see: &mut dyn FnMut(&Symbol)) {
     }
 }
 
-/// How [`rewrite`] replaces what it meets.
+/// The replacements that [`rewrite`] makes.
 pub struct Rewrite<'a> {
     /// New index expressions and extents.
     pub dim: &'a dyn Fn(&Dim) -> Dim,
-    /// New accesses, whose address has been through `dim`.
+    /// New accesses. Their index is already replaced by `dim`.
     pub access: &'a dyn Fn(Access) -> Access,
     /// New names of loop variables and bound symbols.
     pub symbol: &'a dyn Fn(&Symbol) -> Symbol,
@@ -122,13 +123,13 @@ pub struct Rewrite<'a> {
     pub local: &'a dyn Fn(Local) -> Local,
 }
 
-/// `body` with everything replaced.
+/// Copies statements and applies the replacements.
 pub fn rewrite(body: &[Stmt], by: &Rewrite<'_>) -> Vec<Stmt> {
     body.iter().map(|stmt| by.stmt(stmt)).collect()
 }
 
 impl Rewrite<'_> {
-    /// One statement with everything replaced.
+    /// Copies one statement and applies the replacements.
     pub fn stmt(&self, stmt: &Stmt) -> Stmt {
         match stmt {
             Stmt::For { axis, parallel, body } => {
@@ -152,7 +153,7 @@ impl Rewrite<'_> {
         Axis { var: (self.symbol)(&axis.var), extent: (self.dim)(&axis.extent) }
     }
 
-    fn at(&self, access: &Access) -> Access {
+    fn access(&self, access: &Access) -> Access {
         (self.access)(Access { buffer: access.buffer, index: (self.dim)(&access.index) })
     }
 
@@ -161,9 +162,9 @@ impl Rewrite<'_> {
             m: contraction.m.iter().map(|axis| self.axis(axis)).collect(),
             n: self.axis(&contraction.n),
             k: contraction.k.iter().map(|axis| self.axis(axis)).collect(),
-            lhs: self.at(&contraction.lhs),
+            lhs: self.access(&contraction.lhs),
             rhs: match &contraction.rhs {
-                Rhs::Indexed(access) => Rhs::Indexed(self.at(access)),
+                Rhs::Indexed(access) => Rhs::Indexed(self.access(access)),
                 Rhs::Panels { buffer, base, width } => {
                     Rhs::Panels { buffer: *buffer, base: (self.dim)(base), width: *width }
                 }
@@ -182,8 +183,8 @@ impl Rewrite<'_> {
     fn inst(&self, inst: &Inst) -> Inst {
         match inst {
             Inst::Index(dtype, dim) => Inst::Index(*dtype, (self.dim)(dim)),
-            Inst::Load(access) => Inst::Load(self.at(access)),
-            Inst::Store(access, reg) => Inst::Store(self.at(access), *reg),
+            Inst::Load(access) => Inst::Load(self.access(access)),
+            Inst::Store(access, reg) => Inst::Store(self.access(access), *reg),
             Inst::Bind(symbol, reg) => Inst::Bind((self.symbol)(symbol), *reg),
             Inst::Get(local) => Inst::Get((self.local)(*local)),
             Inst::Set(local, reg) => Inst::Set((self.local)(*local), *reg),

@@ -1,4 +1,4 @@
-//! When each buffer of the arena is needed: from the first kernel that touches it to the last.
+//! The lifetime of each planned buffer: from the first kernel that touches it to the last.
 
 use crate::kernel::{BufferId, Policies, Program, partition::waits, walk};
 use cranelift_entity::SecondaryMap;

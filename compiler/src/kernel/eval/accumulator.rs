@@ -1,4 +1,4 @@
-//! Reductions under way.
+//! The accumulator of a reduction.
 
 use crate::scalar::{
     BinaryOp, Precision, ReduceOp, Scalar,
@@ -6,7 +6,7 @@ use crate::scalar::{
 };
 use symshape_runtime::DType;
 
-/// The combination of what was pushed so far; floats are kept in double precision until the end.
+/// A reduction over the values pushed so far. Floats are kept in double precision until the end.
 #[derive(Clone, Copy)]
 pub(super) struct Accumulator {
     op: ReduceOp,
@@ -15,7 +15,7 @@ pub(super) struct Accumulator {
 }
 
 impl Accumulator {
-    /// Nothing combined yet; the result will be of this type.
+    /// An accumulator without values, whose result has this type.
     pub(super) fn new(op: ReduceOp, dtype: DType) -> Self {
         let wide = if dtype.is_float() { DType::F64 } else { dtype };
         Accumulator { op, dtype, value: neutral(op, wide) }

@@ -1,4 +1,4 @@
-//! Regions of kernels: branches and loops over whole kernels, and symbols that are bound between kernels.
+//! Runs the kernels of a program as its control markers require, and evaluates guards between kernels.
 
 use super::machine::Machine;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 use symshape::{Assumption, Comparison};
 
-/// Runs all kernels of a verified program in the order that its regions ask for.
+/// Runs a verified program.
 pub(super) fn run(program: &Program, machine: &mut Machine<'_>) -> Result<()> {
     let ends = ends(program);
     let mut at = 0;
@@ -21,7 +21,7 @@ pub(super) fn run(program: &Program, machine: &mut Machine<'_>) -> Result<()> {
             Some(Control::If(cell) | Control::While(cell)) if !cell_of(machine, *cell)?.is_true() => {
                 ends[at] + 1
             }
-            // The first part of an `If` is done.
+            // The `then` part of the branch is done.
             Some(Control::Else) => ends[at] + 1,
             Some(Control::End) => match program.kernels[ends[at]].control {
                 Some(Control::While(_)) => ends[at],
@@ -36,7 +36,8 @@ pub(super) fn run(program: &Program, machine: &mut Machine<'_>) -> Result<()> {
     Ok(())
 }
 
-/// For each `If` its `Else` (or `End`), for each `Else` its `End`, for each `While` its `End`, and back from `End`.
+/// The matching marker of each marker: the `Else` or `End` of an `If`, the `End` of an `Else` or `While`, and the marker
+/// that an `End` closes.
 fn ends(program: &Program) -> Vec<usize> {
     let mut ends = vec![0; program.kernels.len()];
     let mut open = Vec::new();
@@ -67,9 +68,9 @@ fn step(machine: &mut Machine<'_>, control: &Control) -> Result<()> {
     match control {
         Control::Bind { symbol, from, lo, end, context } => {
             let value = cell_of(machine, *from)?.as_i64();
-            let (lo, end) = (machine.number(lo)?, machine.number(end)?);
+            let (lo, end) = (machine.eval(lo)?, machine.eval(end)?);
             if !(lo..end).contains(&value) {
-                let message = format!("{context}: {symbol} = {value}, allowed is {lo} to {}", end - 1);
+                let message = format!("{context}: {symbol} = {value} is not in {lo}..={}", end - 1);
                 return Err(Error::new(ErrorKind::Usage, message));
             }
             machine.bind(symbol, value);
@@ -84,7 +85,7 @@ fn step(machine: &mut Machine<'_>, control: &Control) -> Result<()> {
 
 fn require(machine: &mut Machine<'_>, assumption: &Assumption) -> Result<()> {
     let relation = &assumption.relation;
-    let (a, b) = (machine.number(&relation.a)?, machine.number(&relation.b)?);
+    let (a, b) = (machine.eval(&relation.a)?, machine.eval(&relation.b)?);
     let holds = match relation.comparison {
         Comparison::Eq => a == b,
         Comparison::Ne => a != b,
@@ -92,11 +93,10 @@ fn require(machine: &mut Machine<'_>, assumption: &Assumption) -> Result<()> {
         Comparison::Le => a <= b,
         Comparison::Divides => a != 0 && b % a == 0,
     };
-    match holds {
-        true => Ok(()),
-        false => {
-            let message = format!("{relation} does not hold ({})", assumption.origin);
-            Err(Error::new(ErrorKind::Usage, message))
-        }
+    if holds {
+        Ok(())
+    } else {
+        let message = format!("{relation} does not hold ({})", assumption.origin);
+        Err(Error::new(ErrorKind::Usage, message))
     }
 }

@@ -1,10 +1,10 @@
-//! Index expressions made ready to be evaluated over and over.
+//! Index expressions, compiled for repeated evaluation.
 
 use crate::error::{Error, Result};
 use std::{collections::HashMap, rc::Rc};
 use symshape::{Dim, Node, Symbol};
 
-/// A [`Dim`] whose symbols are numbered.
+/// A compiled [`Dim`]: its symbols are slots of a list of values.
 pub(super) enum Index {
     Int(i64),
     Slot(usize),
@@ -17,7 +17,7 @@ pub(super) enum Index {
 }
 
 impl Index {
-    /// The value; `None` where a symbol has none, at an overflow or a division by zero.
+    /// The value. `None` for a symbol without a value, an overflow, or a division by zero.
     fn eval(&self, values: &[Option<i64>]) -> Option<i64> {
         let of = |index: &Index| index.eval(values);
         match self {
@@ -30,8 +30,8 @@ impl Index {
                 let (a, b) = (of(&pair[0])?, of(&pair[1])?);
                 a.checked_sub(floor_div(a, b)?.checked_mul(b)?)
             }
-            Index::Min(list) => list.iter().try_fold(i64::MAX, |least, index| Some(least.min(of(index)?))),
-            Index::Max(list) => list.iter().try_fold(i64::MIN, |most, index| Some(most.max(of(index)?))),
+            Index::Min(list) => list.iter().try_fold(i64::MAX, |min, index| Some(min.min(of(index)?))),
+            Index::Max(list) => list.iter().try_fold(i64::MIN, |max, index| Some(max.max(of(index)?))),
         }
     }
 }
@@ -41,12 +41,12 @@ fn floor_div(a: i64, b: i64) -> Option<i64> {
     Some(if rem != 0 && (rem < 0) != (b < 0) { quotient - 1 } else { quotient })
 }
 
-/// Values of symbols, and the expressions over them that were met so far.
+/// Values of symbols, and the expressions compiled so far.
 #[derive(Default)]
 pub(super) struct Env {
     slots: HashMap<Symbol, usize>,
     values: Vec<Option<i64>>,
-    ready: HashMap<Dim, Rc<Index>>,
+    compiled: HashMap<Dim, Rc<Index>>,
 }
 
 impl Env {
@@ -64,13 +64,13 @@ impl Env {
         self.values[slot] = Some(value);
     }
 
-    /// The expression made ready; it stays valid.
-    pub(super) fn ready(&mut self, dim: &Dim) -> Result<Rc<Index>> {
-        if let Some(index) = self.ready.get(dim) {
+    /// Compiles an expression. The result stays valid when values change.
+    fn compile(&mut self, dim: &Dim) -> Result<Rc<Index>> {
+        if let Some(index) = self.compiled.get(dim) {
             return Ok(index.clone());
         }
         let index = Rc::new(self.build(dim)?);
-        self.ready.insert(dim.clone(), index.clone());
+        self.compiled.insert(dim.clone(), index.clone());
         Ok(index)
     }
 
@@ -88,14 +88,14 @@ impl Env {
         })
     }
 
-    /// The value of a ready expression; `dim` is what it was made from, for the error.
-    pub(super) fn eval_ready(&self, index: &Index, dim: &Dim) -> Result<i64> {
+    /// The value of a compiled expression; `dim` is its source, for the error.
+    pub(super) fn eval_compiled(&self, index: &Index, dim: &Dim) -> Result<i64> {
         index.eval(&self.values).ok_or_else(|| failed(dim))
     }
 
     pub(super) fn eval(&mut self, dim: &Dim) -> Result<i64> {
-        let index = self.ready(dim)?;
-        self.eval_ready(&index, dim)
+        let index = self.compile(dim)?;
+        self.eval_compiled(&index, dim)
     }
 }
 

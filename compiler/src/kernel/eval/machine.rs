@@ -1,4 +1,4 @@
-//! Memory, variables, and one method for each kind of statement.
+//! The state of the interpreter, and one method for each kind of statement.
 
 use super::{accumulator::Accumulator, index::Env};
 use crate::{
@@ -17,7 +17,7 @@ use symshape_runtime::DType;
 #[derive(Clone)]
 enum Memory {
     Const(Tensor),
-    /// `None` where nothing was written.
+    /// `None` for an element that was never written.
     Cells(Vec<Option<Scalar>>),
 }
 
@@ -33,17 +33,17 @@ pub(super) struct Machine<'a> {
     env: Env,
     dtypes: Vec<DType>,
     locals: SecondaryMap<Local, Option<Scalar>>,
-    /// How many parallel loops are around.
+    /// Number of enclosing parallel loops.
     parallel_depth: usize,
 }
 
-/// What code sees besides memory.
+/// The values that are local to a sequence of instructions.
 #[derive(Default)]
 struct Frame {
     regs: Vec<Option<Scalar>>,
     /// The sum, in an epilogue.
     sum: Option<Scalar>,
-    /// One for each reduction of a strip, in order.
+    /// One for each `reduce` of a strip, in the order of the instructions.
     accumulators: Vec<(Local, Accumulator)>,
 }
 
@@ -51,8 +51,14 @@ impl<'a> Machine<'a> {
     pub(super) fn new(program: &'a Program, dims: &[i64]) -> Self {
         let mut env = Env::default();
         program.symbols.iter().zip(dims).for_each(|(symbol, value)| env.set(symbol, *value));
-        let (memory, locals) = (SecondaryMap::new(), SecondaryMap::new());
-        Machine { program, memory, env, dtypes: Vec::new(), locals, parallel_depth: 0 }
+        Machine {
+            program,
+            memory: SecondaryMap::new(),
+            env,
+            dtypes: Vec::new(),
+            locals: SecondaryMap::new(),
+            parallel_depth: 0,
+        }
     }
 
     pub(super) fn allocate(&mut self, id: BufferId, elems: usize) {
@@ -66,7 +72,7 @@ impl<'a> Machine<'a> {
         let filled: Vec<Option<Scalar>> = elems.map(Some).collect();
         match &mut self.memory[id] {
             Memory::Cells(cells) if cells.len() == filled.len() => *cells = filled,
-            _ => return Err(Error::invalid("its buffer does not have as many elements as its shape")),
+            _ => return Err(Error::invalid("its buffer and its shape differ in size")),
         }
         Ok(())
     }
@@ -84,7 +90,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The value of an expression over symbols.
-    pub(super) fn number(&mut self, dim: &Dim) -> Result<i64> {
+    pub(super) fn eval(&mut self, dim: &Dim) -> Result<i64> {
         self.env.eval(dim)
     }
 
@@ -97,7 +103,7 @@ impl<'a> Machine<'a> {
                 .collect::<Result<Vec<_>>>()
                 .at(|| format!("argument {}", argument.first))?;
             Tensor::from_scalars(dtype, shape, &elems)
-                .ok_or_else(|| Error::internal("as many elements as the shape says"))
+                .ok_or_else(|| Error::internal("an operand of a call has a wrong number of elements"))
         });
         let operands = operands.collect::<Result<Vec<_>>>()?;
         let results = call.results.iter().map(|argument| self.extent(argument));
@@ -226,11 +232,11 @@ impl<'a> Machine<'a> {
         };
         let mut sum = Accumulator::new(ReduceOp::Sum, contraction.dtype);
         let mut position = 0;
-        self.products(contraction, &contraction.k, panel, &mut position, &mut sum)?;
+        self.accumulate(contraction, &contraction.k, panel, &mut position, &mut sum)?;
         self.code(&contraction.epilogue, &mut Frame { sum: Some(sum.finish()), ..Frame::default() })
     }
 
-    /// Where the current column's first element lies in the panels.
+    /// Index of the first element of the current column in the panels.
     fn panel(&mut self, contraction: &Contraction, base: &Dim, width: i64) -> Result<i64> {
         let column = self.env.eval(&Dim::from(&contraction.n.var))?;
         let first = self.env.eval(base)?;
@@ -242,8 +248,8 @@ impl<'a> Machine<'a> {
         at.ok_or_else(|| Error::invalid("the panels exceed 64 bits"))
     }
 
-    /// Adds up the products for all values of `axes`; `position` counts them.
-    fn products(
+    /// Accumulates the multiplications of all iterations of `axes`, and counts them in `position`.
+    fn accumulate(
         &mut self,
         contraction: &Contraction,
         axes: &[Axis],
@@ -252,7 +258,7 @@ impl<'a> Machine<'a> {
         sum: &mut Accumulator,
     ) -> Result<()> {
         if let Some((axis, rest)) = axes.split_first() {
-            return self.each(axis, |machine| machine.products(contraction, rest, panel, position, sum));
+            return self.each(axis, |machine| machine.accumulate(contraction, rest, panel, position, sum));
         }
         let lhs = self.load(&contraction.lhs)?;
         let rhs = match (&contraction.rhs, panel) {
@@ -336,7 +342,7 @@ impl<'a> Machine<'a> {
             Inst::Const(value) => *value,
             Inst::Index(dtype, dim) => Scalar::from_i64(*dtype, self.env.eval(dim)?),
             Inst::Load(access) => self.load(access)?,
-            Inst::Sum => frame.sum.ok_or_else(|| Error::invalid("there is no sum here"))?,
+            Inst::Sum => frame.sum.ok_or_else(|| Error::invalid("`sum` outside of an epilogue"))?,
             Inst::Get(local) => self.local(*local)?,
             Inst::Unary(op, x) => scalar::unary(*op, of(x)?),
             Inst::Binary(op, x, y) => scalar::binary(*op, of(x)?, of(y)?),
@@ -366,15 +372,17 @@ impl<'a> Machine<'a> {
                 self.check(check, of(&check.value)?)?;
                 return Ok(None);
             }
-            Inst::Reduce(..) => return Err(Error::invalid("a reduction stands in strips only")),
+            Inst::Reduce(..) => return Err(Error::invalid("`reduce` outside of a strip")),
         }))
     }
 
     fn check(&mut self, check: &Check, value: Scalar) -> Result<()> {
-        let (lo, end) = (self.env.eval(&check.lo)?, self.env.eval(&check.end)?);
-        match (lo..end).contains(&value.as_i64()) {
-            true => Ok(()),
-            false => Err(Error::invalid(format!("{value} is not in {lo}..{end}")).at(check.context.clone())),
+        let lo = self.env.eval(&check.lo)?;
+        let end = self.env.eval(&check.end)?;
+        if (lo..end).contains(&value.as_i64()) {
+            Ok(())
+        } else {
+            Err(Error::invalid(format!("{value} is not in {lo}..{end}")).at(check.context.clone()))
         }
     }
 }
