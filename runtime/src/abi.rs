@@ -19,7 +19,7 @@ pub enum Precision {
     /// `f32`.
     #[default]
     F32 = 0,
-    /// Each `f32` as the sum of two bf16, three of whose four products count.
+    /// Each `f32` as the sum of two bf16, with three of the four multiplications.
     Bf16x3 = 1,
     /// Each `f32` as one bf16.
     Bf16 = 2,
@@ -41,7 +41,7 @@ pub const DESC_SYMBOL: &str = "symshape_model";
 pub enum Code {
     /// The call succeeded.
     Ok = 0,
-    /// A symbol's value lies outside its declared range.
+    /// A symbol's value is outside its declared range.
     OutOfRange = 1,
     /// A symbol's value is in range but breaks its step or is not in its value set.
     NotAllowed = 2,
@@ -55,22 +55,22 @@ pub enum Code {
     Contradiction = 6,
     /// An external function returned a value other than zero, see [`Callee`].
     CalleeFailed = 7,
-    /// Partitions were to run at once, and the artefact's memory is not planned for it.
+    /// The call asked for partitions to run at once, but the artefact's memory is not planned for it.
     NotPlanned = 8,
-    /// The artefact has no code for machines without tile registers, and this is one, or the system refused them.
+    /// The artefact needs tile registers, which the machine lacks or the system refused.
     NoTiles = 9,
 }
 
-/// How the partitions of an artefact that has some are run.
+/// How the partitions of an artefact run, if it has any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u32)]
 pub enum Policy {
-    /// Whatever is estimated to be faster for the dims and threads of the call.
+    /// The policy that is estimated to be faster for the dims and threads of the call.
     #[default]
     Auto = 0,
     /// One after another, the kernels of each on all threads.
     Serial = 1,
-    /// Those that don't wait for each other at once, each on one thread.
+    /// Independent partitions at once, each on one thread.
     Parallel = 2,
 }
 
@@ -80,23 +80,23 @@ pub enum Policy {
 pub struct Error {
     /// One of [`Code`].
     pub code: i32,
-    /// Index of the input tensor, or `u32::MAX` when none is concerned.
+    /// Index of the input tensor, or `u32::MAX` if the error concerns no input.
     pub tensor: u32,
     /// Axis of that tensor.
     pub axis: u32,
     /// Index of the symbol, or `u32::MAX`.
     pub symbol: u32,
-    /// The value met.
+    /// The actual value.
     pub value: i64,
-    /// Lowest value allowed.
+    /// Smallest value allowed.
     pub lo: i64,
-    /// Highest value allowed.
+    /// Largest value allowed.
     pub hi: i64,
     /// Name of the symbol or text of the derived dim, or null.
     pub symbol_name: *const c_char,
     /// Name of the tensor or node, or null.
     pub tensor_name: *const c_char,
-    /// One more line of explanation (what is declared, and where), or null.
+    /// The declaration that is violated and its place, or null.
     pub why: *const c_char,
 }
 
@@ -128,18 +128,18 @@ pub type Task = unsafe extern "C" fn(data: *mut c_void, begin: i64, end: i64, wo
 pub struct Exec {
     /// Passed back to `parallel_for`.
     pub host: *mut c_void,
-    /// Number of workers that may run at once, at least 1; worker ids are below it.
+    /// Number of workers that may run at once, at least 1; worker ids are smaller.
     pub threads: u32,
     /// One of [`Policy`].
     pub policy: u32,
     /// Runs `task(data, b, e, w)` over disjoint ranges that cover `0..count`, and returns when all are done.
     pub parallel_for:
         Option<unsafe extern "C" fn(host: *mut c_void, count: i64, task: Task, data: *mut c_void)>,
-    /// Where `run` puts its error, or null.
+    /// Receives the error of `run`, or null.
     pub error: *mut Error,
 }
 
-/// Binds the symbols from the shapes of the inputs, or says what is wrong. Reads nothing else, writes `dims` and `err`.
+/// Binds the symbols from the shapes of the inputs, or describes the error. Reads nothing else; writes `dims` and `err`.
 /// After the symbols, `dims` has an entry for each data-dependent size, which is [`UNKNOWN_DIM`] until it is known.
 pub type CheckFn =
     unsafe extern "C" fn(input_shapes: *const *const i64, dims: *mut i64, err: *mut Error) -> i32;
@@ -167,7 +167,8 @@ pub type BeginFn = unsafe extern "C" fn(
     exec: *const Exec,
     frame: *mut c_void,
 ) -> i32;
-/// Runs a partition, when all that it waits for has run in this frame; kernels use the threads of the frame's `exec`.
+/// Runs a partition; all partitions that it depends on must have run in this frame. Kernels use the threads of the
+/// frame's `exec`.
 pub type PartitionFn = unsafe extern "C" fn(frame: *mut c_void) -> i32;
 /// Estimated work of a partition on `threads` threads, in vector multiply-adds.
 pub type CostFn = unsafe extern "C" fn(dims: *const i64, threads: u32) -> i64;
@@ -175,11 +176,11 @@ pub type CostFn = unsafe extern "C" fn(dims: *const i64, threads: u32) -> i64;
 /// partition.
 pub type ArenaSliceFn = unsafe extern "C" fn(partition: u32, dims: *const i64, slice: *mut usize) -> i32;
 
-/// Whether calls use tile registers: 1 where the machine has them and the system granted them when the artefact was loaded,
-/// else 0.
+/// Whether calls use tile registers: 1 if the machine has them and the system granted them when the artefact was loaded,
+/// or else 0.
 pub type UsesTilesFn = unsafe extern "C" fn() -> i32;
 
-/// An entry of an artefact's table: kernels that run as one step.
+/// An entry of an artefact's partition table: kernels that run as one step.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PartitionDesc {
@@ -193,15 +194,15 @@ pub struct PartitionDesc {
     pub cost: CostFn,
     /// The cost on one thread as a readable formula.
     pub cost_formula: *const c_char,
-    /// The partitions that must have run before: earlier entries of the table.
+    /// The partitions that must run before it: earlier entries of the table.
     pub after: *const u32,
-    /// The symbols that it uses, as places in `dims`.
+    /// The symbols that it uses, as indices into `dims`.
     pub symbols: *const u32,
     /// Entries of `after`.
     pub n_after: u32,
     /// Entries of `symbols`.
     pub n_symbols: u32,
-    /// Partitions of one stage may run at once; those of earlier stages are done before any of a later one.
+    /// Partitions of one stage may run at once; earlier stages end before later ones begin.
     pub stage: u32,
     /// Zero.
     pub reserved: u32,
@@ -213,11 +214,11 @@ pub struct PartitionDesc {
 pub struct SymbolDesc {
     /// Its name.
     pub name: *const c_char,
-    /// Lowest value allowed.
+    /// Smallest value allowed.
     pub lo: i64,
-    /// Highest value allowed.
+    /// Largest value allowed.
     pub hi: i64,
-    /// Values are `offset + k * step`; 1 when there is no such rule.
+    /// The allowed values are `offset + k * step`; 1 if every value in range is allowed.
     pub step: i64,
     /// See `step`.
     pub offset: i64,
@@ -237,13 +238,13 @@ pub struct TensorDesc {
     pub dtype: u32,
     /// Number of axes.
     pub rank: u32,
-    /// One text a dim, as people write it: `N`, `2*S + 1`, `3`.
+    /// The text of each dim, such as `N`, `2*S + 1` or `3`.
     pub dims: *const *const c_char,
     /// Upper bound of the tensor's bytes over the whole contract.
     pub max_bytes: u64,
 }
 
-/// The root of an artefact: everything a caller can ask of it.
+/// The root of an artefact: its contract and its functions.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ModelDesc {
@@ -281,15 +282,15 @@ pub struct ModelDesc {
     pub n_data_dependent: u64,
     /// A set of the flags [`GROWS`] and [`ANY_ORDER`].
     pub flags: u64,
-    /// Entries of `partitions`; 0 where the model is in one piece.
+    /// Entries of `partitions`; 0 if the model has no partitions.
     pub n_partitions: u64,
-    /// The table, or null.
+    /// The partition table, or null.
     pub partitions: *const PartitionDesc,
     /// Bytes of a call's frame, see [`BeginFn`].
     pub frame_bytes: u64,
-    /// Null where there are no partitions.
+    /// Null if there are no partitions.
     pub begin: Option<BeginFn>,
-    /// Null where there are no partitions.
+    /// Null if there are no partitions.
     pub arena_slice: Option<ArenaSliceFn>,
     /// One of [`Precision`].
     pub precision: u32,
@@ -297,7 +298,7 @@ pub struct ModelDesc {
     pub reserved: u32,
     /// Bound of the relative error of one multiplication on tile registers.
     pub product_error: f64,
-    /// Null where there is no code for tile registers.
+    /// Null if there is no code for tile registers.
     pub uses_tiles: Option<UsesTilesFn>,
 }
 
@@ -305,9 +306,9 @@ pub struct ModelDesc {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct CallTensor {
-    /// Its elements; inputs are not to be written.
+    /// Its elements; those of inputs must not be written.
     pub data: *mut c_void,
-    /// Its dims, `rank` of them.
+    /// Its `rank` dims.
     pub shape: *const i64,
     /// ONNX code of its element type, see [`crate::DType`].
     pub dtype: u32,
@@ -328,9 +329,9 @@ pub const BYTES: u32 = 3;
 pub struct CallAttribute {
     /// Its name.
     pub name: *const c_char,
-    /// Its values, whose type `kind` tells.
+    /// Its values, whose type depends on `kind`.
     pub data: *const c_void,
-    /// How many values or bytes there are.
+    /// Number of values or bytes.
     pub count: u64,
     /// [`INTS`], [`FLOATS`] or [`BYTES`].
     pub kind: u32,
@@ -344,13 +345,13 @@ pub struct CallAttribute {
 pub struct Call {
     /// The operands.
     pub inputs: *const CallTensor,
-    /// The results, to be written whole. They overlap neither each other nor the operands.
+    /// The results. The function must write every element. They overlap neither each other nor the operands.
     pub outputs: *const CallTensor,
     /// The constants, in the order in which they were declared.
     pub attributes: *const CallAttribute,
     /// Scratch memory for this call alone, 64-byte aligned; null if none was requested.
     pub scratch: *mut c_void,
-    /// Its size.
+    /// Size of the scratch memory.
     pub scratch_bytes: u64,
     /// The data registered along with the function; null in artefacts.
     pub data: *mut c_void,

@@ -1,9 +1,9 @@
 //! Memory for a context: reserved at once, 64-byte aligned, zero until written.
 //!
-//! With `std` it is an anonymous mapping: the operating system commits pages as they are first touched, so a bound that
-//! is never reached costs address space only. The first few megabytes and the beginnings of outputs are committed at once
-//! and the rest comes in huge pages, because each touch of a new page interrupts the call for longer than a small model
-//! runs. Elsewhere (and under Miri) it comes from the allocator.
+//! With `std`, it is an anonymous mapping. The operating system commits pages when they are first touched, so a bound
+//! that is never reached costs only address space. The first touch of a page interrupts the call for longer than a small
+//! model runs. So the first few megabytes and the beginnings of outputs are committed at once, and the other pages are
+//! huge. Without `std`, and under Miri, the memory comes from the allocator.
 
 use crate::OpenError;
 use core::ptr::NonNull;
@@ -18,22 +18,22 @@ pub(crate) struct Arena {
     source: Source,
 }
 
-/// Where the memory comes from, hence how it is given back.
+/// The source of the memory, which decides how it is freed.
 enum Source {
     #[cfg(all(feature = "std", not(miri)))]
-    Mapped(#[expect(dead_code, reason = "held to unmap it in the end")] memmap2::MmapMut),
+    Mapped(#[expect(dead_code, reason = "dropping it unmaps the memory")] memmap2::MmapMut),
     #[cfg(any(not(feature = "std"), miri))]
     Heap(core::alloc::Layout),
     Lent,
 }
 
-// SAFETY: the memory is this value's alone, as that of a `Vec<u8>` or `&'static mut [u8]`.
+// SAFETY: the value owns its memory exclusively, as `Vec<u8>` or `&'static mut [u8]` do.
 unsafe impl Send for Arena {}
-// SAFETY: it is only reached through `&mut self` or, to be read, `&self`.
+// SAFETY: `&self` only reads the memory; writes need `&mut self`.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Reserves `bytes` bytes; those at offset 0 and at `begins` will be written first.
+    /// Reserves `bytes` bytes. Pages at offset 0 and at the offsets `begins` are committed at once.
     #[cfg(all(feature = "std", not(miri)))]
     pub(crate) fn reserve(bytes: usize, begins: &[usize]) -> Result<Arena, OpenError> {
         let mut options = memmap2::MmapOptions::new();
@@ -61,26 +61,26 @@ impl Arena {
         Arena { bytes: memory.len(), start: NonNull::from(memory).cast(), source: Source::Lent }
     }
 
-    /// Its size.
+    /// Size in bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Where byte `offset` is.
+    /// The address of byte `offset`.
     pub(crate) fn at(&mut self, offset: usize) -> *mut u8 {
         assert!(offset <= self.bytes);
-        // SAFETY: inside the memory or just behind it.
+        // SAFETY: inside the memory or one past its end.
         unsafe { self.start.as_ptr().add(offset) }
     }
 
     /// The bytes `offset..offset + len`.
     pub(crate) fn slice(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset <= self.bytes && len <= self.bytes - offset);
-        // SAFETY: inside the memory, which was zero at first and is borrowed from `self`.
+        // SAFETY: inside the memory, which is initialised and borrowed from `self`.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr().add(offset), len) }
     }
 
-    /// The bytes `offset..offset + len`, to be written.
+    /// The writable bytes `offset..offset + len`.
     pub(crate) fn slice_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
         assert!(offset <= self.bytes && len <= self.bytes - offset);
         // SAFETY: as in `slice`; `self` is borrowed uniquely.
@@ -88,17 +88,17 @@ impl Arena {
     }
 }
 
-/// Bytes that are committed when the arena is made, whether they are needed or not.
+/// Bytes at the beginning of the arena that are committed when it is reserved.
 #[cfg(all(feature = "std", not(miri), target_os = "linux"))]
 const COMMIT_BYTES: usize = 8 << 20;
 
-/// Bytes that are committed then at each of the places that are written first, and of how many places.
+/// Bytes that are committed at each of the offsets `begins`, and the largest number of such offsets.
 #[cfg(all(feature = "std", not(miri), target_os = "linux"))]
 const BEGIN_BYTES: usize = 64 << 10;
 #[cfg(all(feature = "std", not(miri), target_os = "linux"))]
-const MOST_BEGINS: usize = 8;
+const MAX_BEGINS: usize = 8;
 
-/// Asks for huge pages, and for the first pages now. A kernel that knows neither serves all the same.
+/// Requests huge pages, and commits the first pages. Kernels that support neither ignore it.
 #[cfg(all(feature = "std", not(miri)))]
 fn prepare(map: &memmap2::MmapMut, begins: &[usize]) {
     #[cfg(target_os = "linux")]
@@ -108,7 +108,7 @@ fn prepare(map: &memmap2::MmapMut, begins: &[usize]) {
         };
         let _ = map.advise(memmap2::Advice::HugePage);
         commit(0, COMMIT_BYTES);
-        begins.iter().take(MOST_BEGINS).for_each(|at| commit(*at, BEGIN_BYTES));
+        begins.iter().take(MAX_BEGINS).for_each(|at| commit(*at, BEGIN_BYTES));
     }
     #[cfg(not(target_os = "linux"))]
     let _ = (map, begins);
@@ -120,7 +120,7 @@ impl Drop for Arena {
             #[cfg(all(feature = "std", not(miri)))]
             Source::Mapped(_) => {}
             #[cfg(any(not(feature = "std"), miri))]
-            // SAFETY: allocated in `reserve` with this layout.
+            // SAFETY: `reserve` allocated it with this layout.
             Source::Heap(layout) => unsafe { alloc::alloc::dealloc(self.start.as_ptr(), *layout) },
             Source::Lent => {}
         }

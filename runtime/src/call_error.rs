@@ -8,7 +8,7 @@ use alloc::string::String;
 use core::fmt;
 use thiserror::Error;
 
-/// Why a call was refused or ended early; in the first case no memory was written.
+/// The error of a call that was refused or ended early. A refused call has written no memory.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -28,7 +28,7 @@ pub enum CallError {
         /// Number of outputs given.
         got: usize,
     },
-    /// A tensor's elements are of another type.
+    /// A tensor has another element type.
     #[error("`{tensor}` has elements of type {expected}; got {got}")]
     WrongDType {
         /// Which tensor.
@@ -43,9 +43,9 @@ pub enum CallError {
     WrongRank {
         /// Which tensor.
         tensor: TensorName,
-        /// The model's number.
+        /// Number of axes in the model.
         expected: usize,
-        /// The caller's number.
+        /// Number of axes given.
         got: usize,
     },
     /// An output array has another shape.
@@ -81,9 +81,9 @@ pub enum CallError {
     /// The context uses lent memory, which has no space for outputs.
     #[error("this context uses lent memory, which has no space for outputs: call `run` with output buffers")]
     NoOutputMemory,
-    /// The model has no such symbol to count rows by.
+    /// The model has no symbol with the name of the row count.
     #[error("can't count rows: the model has no symbol of that name")]
-    NoRows,
+    NoRowSymbol,
     /// A tensor does not consist of rows.
     #[error(
         "`{tensor}` can't be split into rows: the symbol must be its first axis and occur in no other axis"

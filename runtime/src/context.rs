@@ -70,7 +70,7 @@ pub struct Context {
     /// The outputs' shapes, one after another, as of the last successful check.
     out_shapes: Vec<i64>,
     out_sizes: Vec<usize>,
-    /// Where each output's shape begins in `out_sizes`, and the end.
+    /// Index of the begin of each output's shape in `out_sizes`, and the end of the last one.
     out_starts: Vec<usize>,
 }
 
@@ -97,7 +97,8 @@ impl Context {
     /// When the 64-byte aligned part of `memory` is smaller than [`Model::arena_max`].
     pub fn in_memory(model: &Model, memory: &'static mut [u8]) -> Result<Context, OpenError> {
         let memory = Arena::lent(memory);
-        let (needed, got) = (model.arena_max(), memory.len());
+        let needed = model.arena_max();
+        let got = memory.len();
         if got < needed {
             return Err(OpenError::TooSmall { needed, got });
         }
@@ -214,14 +215,14 @@ impl Context {
     /// Runs the model into the caller's buffers.
     ///
     /// # Errors
-    /// When the tensors violate the contract; nothing was written then. Or when an index in the data is out of bounds; the
+    /// When the tensors violate the contract; no memory is written then. Or when an index in the data is out of bounds; the
     /// outputs are undefined then.
     pub fn run(&mut self, inputs: &[TensorRef<'_>], outputs: &mut [TensorMut<'_>]) -> Result<(), CallError> {
         self.bind_into(inputs, outputs)?;
         self.call(inputs)
     }
 
-    /// Checks the contract and the buffers, and makes everything ready for a call into them.
+    /// Checks the contract and the buffers, and prepares a call into them.
     pub(crate) fn bind_into(
         &mut self,
         inputs: &[TensorRef<'_>],
@@ -236,7 +237,7 @@ impl Context {
             self.accept(idx, output)?;
             self.slots.set_output(idx, output.bytes().as_mut_ptr());
         }
-        self.make_room(false)
+        self.grow_memory(false)
     }
 
     /// Runs the model into the context's own memory, where the outputs stay until the next call.
@@ -249,14 +250,15 @@ impl Context {
         Ok(Outputs { context: self })
     }
 
-    /// Runs into the context's memory; `inputs` were bound last.
+    /// Runs into the context's memory; the caller has bound `inputs` last.
     pub(crate) fn run_bound(&mut self, inputs: &[TensorRef<'_>]) -> Result<(), CallError> {
         if self.layout.outputs_at.len() != self.model.outputs().len() {
             return Err(CallError::NoOutputMemory);
         }
-        self.make_room(true)?;
+        self.grow_memory(true)?;
         for idx in 0..self.layout.outputs_at.len() {
-            let (needed, got) = (self.output_bytes(idx), self.layout.output_bytes(idx));
+            let needed = self.output_bytes(idx);
+            let got = self.layout.output_bytes(idx);
             if needed > got {
                 let tensor = TensorName::output(&self.model.desc, idx);
                 return Err(CallError::TooSmall { tensor, needed, got });
@@ -315,12 +317,12 @@ pub struct Outputs<'a> {
 }
 
 impl<'a> Outputs<'a> {
-    /// How many there are.
+    /// The number of outputs.
     pub fn len(&self) -> usize {
         self.context.model.outputs().len()
     }
 
-    /// True of a model without outputs.
+    /// Whether the model has no outputs.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

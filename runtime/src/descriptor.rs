@@ -43,12 +43,11 @@ impl Desc {
     /// Reads and validates the descriptor at `raw`.
     ///
     /// # Safety
-    /// `raw` is null or points to a [`ModelDesc`] made by symshape's compiler (or to one that keeps the same
-    /// promises), which stays valid and constant as long as `keep` lives. The first two fields are looked at before
-    /// anything else is believed.
+    /// `raw` is null or points to a [`ModelDesc`] from symshape's compiler, or to one that meets the same requirements. It
+    /// stays valid and constant while `keep` is alive. The first two fields are checked before the others are read.
     pub(crate) unsafe fn read(raw: *const ModelDesc, keep: Keep) -> Result<Desc, OpenError> {
-        // SAFETY: by the caller's promise, a non-null `raw` points to a descriptor that outlives `keep`, hence `self`;
-        // the `'static` never leaves this struct.
+        // SAFETY: as the caller promises, a non-null `raw` points to a descriptor that outlives `keep` and so `self`; the
+        // `'static` never leaves this struct.
         let raw = unsafe { raw.as_ref() }.ok_or(OpenError::Malformed("its descriptor is null"))?;
         if raw.magic != MAGIC {
             return Err(OpenError::Malformed("it does not begin with symshape's magic number"));
@@ -56,7 +55,7 @@ impl Desc {
         if raw.abi_version != ABI_VERSION {
             return Err(OpenError::Version { found: raw.abi_version, expected: ABI_VERSION });
         }
-        // SAFETY: the tables have as many entries as the counts say, and all strings are C strings.
+        // SAFETY: the tables have the numbers of entries that the descriptor states, and all strings are C strings.
         unsafe {
             let symbols = table(raw.symbols, raw.n_symbols)?;
             let inputs = table(raw.inputs, raw.n_inputs)?;
@@ -95,12 +94,12 @@ impl Desc {
         self.symbols.len() + self.raw.n_data_dependent as usize
     }
 
-    /// Whether shapes of outputs can be smaller than they were before the call.
-    pub(crate) fn finds(&self) -> bool {
+    /// Whether the model has data-dependent sizes, so that the shapes of outputs are final only after a call.
+    pub(crate) fn has_data_dependent_sizes(&self) -> bool {
         self.raw.n_data_dependent > 0
     }
 
-    /// Whether contexts take memory as calls need it.
+    /// Whether contexts take memory when calls need it.
     pub(crate) fn grows(&self) -> bool {
         self.raw.flags & GROWS != 0
     }
@@ -115,19 +114,19 @@ impl Desc {
         self.raw.frame_bytes as usize
     }
 
-    /// Estimated work of a partition for dims that lie within the contract.
+    /// Estimated work of a partition for dims within the contract.
     pub(crate) fn cost(&self, partition: usize, dims: &[i64], threads: u32) -> i64 {
         assert!(dims.len() >= self.symbols.len() && partition < self.partitions.len());
-        // SAFETY: the table has this entry; one dim for each symbol; the function only computes.
+        // SAFETY: the table has this entry, and `dims` one for each symbol; the function only computes.
         unsafe { ((*self.raw.partitions.add(partition)).cost)(dims.as_ptr(), threads) }
     }
 
-    /// A partition's part of the arena for dims that lie within the contract.
+    /// A partition's part of the arena for dims within the contract.
     pub(crate) fn arena_slice(&self, partition: usize, dims: &[i64]) -> core::ops::Range<usize> {
         assert!(dims.len() >= self.symbols.len() && partition < self.partitions.len());
         let mut slice = [0_usize; 2];
         if let Some(function) = self.raw.arena_slice {
-            // SAFETY: one dim for each symbol, and room for two offsets.
+            // SAFETY: `dims` has one entry for each symbol, and `slice` has two.
             let code = unsafe { function(partition as u32, dims.as_ptr(), slice.as_mut_ptr()) };
             debug_assert_eq!(code, 0, "the partition exists");
         }
@@ -137,8 +136,8 @@ impl Desc {
     /// Prepares `frame` for the partitions of one call.
     ///
     /// # Safety
-    /// As [`Desc::run`]; `frame` is memory of `frame_bytes()` bytes at a multiple of 64; all that is pointed to, `exec` and
-    /// its error among it, stays until the last partition has run.
+    /// As [`Desc::run`]; `frame` is memory of `frame_bytes()` bytes at a multiple of 64. All memory that the arguments point
+    /// to, including `exec` and its error, stays valid until the last partition has run.
     pub(crate) unsafe fn begin(
         &self,
         slots: &Slots,
@@ -149,20 +148,21 @@ impl Desc {
     ) -> i32 {
         assert!(dims.len() == self.n_dims());
         assert!(slots.inputs.len() == self.inputs.len() && slots.outputs.len() == self.outputs.len());
-        let begin = self.raw.begin.expect("looked at when the descriptor was read");
-        let (inputs, outputs) = (slots.inputs.as_ptr(), slots.outputs.as_ptr());
-        // SAFETY: the caller's promise.
+        let begin = self.raw.begin.expect("`Desc::read` checked it");
+        let inputs = slots.inputs.as_ptr();
+        let outputs = slots.outputs.as_ptr();
+        // SAFETY: as the caller promises.
         unsafe { begin(inputs, outputs, dims.as_mut_ptr(), arena.cast(), exec, frame.cast()) }
     }
 
     /// Runs a partition.
     ///
     /// # Safety
-    /// `frame` was prepared by [`Desc::begin`], whose promises still hold; all that the partition waits for has run in it,
-    /// this one has not; where the artefact is not planned for any order, all earlier ones have.
+    /// [`Desc::begin`] has prepared `frame`, and its requirements still hold. All partitions that this one depends on have
+    /// run in it, and this one has not. If the artefact is not planned for any order, all earlier partitions have run.
     pub(crate) unsafe fn step(&self, partition: usize, frame: *mut u8) -> i32 {
         assert!(partition < self.partitions.len());
-        // SAFETY: the table has this entry, and the caller's promise.
+        // SAFETY: the table has this entry; everything else is as the caller promises.
         unsafe { ((*self.raw.partitions.add(partition)).run)(frame.cast()) }
     }
 
@@ -175,7 +175,7 @@ impl Desc {
         }
     }
 
-    /// Bound of the relative error of one multiplication there.
+    /// Bound of the relative error of one multiplication on tile registers.
     pub(crate) fn product_error(&self) -> f64 {
         self.raw.product_error
     }
@@ -191,7 +191,7 @@ impl Desc {
         self.raw.arena_max
     }
 
-    /// Binds the symbols from the inputs' shapes, which follow one another in `shapes`.
+    /// Binds the symbols from the inputs' shapes, which are concatenated in `shapes`.
     pub(crate) fn check(&self, shapes: &[i64], slots: &mut Slots, dims: &mut [i64]) -> Result<(), Error> {
         assert!(dims.len() == self.n_dims() && slots.shapes.len() == self.inputs.len());
         let mut rest = shapes;
@@ -201,23 +201,23 @@ impl Desc {
             rest = tail;
         }
         let mut error = Error::NONE;
-        // SAFETY: one pointer for each input, each to as many dims as that input has axes (`split_at` above would
-        // have panicked), one place for each dim, and an error to write.
+        // SAFETY: there is a pointer for each input, to a dim for each of its axes (`split_at` above checks it); an entry for
+        // each symbol; and an error.
         let code = unsafe { (self.raw.check)(slots.shapes.as_ptr(), dims.as_mut_ptr(), &mut error) };
         outcome(code, error)
     }
 
-    /// Bytes of arena for dims that lie within the contract.
+    /// Bytes of arena for dims within the contract.
     pub(crate) fn arena_bytes(&self, dims: &[i64]) -> usize {
         assert!(dims.len() >= self.symbols.len());
-        // SAFETY: one dim for each symbol; the function only computes.
+        // SAFETY: `dims` has one entry for each symbol; the function only computes.
         unsafe { (self.raw.arena_bytes)(dims.as_ptr()) }
     }
 
     /// Writes the shape of output `idx` into `shape`.
     pub(crate) fn output_shape(&self, idx: usize, dims: &[i64], shape: &mut [i64]) {
         assert!(dims.len() == self.n_dims() && shape.len() == self.outputs[idx].rank());
-        // SAFETY: all dims, one place for each axis of that output.
+        // SAFETY: `dims` has all entries, and `shape` one for each axis of that output.
         let code = unsafe { (self.raw.output_shape)(idx as u32, dims.as_ptr(), shape.as_mut_ptr()) };
         debug_assert_eq!(code, 0, "the output exists");
     }
@@ -225,9 +225,9 @@ impl Desc {
     /// Runs the model on the memory that `slots` points to.
     ///
     /// # Safety
-    /// `dims` passed the check; `slots` holds, for each input and output, memory of the size and alignment that its
-    /// shape and type ask for at these dims, the outputs' writable and disjoint from everything else; `arena` is
-    /// 64-byte aligned memory of `arena_bytes(dims)` bytes for this call alone; what `exec` points to is valid.
+    /// `dims` passed the check. `slots` has, for each input and output, memory of the size and alignment that its shape and
+    /// type need at these dims; the outputs are writable and disjoint from all other memory. `arena` is 64-byte aligned
+    /// memory of `arena_bytes(dims)` bytes, exclusive to this call. Everything that `exec` points to is valid.
     pub(crate) unsafe fn run(
         &self,
         slots: &Slots,
@@ -239,21 +239,22 @@ impl Desc {
         assert!(slots.inputs.len() == self.inputs.len() && slots.outputs.len() == self.outputs.len());
         let mut error = Error::NONE;
         let exec = Exec { error: &mut error, ..exec };
-        let (inputs, outputs) = (slots.inputs.as_ptr(), slots.outputs.as_ptr());
-        // SAFETY: the caller's promise.
+        let inputs = slots.inputs.as_ptr();
+        let outputs = slots.outputs.as_ptr();
+        // SAFETY: as the caller promises.
         let code = unsafe { (self.raw.run)(inputs, outputs, dims.as_mut_ptr(), arena.cast(), &exec) };
         outcome(code, error)
     }
 }
 
-/// The pointer tables of a call, made once for each context.
+/// The pointer tables of a call, allocated once for each context.
 pub(crate) struct Slots {
     shapes: Vec<*const i64>,
     inputs: Vec<*const c_void>,
     outputs: Vec<*mut c_void>,
 }
 
-// SAFETY: the pointers are written anew in each call before they are used, and mean nothing between calls.
+// SAFETY: each call writes the pointers before it uses them; they are not used between calls.
 unsafe impl Send for Slots {}
 
 impl Slots {
@@ -266,12 +267,12 @@ impl Slots {
         }
     }
 
-    /// Sets where input `idx` is read.
+    /// Sets the address of input `idx`.
     pub(crate) fn set_input(&mut self, idx: usize, at: *const u8) {
         self.inputs[idx] = at.cast();
     }
 
-    /// Sets where output `idx` is written.
+    /// Sets the address of output `idx`.
     pub(crate) fn set_output(&mut self, idx: usize, at: *mut u8) {
         self.outputs[idx] = at.cast();
     }
@@ -291,7 +292,7 @@ unsafe fn table<'a, T>(at: *const T, n: u32) -> Result<&'a [T], OpenError> {
         0 => Ok(&[]),
         _ if n > MAX_ENTRIES => Err(OpenError::Malformed("a table has too many entries")),
         _ if at.is_null() => Err(OpenError::Malformed("a table is missing")),
-        // SAFETY: not null, hence by the caller's promise `n` entries.
+        // SAFETY: not null, so `at` points to `n` entries, as the caller promises.
         _ => Ok(unsafe { core::slice::from_raw_parts(at, n as usize) }),
     }
 }
@@ -304,7 +305,7 @@ unsafe fn string(at: *const c_char) -> Result<String, OpenError> {
     if at.is_null() {
         return Err(OpenError::Malformed("a name is missing"));
     }
-    // SAFETY: not null, hence a C string by the caller's promise.
+    // SAFETY: not null, so it is a C string, as the caller promises.
     let text = unsafe { CStr::from_ptr(at) };
     text.to_str().map(String::from).map_err(|_| OpenError::Malformed("a name is not UTF-8"))
 }
@@ -316,7 +317,7 @@ unsafe fn string(at: *const c_char) -> Result<String, OpenError> {
 unsafe fn symbol(desc: &SymbolDesc) -> Result<SymbolInfo, OpenError> {
     let n_values =
         u32::try_from(desc.n_values).map_err(|_| OpenError::Malformed("a table has too many entries"))?;
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     let (name, values) = unsafe { (string(desc.name)?, table(desc.values, n_values)?) };
     if desc.lo > desc.hi || desc.step < 1 || !values.is_sorted() {
         return Err(OpenError::Malformed("a symbol's range is empty"));
@@ -337,24 +338,24 @@ unsafe fn symbol(desc: &SymbolDesc) -> Result<SymbolInfo, OpenError> {
 /// Its pointers are as the ABI says.
 unsafe fn tensor(desc: &TensorDesc) -> Result<TensorInfo, OpenError> {
     let dtype = DType::from_code(desc.dtype).ok_or(OpenError::Malformed("an element type is unknown"))?;
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     let (name, dims) = unsafe { (string(desc.name)?, table(desc.dims, desc.rank)?) };
     if dims.len() > MAX_AXES {
         return Err(OpenError::TooManyAxes { tensor: name, axes: dims.len() });
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     let dims = dims.iter().map(|dim| unsafe { string(*dim) }).collect::<Result<_, _>>()?;
     let max_bytes = usize::try_from(desc.max_bytes)
         .map_err(|_| OpenError::Malformed("a tensor exceeds the address space"))?;
     Ok(TensorInfo { name, dtype, dims, max_bytes })
 }
 
-/// A copy of an entry of the table of partitions. It may depend on earlier entries only.
+/// A copy of an entry of the partition table. It may depend only on earlier entries.
 ///
 /// # Safety
 /// Its pointers are as the ABI says.
 unsafe fn partition(number: usize, desc: &PartitionDesc, n_symbols: u32) -> Result<PartitionInfo, OpenError> {
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     let (after, symbols) =
         unsafe { (table(desc.after, desc.n_after)?, table(desc.symbols, desc.n_symbols)?) };
     if after.iter().any(|other| *other as usize >= number)
@@ -362,15 +363,15 @@ unsafe fn partition(number: usize, desc: &PartitionDesc, n_symbols: u32) -> Resu
     {
         return Err(OpenError::Malformed("a partition waits for a later one, or uses an unknown symbol"));
     }
-    let numbers = |list: &[u32]| list.iter().map(|number| *number as usize).collect();
-    // SAFETY: the caller's promise.
+    let indices = |list: &[u32]| list.iter().map(|idx| *idx as usize).collect();
+    // SAFETY: as the caller promises.
     unsafe {
         Ok(PartitionInfo {
             name: string(desc.name)?,
             target: string(desc.target)?,
             cost: string(desc.cost_formula)?,
-            after: numbers(after),
-            symbols: numbers(symbols),
+            after: indices(after),
+            symbols: indices(symbols),
             stage: desc.stage as usize,
         })
     }

@@ -32,7 +32,7 @@ pub enum DType {
     U32 = 12,
     /// Unsigned 64-bit integer.
     U64 = 13,
-    /// The upper half of a single.
+    /// The upper 16 bits of an `F32`.
     BF16 = 16,
 }
 
@@ -74,7 +74,7 @@ impl DType {
         matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
     }
 
-    /// True of the eight integer types; `Bool` is none.
+    /// True of the eight integer types, which don't include `Bool`.
     pub const fn is_int(self) -> bool {
         !self.is_float() && !matches!(self, DType::Bool)
     }

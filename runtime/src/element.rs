@@ -1,4 +1,4 @@
-//! Rust types that are elements of tensors, and slices of them seen as bytes.
+//! Rust types that are elements of tensors, and conversions between slices of elements and bytes.
 
 use crate::DType;
 
@@ -6,9 +6,9 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type whose memory is that of a tensor's element.
+/// A Rust type with the memory representation of a tensor's element.
 pub trait Element: Copy + Send + Sync + 'static + sealed::Sealed {
-    /// The element type that it is.
+    /// The element type.
     const DTYPE: DType;
 }
 
@@ -29,21 +29,21 @@ elements! {
 
 /// The memory of `elems`.
 pub(crate) fn bytes<T: Element>(elems: &[T]) -> &[u8] {
-    // SAFETY: the sealed types have no padding, so that all their bytes may be read.
+    // SAFETY: the sealed types have no padding, so all their bytes may be read.
     unsafe { core::slice::from_raw_parts(elems.as_ptr().cast(), size_of_val(elems)) }
 }
 
-/// The memory of `elems`, to be written by compiled code only, which stores valid elements.
+/// The memory of `elems`. Only compiled code writes it, which stores valid elements.
 pub(crate) fn bytes_mut<T: Element>(elems: &mut [T]) -> &mut [u8] {
-    // SAFETY: as above; every bit pattern is valid but for `bool`, whose bytes no safe code of this crate writes.
+    // SAFETY: as above; every bit pattern is valid except for `bool`, whose bytes no safe code of this crate writes.
     unsafe { core::slice::from_raw_parts_mut(elems.as_mut_ptr().cast(), size_of_val(elems)) }
 }
 
-/// The elements whose memory `bytes` is; `None` where they are misaligned, not a whole number, or no elements.
+/// The elements in `bytes`; `None` if they are misaligned, incomplete or invalid.
 pub(crate) fn elems<T: Element>(bytes: &[u8]) -> Option<&[T]> {
-    let whole = bytes.len().is_multiple_of(size_of::<T>()) && bytes.as_ptr().cast::<T>().is_aligned();
-    let valid = T::DTYPE != DType::Bool || bytes.iter().all(|byte| *byte <= 1);
+    let fits = bytes.len().is_multiple_of(size_of::<T>()) && bytes.as_ptr().cast::<T>().is_aligned();
+    let is_valid = T::DTYPE != DType::Bool || bytes.iter().all(|byte| *byte <= 1);
     // SAFETY: aligned and of the right size, and of the sealed types only `bool` has invalid bit patterns.
-    (whole && valid)
+    (fits && is_valid)
         .then(|| unsafe { core::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) })
 }

@@ -1,5 +1,5 @@
-//! Checks that an ELF file is complete. The system's loader maps a truncated file all the same, and its code then
-//! crashes at the first access past the end.
+//! Checks that an ELF file is complete. The system's loader maps a truncated file too, and its code then crashes at
+//! the first access past the end.
 
 use std::{
     fs::File,
@@ -7,16 +7,16 @@ use std::{
 };
 
 const MAGIC: [u8; 4] = *b"\x7fELF";
-/// Bytes of the header of 64-bit files, and where in it the tables are described.
+/// Bytes of the header of 64-bit files.
 const HEADER: usize = 64;
 const CLASS_64_LITTLE: [u8; 2] = [2, 1];
-/// Bytes of an entry of the table of segments.
+/// Bytes of an entry of the segment table.
 const SEGMENT: usize = 56;
 
 /// Reads the headers and compares the extents that they describe with the file's length.
 ///
 /// # Errors
-/// When it is not a shared object for this architecture, or is truncated.
+/// When the file is not a shared object for this architecture, or is truncated.
 pub(crate) fn check_whole(file: &mut File) -> Result<(), String> {
     let io = |error: std::io::Error| error.to_string();
     let len = file.metadata().map_err(io)?.len();
@@ -28,12 +28,15 @@ pub(crate) fn check_whole(file: &mut File) -> Result<(), String> {
     if header[4..6] != CLASS_64_LITTLE {
         return Err("it is a shared object for another architecture".to_string());
     }
+
     let inside = |begin: u64, size: u64| match begin.checked_add(size) {
         Some(end) if end <= len => Ok(()),
         _ => Err(format!("it is truncated: its headers describe more than its {len} bytes")),
     };
-    let (segments, n_segments) = (u64_at(&header, 32), u64::from(u16_at(&header, 56)));
-    let (sections, n_sections) = (u64_at(&header, 40), u64::from(u16_at(&header, 60)));
+    let segments = u64_at(&header, 32);
+    let n_segments = u64::from(u16_at(&header, 56));
+    let sections = u64_at(&header, 40);
+    let n_sections = u64::from(u16_at(&header, 60));
     inside(segments, n_segments * SEGMENT as u64)?;
     inside(sections, n_sections * u64::from(u16_at(&header, 58)))?;
     file.seek(SeekFrom::Start(segments)).map_err(io)?;

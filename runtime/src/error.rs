@@ -1,10 +1,10 @@
-//! Errors of opening models, of questions about sizes, and of single partitions. Errors are formatted only when shown.
+//! Errors of opening models, of queries about sizes, and of single partitions. They are formatted only when shown.
 
 use crate::{MAX_AXES, SymbolInfo};
 use alloc::string::String;
 use thiserror::Error;
 
-/// Why a model or context could not be made.
+/// The error of opening a model or creating a context.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -24,9 +24,9 @@ pub enum OpenError {
         "the artefact has ABI version {found}, this program needs version {expected}: recompile the artefact"
     )]
     Version {
-        /// The artefact's.
+        /// The artefact's version.
         found: u32,
-        /// Ours.
+        /// The version of this program.
         expected: u32,
     },
     /// An input or output has too many axes.
@@ -34,7 +34,7 @@ pub enum OpenError {
     TooManyAxes {
         /// An input or output.
         tensor: String,
-        /// How many it has.
+        /// Its number of axes.
         axes: usize,
     },
     /// The operating system refuses the address space.
@@ -59,7 +59,7 @@ pub enum OpenError {
     },
 }
 
-/// Why a query about sizes failed.
+/// The error of a query about sizes.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum QueryError {
@@ -99,7 +99,7 @@ pub enum QueryError {
     },
 }
 
-/// Why a partition was not run.
+/// The error of a partition that did not run or failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum StepError {

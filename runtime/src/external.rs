@@ -1,8 +1,8 @@
-//! Functions that a model calls and that are no part of it: what they are handed, and how they are registered.
+//! External functions: functions that a model calls but does not define.
 //!
-//! A function gets a [`Call`]: tensors to read, tensors to write, constants of the model, and scratch memory. It is
-//! registered with the compiler for models in this process ([`Function::new`]), or exported under the C name that the
-//! artefact asks for, where [`serve`] makes a Rust function of the pointer that C hands over:
+//! A function gets a [`Call`]: tensors to read, tensors to write, constants of the model, and scratch memory. For models
+//! in this process, it is registered with the compiler ([`Function::new`]). For artefacts, it is exported under the C name
+//! that the artefact calls; [`serve`] converts the pointer from C to a [`Call`]:
 //!
 //! ```
 //! use symshape_runtime::{abi, external};
@@ -10,7 +10,7 @@
 //! /// `int32_t acme_double(const symshape_call *call)`
 //! ///
 //! /// # Safety
-//! /// `call` is what a model hands to the functions that it calls.
+//! /// `call` is the argument that a model passes to its external functions.
 //! #[unsafe(no_mangle)]
 //! pub unsafe extern "C" fn acme_double(call: *const abi::Call) -> i32 {
 //!     let double = |call: external::Call<'_>| {
@@ -19,13 +19,13 @@
 //!         y.iter_mut().zip(x).for_each(|(y, x)| *y = 2.0 * x);
 //!         Ok(())
 //!     };
-//!     // SAFETY: the model's promise.
+//!     // SAFETY: as the model promises.
 //!     unsafe { external::serve(call, double) }
 //! }
 //! ```
 //!
-//! A function is to be one of its operands and attributes alone: a compiler may leave out a call whose results nobody
-//! reads, and make one call of two that are the same.
+//! The results of a function must depend only on its operands and attributes. The compiler may drop a call whose results
+//! are not used, and may replace two equal calls by one.
 
 use crate::{DType, Element, TensorError, abi, element, tensor};
 use alloc::{boxed::Box, ffi::CString, string::String, sync::Arc, vec::Vec};
@@ -57,7 +57,7 @@ impl<'a> Input<'a> {
     /// The memory, dense and row-major.
     pub fn bytes(&self) -> &'a [u8] {
         let len = size_bytes(&self.raw);
-        // SAFETY: whoever made this lends so many bytes for `'a`, see `Call::from_abi`.
+        // SAFETY: the creator of this value lends `len` bytes for `'a`, see `Call::from_abi`.
         if len == 0 { &[] } else { unsafe { core::slice::from_raw_parts(self.raw.data.cast(), len) } }
     }
 
@@ -67,15 +67,17 @@ impl<'a> Input<'a> {
     /// When they are of another type.
     pub fn elems<T: Element>(&self) -> Result<&'a [T], TensorError> {
         let wrong = TensorError::WrongDType { expected: self.dtype(), got: T::DTYPE };
-        match self.dtype() == T::DTYPE {
-            true if size_bytes(&self.raw) == 0 => Ok(&[]),
-            true => element::elems(self.bytes()).ok_or(wrong),
-            false => Err(wrong),
+        if self.dtype() != T::DTYPE {
+            return Err(wrong);
         }
+        if size_bytes(&self.raw) == 0 {
+            return Ok(&[]);
+        }
+        element::elems(self.bytes()).ok_or(wrong)
     }
 }
 
-/// A result of a call, which the function must write whole; what is in it before means nothing.
+/// A result of a call. The function must write every element; the previous content is undefined.
 #[repr(transparent)]
 pub struct Output<'a> {
     raw: abi::CallTensor,
@@ -96,7 +98,7 @@ impl Output<'_> {
     /// The memory, dense and row-major.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let len = size_bytes(&self.raw);
-        // SAFETY: whoever made this lends so many bytes to this call alone, and `&mut self` to one user at a time.
+        // SAFETY: the creator of this value lends `len` bytes to this call exclusively, and `&mut self` to one user at a time.
         if len == 0 { &mut [] } else { unsafe { core::slice::from_raw_parts_mut(self.raw.data.cast(), len) } }
     }
 
@@ -118,28 +120,29 @@ impl Output<'_> {
         }
         let count = bytes.len() / size_of::<T>();
         let at = bytes.as_mut_ptr().cast::<T>();
-        // SAFETY: the ABI aligns tensors to their elements, the size is that of so many, and of the sealed types only
-        // `bool` has invalid bit patterns, of which none is left.
+        // SAFETY: the ABI aligns tensors to their elements, and the memory has `count` of them. Of the sealed types, only
+        // `bool` has invalid bit patterns, and its bytes were zeroed above.
         at.is_aligned().then(|| unsafe { core::slice::from_raw_parts_mut(at, count) }).ok_or(wrong)
     }
 }
 
-/// Memory as elements, as many as fit; `None` where it is not aligned to them, or they are `bool`.
+/// The memory as elements, as many as fit. `None` if it is not aligned to the elements, or if they are `bool`.
 pub fn scratch_elems<T: Element>(memory: &mut [u8]) -> Option<&mut [T]> {
-    let (at, count) = (memory.as_mut_ptr().cast::<T>(), memory.len() / size_of::<T>());
+    let at = memory.as_mut_ptr().cast::<T>();
+    let count = memory.len() / size_of::<T>();
     if count == 0 || T::DTYPE == DType::Bool {
         return (T::DTYPE != DType::Bool).then_some(&mut []);
     }
-    // SAFETY: aligned, no more than there is, and every bit pattern of the sealed types is valid but for `bool`.
+    // SAFETY: aligned, inside the memory, and every bit pattern of the sealed types is valid except for `bool`.
     at.is_aligned().then(|| unsafe { core::slice::from_raw_parts_mut(at, count) })
 }
 
 fn dtype(raw: &abi::CallTensor) -> DType {
-    DType::from_code(raw.dtype).expect("the ABI's numbers of element types")
+    DType::from_code(raw.dtype).expect("an element type of the ABI")
 }
 
 fn shape<'a>(raw: &abi::CallTensor) -> &'a [i64] {
-    // SAFETY: whoever made the tensor lends its shape as long as its elements, see `Call::from_abi`.
+    // SAFETY: the creator of the tensor lends its shape as long as its elements, see `Call::from_abi`.
     if raw.rank == 0 { &[] } else { unsafe { core::slice::from_raw_parts(raw.shape, raw.rank as usize) } }
 }
 
@@ -190,7 +193,7 @@ impl<'a> AttributeRef<'a> {
     }
 }
 
-/// What a function is handed: it may use all of it until it returns.
+/// The argument of an external function, which may use it until it returns.
 #[non_exhaustive]
 pub struct Call<'a> {
     /// The operands.
@@ -199,25 +202,25 @@ pub struct Call<'a> {
     pub outputs: &'a mut [Output<'a>],
     /// The constants, in the order in which they were declared.
     pub attributes: &'a [AttributeRef<'a>],
-    /// Memory of this call alone, 64-byte aligned, as much as was asked for; what is in it means nothing.
+    /// Scratch memory of this call, 64-byte aligned, of the requested size. Its content is undefined.
     pub scratch: &'a mut [u8],
-    /// Where the memory of the target's device begins, in which operands, results and scratch may lie: what a device calls
-    /// its addresses are distances from there. Null for what has no such memory, and in the reference evaluator.
+    /// Start of the device memory of the target, which may hold operands, results and scratch. Device addresses are offsets
+    /// from it. Null for targets without device memory, and in the reference evaluator.
     pub memory: *const u8,
 }
 
 impl<'a> Call<'a> {
-    /// The constant of this name.
+    /// The attribute of this name.
     pub fn attribute(&self, name: &str) -> Option<AttributeRef<'a>> {
         self.attributes.iter().find(|attribute| attribute.name() == name).copied()
     }
 
-    /// The call that a model hands over.
+    /// The call behind a pointer from a model.
     ///
     /// # Safety
-    /// `call` points to what [`abi::Call`] describes, and all that leads to is lent to the caller for `'a`.
+    /// `call` points to a valid [`abi::Call`], and everything that it refers to is lent to the caller for `'a`.
     pub unsafe fn from_abi(call: *const abi::Call) -> Call<'a> {
-        // SAFETY: the caller's promise; `Input`, `Output` and `AttributeRef` have the layout of the ABI's structs.
+        // SAFETY: as the caller promises; `Input`, `Output` and `AttributeRef` have the layout of the ABI's structs.
         unsafe {
             let call = &*call;
             Call {
@@ -240,17 +243,17 @@ impl<'a> Call<'a> {
 /// # Safety
 /// `first` points to `count` values that are lent for `'a`, or `count` is zero.
 unsafe fn list<'a, T>(first: *const T, count: u32) -> &'a [T] {
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     if count == 0 { &[] } else { unsafe { core::slice::from_raw_parts(first, count as usize) } }
 }
 
-/// Runs `function` on what a model handed over, and returns what the model wants back. A panic is a failure with the
-/// code [`PANICKED`].
+/// Runs `function` on the call from a model, and returns the code for the model. A panic is a failure with the code
+/// [`PANICKED`].
 ///
 /// # Safety
 /// As [`Call::from_abi`], until this returns.
 pub unsafe fn serve(call: *const abi::Call, function: impl FnOnce(Call<'_>) -> Result<(), i32>) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     let call = unsafe { Call::from_abi(call) };
     match caught(|| function(call)) {
         Ok(()) => 0,
@@ -265,7 +268,7 @@ pub const PANICKED: i32 = i32::MIN;
 
 #[cfg(feature = "std")]
 fn caught(function: impl FnOnce() -> Result<(), i32>) -> Result<(), i32> {
-    // What the function leaves half done are results that nobody reads.
+    // A call that fails discards its results, so no broken invariant is visible afterwards.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(function)).unwrap_or(Err(PANICKED))
 }
 
@@ -274,28 +277,28 @@ fn caught(function: impl FnOnce() -> Result<(), i32>) -> Result<(), i32> {
     function()
 }
 
-/// A constant that a call hands over.
+/// A constant that the model passes in a call.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attribute {
-    /// Its name, without zero bytes.
+    /// The name, without zero bytes.
     pub name: String,
-    /// What it is.
+    /// The values.
     pub value: AttributeValue,
 }
 
-/// See [`Attribute`].
+/// The values of an [`Attribute`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum AttributeValue {
     /// Integers; a single one is a list of one.
     Ints(Vec<i64>),
     /// Floats; a single one is a list of one.
     Floats(Vec<f32>),
-    /// A string, or anything else.
+    /// A string or other bytes.
     Bytes(Vec<u8>),
 }
 
 impl AttributeValue {
-    /// Its kind in the ABI, and its number of values.
+    /// The kind in the ABI, and the number of values.
     pub fn kind(&self) -> (u32, usize) {
         match self {
             AttributeValue::Ints(values) => (abi::INTS, values.len()),
@@ -319,7 +322,7 @@ enum Kind {
 pub struct Function(Arc<Kind>);
 
 impl Function {
-    /// A Rust function. An error is a code of its own, which the error of the model's call tells; zero stands for one.
+    /// A Rust function. The error of the model's call reports its error code; the code 0 becomes 1.
     pub fn new(function: impl Fn(Call<'_>) -> Result<(), i32> + Send + Sync + 'static) -> Function {
         Function(Arc::new(Kind::Closure(Box::new(function))))
     }
@@ -327,13 +330,13 @@ impl Function {
     /// The function at this address.
     ///
     /// # Safety
-    /// It does what [`abi::Callee`] says with any call that fits its declaration, on any thread.
+    /// The function meets the requirements of [`abi::Callee`] for every call of its declared types, on any thread.
     pub unsafe fn from_address(callee: abi::Callee) -> Function {
         Function(Arc::new(Kind::Address(callee)))
     }
 
-    /// The function that a shared library exports under this name. The library's initialisers are run: only open what
-    /// you trust, and declare the function as it is.
+    /// The function that a shared library exports under this name. Loading runs the library's initialisers: load only
+    /// libraries that you trust, and declare the function with its real types.
     ///
     /// # Errors
     /// When the file can't be loaded, or exports nothing of this name.
@@ -342,15 +345,15 @@ impl Function {
         use alloc::{format, string::ToString};
         let failed = |reason: String| crate::OpenError::Load { path: library.display().to_string(), reason };
         let path = std::path::absolute(library).map_err(|error| failed(error.to_string()))?;
-        // SAFETY: whoever names a library to be called asks for its initialisers to run.
+        // SAFETY: the caller asks for the library's initialisers to run, as documented above.
         let loaded = unsafe { libloading::Library::new(&path) }.map_err(|error| failed(error.to_string()))?;
-        // SAFETY: whoever names the function says that it is one.
+        // SAFETY: the caller promises that the symbol is such a function.
         let address = unsafe { loaded.get::<abi::Callee>(symbol) };
         let address = *address.map_err(|_| failed(format!("it exports no function {symbol}")))?;
         Ok(Function(Arc::new(Kind::Loaded(address, loaded))))
     }
 
-    /// What compiled code calls, with [`Function::data`] in the call.
+    /// The address that compiled code calls, with [`Function::data`] in the call.
     pub fn address(&self) -> abi::Callee {
         match &*self.0 {
             Kind::Closure(_) => closure,
@@ -360,12 +363,12 @@ impl Function {
         }
     }
 
-    /// See [`Function::address`]; valid as long as a clone of this function is.
+    /// The data for [`Function::address`]; valid while a clone of this function is alive.
     pub fn data(&self) -> *const c_void {
         Arc::as_ptr(&self.0).cast()
     }
 
-    /// Calls it on copies of the inputs, and returns the results' bytes: for interpreters.
+    /// Calls the function on copies of the inputs, and returns the bytes of the results. Interpreters use it.
     ///
     /// # Errors
     /// The code that it returned.
@@ -381,18 +384,21 @@ impl Function {
     ) -> Result<Vec<Vec<u8>>, i32> {
         let mut memory: Vec<Aligned> = inputs.iter().map(|(_, _, bytes)| Aligned::copy(bytes)).collect();
         for (dtype, shape) in outputs {
-            memory.push(Aligned::zeros(sized(*dtype, shape)));
+            memory.push(Aligned::zeros(tensor_bytes(*dtype, shape)));
         }
         for ((dtype, shape, _), memory) in inputs.iter().zip(&memory) {
-            assert!(sized(*dtype, shape) == memory.len, "bytes and shapes agree");
+            assert!(tensor_bytes(*dtype, shape) == memory.len, "bytes and shapes agree");
         }
+
         let shapes = inputs.iter().map(|(dtype, shape, _)| (*dtype, *shape)).chain(outputs.iter().copied());
         let tensors: Vec<abi::CallTensor> =
             shapes.zip(&mut memory).map(|((dtype, shape), memory)| memory.tensor(dtype, shape)).collect();
+
         let names: Vec<CString> =
             attributes.iter().map(|one| CString::new(&*one.name).expect("a name without zero")).collect();
         let attributes: Vec<abi::CallAttribute> =
             attributes.iter().zip(&names).map(|(one, name)| attribute(one, name.as_ptr())).collect();
+
         let mut scratch = Aligned::zeros(scratch_bytes);
         let call = abi::Call {
             inputs: tensors.as_ptr(),
@@ -408,7 +414,7 @@ impl Function {
             reserved: 0,
             memory: core::ptr::null_mut(),
         };
-        // SAFETY: all of the call is memory of this function's, sized and aligned for what is said about it.
+        // SAFETY: the call refers only to memory of this function, with the sizes and alignments that it states.
         match unsafe { (self.address())(&call) } {
             0 => Ok(memory[inputs.len()..].iter().map(|memory| memory.bytes().into()).collect()),
             code => Err(code),
@@ -422,10 +428,10 @@ impl fmt::Debug for Function {
     }
 }
 
-/// What compiled code calls in place of a closure.
+/// The function that compiled code calls for a closure.
 unsafe extern "C" fn closure(call: *const abi::Call) -> i32 {
-    // SAFETY: by the promise of `address`, `data` is that of a function whose kind this is, and which is alive; the rest
-    // is the model's promise.
+    // SAFETY: `Function::address` requires that `data` comes from a function of this kind that is alive; everything else is as
+    // the model promises.
     unsafe {
         match &*(*call).data.cast::<Kind>() {
             Kind::Closure(function) => serve(call, function),
@@ -444,12 +450,13 @@ fn attribute(one: &Attribute, name: *const c_char) -> abi::CallAttribute {
     abi::CallAttribute { name, data, count: count as u64, kind, reserved: 0 }
 }
 
-fn sized(dtype: DType, shape: &[i64]) -> usize {
+/// The size of a tensor in bytes.
+fn tensor_bytes(dtype: DType, shape: &[i64]) -> usize {
     let dims: Vec<usize> = shape.iter().map(|dim| usize::try_from(*dim).unwrap_or(0)).collect();
-    tensor::size_bytes(dtype, &dims).expect("a size that memory holds")
+    tensor::size_bytes(dtype, &dims).expect("the size fits in memory")
 }
 
-/// Bytes from a 64-byte boundary on.
+/// Bytes that begin at a 64-byte boundary.
 struct Aligned {
     lines: Vec<Line>,
     len: usize,
@@ -486,7 +493,7 @@ impl Aligned {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: lines are bytes without padding, and `len` is no more than there are.
+        // SAFETY: lines are bytes without padding, and they have at least `len` bytes.
         unsafe { core::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
     }
 }
@@ -496,7 +503,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closure_is_called_on_copies() {
+    fn closures_are_called_on_copies_of_the_inputs() {
         let add = Function::new(|call| {
             let by = call.attribute("by").and_then(|by| by.ints()).ok_or(3)?[0];
             assert_eq!(call.scratch.len(), 5);
@@ -517,11 +524,11 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_a_failure() {
+    fn panics_and_errors_are_failures() {
         let fails = Function::new(|call| Err(call.inputs.len() as i32));
         assert_eq!(fails.call(&[], &[], &[], 0), Err(1));
         let panics = Function::new(|call| {
-            assert!(call.inputs.len() == 7, "as this test wants");
+            assert!(call.inputs.len() == 7, "the test must panic here");
             Ok(())
         });
         assert_eq!(panics.call(&[], &[(DType::F32, &[0])], &[], 0), Err(PANICKED));

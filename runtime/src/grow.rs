@@ -17,16 +17,18 @@ impl Context {
     }
 
     /// Grows the memory for a call at the bound dims, and for its outputs if they stay in the context.
-    pub(crate) fn make_room(&mut self, outputs: bool) -> Result<(), CallError> {
+    pub(crate) fn grow_memory(&mut self, outputs: bool) -> Result<(), CallError> {
         if !self.model.grows() {
             return Ok(());
         }
+
         let arena = self.model.desc.arena_bytes(&self.dims);
         let count = if outputs { self.layout.outputs_at.len() } else { 0 };
-        let enough = (0..count).all(|idx| self.output_bytes(idx) <= self.layout.output_bytes(idx));
-        if arena <= self.layout.arena_bytes && enough {
+        let outputs_fit = (0..count).all(|idx| self.output_bytes(idx) <= self.layout.output_bytes(idx));
+        if arena <= self.layout.arena_bytes && outputs_fit {
             return Ok(());
         }
+
         // Each growth at least doubles a part, so that growth to any size takes few steps.
         let larger =
             |needed: usize, got: usize| if needed > got { needed.max(got.saturating_mul(2)) } else { got };

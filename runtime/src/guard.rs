@@ -19,7 +19,7 @@ impl Context {
         if self.layout.outputs_at.is_empty() && !self.model.outputs().is_empty() {
             return Err(CallError::NoOutputMemory);
         }
-        self.make_room(true)?;
+        self.grow_memory(true)?;
         let arena =
             (self.layout.arena_at, self.model.desc.arena_bytes(&self.dims).min(self.model.arena_max()));
         self.poison(arena);
@@ -28,8 +28,9 @@ impl Context {
             (0..self.layout.outputs_at.len()).map(|idx| self.output_range(idx)).collect();
         outputs.iter().for_each(|range| self.poison(*range));
         self.run_bound(inputs)?;
-        let whole = self.intact(arena) && outputs.iter().all(|range| self.intact(*range));
-        Ok((self.outputs(), whole))
+
+        let is_intact = self.intact(arena) && outputs.iter().all(|range| self.intact(*range));
+        Ok((self.outputs(), is_intact))
     }
 
     /// Offset and bytes of output `idx` at the bound dims.

@@ -4,7 +4,7 @@ use crate::DType;
 use alloc::{string::String, vec::Vec};
 use core::fmt;
 
-/// A symbol of a model's contract: a size that is fixed only in a call.
+/// A symbol of a model's contract: a size that each call chooses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SymbolInfo {
     pub(crate) name: String,
@@ -16,17 +16,17 @@ pub struct SymbolInfo {
 }
 
 impl SymbolInfo {
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Lowest value allowed.
+    /// Smallest value allowed.
     pub fn lo(&self) -> i64 {
         self.lo
     }
 
-    /// Highest value allowed.
+    /// Largest value allowed.
     pub fn hi(&self) -> i64 {
         self.hi
     }
@@ -38,9 +38,9 @@ impl SymbolInfo {
 
     /// Whether the value is allowed.
     pub fn allows(&self, value: i64) -> bool {
-        let listed = self.values.is_empty() || self.values.binary_search(&value).is_ok();
-        let in_step = (i128::from(value) - i128::from(self.offset)) % i128::from(self.step) == 0;
-        self.lo <= value && value <= self.hi && listed && in_step
+        let is_listed = self.values.is_empty() || self.values.binary_search(&value).is_ok();
+        let is_in_step = (i128::from(value) - i128::from(self.offset)) % i128::from(self.step) == 0;
+        self.lo <= value && value <= self.hi && is_listed && is_in_step
     }
 
     /// Number of allowed values.
@@ -63,7 +63,7 @@ impl SymbolInfo {
         i64::try_from(value).ok().filter(|value| *value <= self.hi)
     }
 
-    /// The lowest value in range and step.
+    /// The smallest value in range and step.
     fn first(&self) -> Option<i64> {
         let gap = (i128::from(self.offset) - i128::from(self.lo)).rem_euclid(i128::from(self.step));
         i64::try_from(i128::from(self.lo) + gap).ok().filter(|value| *value <= self.hi)
@@ -71,7 +71,7 @@ impl SymbolInfo {
 }
 
 impl fmt::Display for SymbolInfo {
-    /// The declaration as the command line takes it: `1..=64`, `8..=64 in steps of 8`, `one of 1, 4`.
+    /// The declaration, such as `1..=64`, `8..=64 in steps of 8` or `one of 1, 4`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((last, rest)) = self.values.split_last() {
             f.write_str(if rest.is_empty() { "exactly " } else { "one of " })?;
@@ -80,7 +80,9 @@ impl fmt::Display for SymbolInfo {
             }
             return write!(f, "{last}");
         }
-        let (lo, hi) = (self.first().unwrap_or(self.lo), self.hi);
+
+        let lo = self.first().unwrap_or(self.lo);
+        let hi = self.hi;
         if lo == hi {
             return write!(f, "exactly {lo}");
         }
@@ -99,12 +101,12 @@ pub struct TensorInfo {
 }
 
 impl TensorInfo {
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Type of its elements.
+    /// The type of the elements.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
@@ -114,12 +116,12 @@ impl TensorInfo {
         self.dims.len()
     }
 
-    /// Its shape in readable form: `N`, `2*S + 1`, `3`.
+    /// The dims as text, such as `N`, `2*S + 1` or `3`.
     pub fn dims(&self) -> &[String] {
         &self.dims
     }
 
-    /// Upper bound of its bytes over the whole contract.
+    /// Upper bound of the bytes over the whole contract.
     pub fn max_bytes(&self) -> usize {
         self.max_bytes
     }
@@ -137,7 +139,7 @@ pub struct PartitionInfo {
 }
 
 impl PartitionInfo {
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -152,7 +154,7 @@ impl PartitionInfo {
         &self.cost
     }
 
-    /// The partitions that must have run before: earlier entries of the table.
+    /// The partitions that must run before this one: earlier entries of the table.
     pub fn after(&self) -> &[usize] {
         &self.after
     }
@@ -162,7 +164,7 @@ impl PartitionInfo {
         &self.symbols
     }
 
-    /// Partitions of one stage may run at once; those of earlier stages are done before any of a later one.
+    /// The stage. Partitions of one stage may run at once; earlier stages end before later ones begin.
     pub fn stage(&self) -> usize {
         self.stage
     }

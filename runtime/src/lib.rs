@@ -1,8 +1,8 @@
 //! Calls compiled symshape models: contract check, arena, contexts, loader.
 //!
 //! A [`Model`] is a compiled network: code, weights and the contract of its symbols. It is immutable, `Send + Sync`
-//! and cheap to clone. A [`Context`] is what one thread needs to call it: the arena, reserved once at the size that
-//! the model was proven never to exceed, and committed by the operating system only as far as it is touched.
+//! and cheap to clone. A [`Context`] is the state that one thread needs to call it. It has the arena, which it
+//! reserves once at the proven upper bound; the operating system commits only the pages that are touched.
 //! A call checks the whole contract before it stores anything, and neither allocates, locks nor enters the kernel.
 //!
 //! ```no_run
@@ -21,8 +21,8 @@
 //! ```
 //!
 //! Without the feature `std` (on by default) there is no loader and no mapped memory: models come from descriptors
-//! that are linked in, and the arena from the global allocator or from the caller. Without `alloc` too there is
-//! [`Linked`] alone, which calls such models over memory that is lent.
+//! that are linked in, and the arena from the global allocator or from the caller. Without `alloc` too, there is only
+//! [`Linked`], which calls such models in memory of the caller.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 #[cfg(feature = "alloc")]
@@ -111,17 +111,17 @@ macro_rules! include_model {
     };
 }
 
-/// The snippets of the chapter on serving compile.
+/// Compiles the snippets of the chapter on serving.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/serving.md")]
 struct Serving;
 
-/// The snippets of the chapter on partitions compile.
+/// Compiles the snippets of the chapter on partitions.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/partitions.md")]
 struct Partitions;
 
-/// The snippets of the chapter on bare metal compile.
+/// Compiles the snippets of the chapter on bare metal.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/bare-metal.md")]
 struct BareMetal;

@@ -1,8 +1,8 @@
-//! Calls of a model that is linked in, without any allocator: for firmware and kernels.
+//! Calls of a model that is linked in, without an allocator: for firmware and kernels.
 //!
-//! What a [`crate::Context`] keeps between calls lies on the stack here, in arrays of fixed sizes: a model has at most
-//! 16 inputs and as many outputs, and 32 symbols and found sizes together. Everything else is as
-//! there: types, ranks, the whole contract and the sizes of all memory are checked before anything is written.
+//! The state of a call, which a [`crate::Context`] keeps between calls, is on the stack, in arrays of fixed sizes. A model
+//! has at most 16 inputs, 16 outputs, and 32 symbols and data-dependent sizes together. As in a context, types, ranks, the
+//! whole contract and the sizes of all memory are checked before anything is written.
 
 use crate::{
     DType, TensorMut, TensorRef,
@@ -14,10 +14,10 @@ use core::{
     fmt, ptr, slice,
 };
 
-/// Most inputs, and most outputs.
+/// Largest number of inputs, and of outputs.
 const MAX_TENSORS: usize = 16;
 
-/// Most symbols and sizes that are found while running.
+/// Largest number of symbols and data-dependent sizes together.
 const MAX_DIMS: usize = 32;
 
 /// The arena begins at a multiple of this.
@@ -29,7 +29,7 @@ pub struct Linked {
     desc: &'static ModelDesc,
 }
 
-/// The values of a model's symbols, and the sizes that a call found, in the order of the header's `dims`.
+/// The values of a model's symbols and data-dependent sizes, in the order of the header's `dims`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dims {
     values: [i64; MAX_DIMS],
@@ -37,52 +37,52 @@ pub struct Dims {
 }
 
 impl Dims {
-    /// All of them.
+    /// All values.
     pub fn values(&self) -> &[i64] {
         &self.values[..self.len]
     }
 }
 
-/// Why a model can't be called.
+/// The error of a linked model or its call.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkedError {
-    /// The descriptor is none, or damaged.
+    /// The descriptor is missing or damaged.
     #[error("not a symshape artefact: {0}")]
     Malformed(&'static str),
     /// The descriptor is of another version of symshape.
     #[error(
-        "the artefact speaks version {found} of the interface, this program version {expected}: recompile it"
+        "the artefact has ABI version {found}, this program needs version {expected}: recompile the artefact"
     )]
     Version {
-        /// The artefact's.
+        /// The artefact's version.
         found: u32,
-        /// Ours.
+        /// The version of this program.
         expected: u32,
     },
-    /// The model has more tensors, axes or symbols than there is room for, or memory that grows.
+    /// The model has too many tensors, axes or symbols, or memory that grows.
     #[error("the model is too large for calls without an allocator: {0}")]
     TooLarge(&'static str),
     /// There are too few or too many tensors.
-    #[error("{got} tensors where the model has {expected}")]
+    #[error("got {got} tensors; the model has {expected}")]
     WrongCount {
-        /// Number of the model.
+        /// Number of tensors of the model.
         expected: usize,
-        /// Number given.
+        /// Number of tensors given.
         got: usize,
     },
     /// A tensor has another element type or number of axes.
-    #[error("tensor number {number}: the element type or the number of axes is wrong")]
+    #[error("tensor {number}: the element type or the number of axes is wrong")]
     WrongTensor {
-        /// Its place among the inputs or outputs.
+        /// Its index among the inputs or outputs.
         number: usize,
     },
-    /// Memory is too small: of an output, or the arena.
-    #[error("{got} bytes of memory where the call needs {needed}")]
+    /// The memory of an output or the arena is too small.
+    #[error("got {got} bytes of memory; the call needs {needed}")]
     TooSmall {
-        /// What the call needs.
+        /// The bytes that the call needs.
         needed: usize,
-        /// What there is.
+        /// The bytes available.
         got: usize,
     },
     /// The artefact refuses the call, or ended it.
@@ -90,11 +90,11 @@ pub enum LinkedError {
     Refused(Refusal),
 }
 
-/// What an artefact reports.
+/// The error that an artefact reports.
 #[derive(Clone, Copy)]
 pub struct Refusal(Error);
 
-// SAFETY: the pointers of the error lead to constant data of a program's own artefact.
+// SAFETY: the pointers of the error lead to constant data of an artefact that is part of the program.
 unsafe impl Send for Refusal {}
 // SAFETY: as above.
 unsafe impl Sync for Refusal {}
@@ -105,22 +105,22 @@ impl Refusal {
         self.0.code
     }
 
-    /// Name of the symbol or text of the derived dim concerned.
+    /// The name of the symbol, or the text of the derived dim.
     pub fn symbol(&self) -> Option<&'static str> {
         text(self.0.symbol_name)
     }
 
-    /// Name of the tensor, or of the node in which it went wrong.
+    /// The name of the tensor, or of the node that failed.
     pub fn tensor(&self) -> Option<&'static str> {
         text(self.0.tensor_name)
     }
 
-    /// The value met, and the lowest and highest allowed.
+    /// The actual value, and the smallest and largest value allowed.
     pub fn values(&self) -> [i64; 3] {
         [self.0.value, self.0.lo, self.0.hi]
     }
 
-    /// What is declared, and where.
+    /// The declaration that is violated, and its place.
     pub fn why(&self) -> Option<&'static str> {
         text(self.0.why)
     }
@@ -141,15 +141,17 @@ impl fmt::Debug for Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [value, lo, hi] = self.values();
-        let (tensor, symbol) = (self.tensor().unwrap_or("the call"), self.symbol().unwrap_or("a dim"));
+        let tensor = self.tensor().unwrap_or("the call");
+        let symbol = self.symbol().unwrap_or("a dim");
         write!(f, "`{tensor}`: {symbol} = {value}, allowed {lo}..={hi} (code {})", self.code())?;
         self.why().map_or(Ok(()), |why| write!(f, ": {why}"))
     }
 }
 
-/// A string of an artefact's error, null or alive as long as the program.
+/// A string of an artefact's error, which is null or lives as long as the program.
 fn text(at: *const c_char) -> Option<&'static str> {
-    // SAFETY: errors are made by the artefacts that `Linked` was promised to be over; their strings live in the program.
+    // SAFETY: errors come from artefacts that are part of the program, as `Linked::from_desc` requires, and so do their
+    // strings.
     (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) }.to_str().unwrap_or("?"))
 }
 
@@ -157,15 +159,15 @@ impl Linked {
     /// The model of this descriptor.
     ///
     /// # Errors
-    /// When it is none of this version, or a model that is too large for calls without an allocator.
+    /// When the descriptor has another version, or the model is too large for calls without an allocator.
     ///
     /// # Safety
-    /// `desc` is null or points to a descriptor that symshape's compiler made, linked into this program.
+    /// `desc` is null or points to a descriptor from symshape's compiler that is linked into this program.
     pub unsafe fn from_desc(desc: *const ModelDesc) -> Result<Linked, LinkedError> {
-        // SAFETY: the caller's promise; code and data of a program live as long as it does.
+        // SAFETY: as the caller promises; code and data of a program live as long as the program.
         let desc = unsafe { desc.as_ref() }.ok_or(LinkedError::Malformed("it is null"))?;
         if desc.magic != MAGIC {
-            return Err(LinkedError::Malformed("it does not begin with symshape's mark"));
+            return Err(LinkedError::Malformed("it does not begin with symshape's magic number"));
         }
         if desc.abi_version != ABI_VERSION {
             return Err(LinkedError::Version { found: desc.abi_version, expected: ABI_VERSION });
@@ -173,6 +175,7 @@ impl Linked {
         if desc.flags & GROWS != 0 {
             return Err(LinkedError::TooLarge("its memory grows"));
         }
+
         let model = Linked { desc };
         if desc.n_inputs as usize > MAX_TENSORS || desc.n_outputs as usize > MAX_TENSORS {
             return Err(LinkedError::TooLarge("its tensors"));
@@ -181,9 +184,10 @@ impl Linked {
             return Err(LinkedError::TooLarge("its symbols"));
         }
         let mut tensors = model.inputs().iter().chain(model.outputs());
-        match tensors.all(|tensor| tensor.rank as usize <= MAX_AXES) {
-            true => Ok(model),
-            false => Err(LinkedError::TooLarge("the axes of a tensor")),
+        if tensors.all(|tensor| tensor.rank as usize <= MAX_AXES) {
+            Ok(model)
+        } else {
+            Err(LinkedError::TooLarge("the axes of a tensor"))
         }
     }
 
@@ -195,7 +199,7 @@ impl Linked {
         tensors(self.desc.outputs, self.desc.n_outputs)
     }
 
-    /// Bytes of arena that suffice for every size within the contract; lend 63 more where they are not aligned to 64.
+    /// Upper bound of the arena's bytes over the whole contract. Memory that is not aligned to 64 bytes needs 63 more.
     pub fn arena_max(&self) -> usize {
         self.desc.arena_max as usize
     }
@@ -203,7 +207,7 @@ impl Linked {
     /// Checks the contract for inputs of these types and shapes.
     ///
     /// # Errors
-    /// The first thing that is wrong with the inputs.
+    /// When the inputs violate the contract.
     pub fn bind(&self, inputs: &[TensorRef<'_>]) -> Result<Dims, LinkedError> {
         let infos = self.inputs();
         if inputs.len() != infos.len() {
@@ -211,22 +215,24 @@ impl Linked {
         }
         let mut shapes = [[0_i64; MAX_AXES]; MAX_TENSORS];
         for (number, (input, info)) in inputs.iter().zip(infos).enumerate() {
-            let same = DType::from_code(info.dtype) == Some(input.dtype());
-            if !same || input.shape().len() != info.rank as usize {
+            let is_same_type = DType::from_code(info.dtype) == Some(input.dtype());
+            if !is_same_type || input.shape().len() != info.rank as usize {
                 return Err(LinkedError::WrongTensor { number });
             }
             for (to, from) in shapes[number].iter_mut().zip(input.shape()) {
                 *to = i64::try_from(*from).unwrap_or(i64::MAX);
             }
         }
+
         let mut pointers = [ptr::null(); MAX_TENSORS];
         for (pointer, shape) in pointers.iter_mut().zip(&shapes) {
             *pointer = shape.as_ptr();
         }
+
         let len = self.desc.n_symbols as usize + self.desc.n_data_dependent as usize;
         let mut dims = Dims { values: [0; MAX_DIMS], len };
         let mut error = Error::NONE;
-        // SAFETY: a pointer for each input, to as many dims as it has axes, a place for each dim, and an error to write.
+        // SAFETY: there is a pointer for each input, to a dim for each of its axes; an entry for each symbol; and an error.
         let code = unsafe { (self.desc.check)(pointers.as_ptr(), dims.values.as_mut_ptr(), &mut error) };
         outcome(code, error)?;
         Ok(dims)
@@ -234,15 +240,15 @@ impl Linked {
 
     /// Bytes of arena that a call with these dims needs.
     pub fn arena_bytes(&self, dims: &Dims) -> usize {
-        // SAFETY: `bind` made the dims, of this model or of one that has room for as many; the function only computes.
+        // SAFETY: `dims` has an entry for each symbol of any linked model; the function only computes.
         unsafe { (self.desc.arena_bytes)(dims.values.as_ptr()) }
     }
 
-    /// The bytes of output `number` at these dims, at its bound where a size is found only while running.
+    /// The bytes of output `number` at these dims. Data-dependent sizes take their upper bounds.
     fn output_bytes(&self, number: usize, dims: &Dims) -> usize {
         let info = &self.outputs()[number];
         let mut shape = [0_i64; MAX_AXES];
-        // SAFETY: all dims, and a place for each axis of that output.
+        // SAFETY: `dims` has all entries, and `shape` has one for each axis of that output.
         let code =
             unsafe { (self.desc.output_shape)(number as u32, dims.values.as_ptr(), shape.as_mut_ptr()) };
         debug_assert_eq!(code, 0, "the output exists");
@@ -254,11 +260,11 @@ impl Linked {
         tensor::size_bytes(dtype, &sizes[..info.rank as usize]).unwrap_or(usize::MAX)
     }
 
-    /// Runs the model into the caller's buffers, in an arena that is lent; the dims as they came out.
+    /// Runs the model into the caller's buffers, in an arena of the caller. Returns the dims, with the data-dependent sizes.
     ///
     /// # Errors
-    /// When anything about the tensors or the arena breaks the contract; nothing was written then. Or when the model
-    /// meets, in the data, what ends the call; the outputs are undefined then.
+    /// When the tensors or the arena violate the contract; no memory is written then. Or when the data end the call, for
+    /// instance by an index out of bounds; the outputs are undefined then.
     pub fn run(
         &self,
         inputs: &[TensorRef<'_>],
@@ -270,33 +276,38 @@ impl Linked {
         if outputs.len() != infos.len() {
             return Err(LinkedError::WrongCount { expected: infos.len(), got: outputs.len() });
         }
+
         let mut from: [*const c_void; MAX_TENSORS] = [ptr::null(); MAX_TENSORS];
         let mut to: [*mut c_void; MAX_TENSORS] = [ptr::null_mut(); MAX_TENSORS];
-        for (place, input) in from.iter_mut().zip(inputs) {
-            *place = input.bytes().as_ptr().cast();
+        for (slot, input) in from.iter_mut().zip(inputs) {
+            *slot = input.bytes().as_ptr().cast();
         }
         for (number, (output, info)) in outputs.iter_mut().zip(infos).enumerate() {
             if DType::from_code(info.dtype) != Some(output.dtype()) {
                 return Err(LinkedError::WrongTensor { number });
             }
-            let (needed, got) = (self.output_bytes(number, &dims), output.len_bytes());
+            let needed = self.output_bytes(number, &dims);
+            let got = output.len_bytes();
             if got < needed {
                 return Err(LinkedError::TooSmall { needed, got });
             }
             to[number] = output.bytes().as_mut_ptr().cast();
         }
+
         let skip = arena.as_ptr().align_offset(ALIGN_BYTES).min(arena.len());
-        let (needed, got) = (self.arena_bytes(&dims), arena.len() - skip);
+        let needed = self.arena_bytes(&dims);
+        let got = arena.len() - skip;
         if got < needed {
             return Err(LinkedError::TooSmall { needed, got });
         }
+
         let arena: *mut c_void = arena[skip..].as_mut_ptr().cast();
         let mut error = Error::NONE;
         let exec =
             Exec { host: ptr::null_mut(), threads: 1, policy: 0, parallel_for: None, error: &mut error };
-        // SAFETY: `dims` are those that `bind` checked for the shapes of these inputs, whose memory `TensorRef` sized and
-        // aligned; the outputs hold what their shapes ask for at these dims, and the arena the bytes that were just asked for, from a
-        // 64-byte boundary on; all of them are borrowed until the call returns.
+        // SAFETY: `bind` checked `dims` for the shapes of these inputs; `TensorRef` checked the size and alignment of their
+        // memory. The outputs and the arena have the bytes that they need at these dims, as checked above, and the arena begins
+        // at a 64-byte boundary. All of them are borrowed until the call returns.
         let code =
             unsafe { (self.desc.run)(from.as_ptr(), to.as_ptr(), dims.values.as_mut_ptr(), arena, &exec) };
         outcome(code, error)?;
@@ -312,11 +323,11 @@ impl fmt::Debug for Linked {
 
 /// A table of a descriptor.
 fn tensors(at: *const TensorDesc, count: u32) -> &'static [TensorDesc] {
-    match count {
-        0 => &[],
-        // SAFETY: `Linked::from_desc` was promised a descriptor that the compiler made: its tables have so many entries.
-        _ => unsafe { slice::from_raw_parts(at, count as usize) },
+    if count == 0 {
+        return &[];
     }
+    // SAFETY: `Linked::from_desc` requires a descriptor from the compiler, whose tables have `count` entries.
+    unsafe { slice::from_raw_parts(at, count as usize) }
 }
 
 fn outcome(code: i32, error: Error) -> Result<(), LinkedError> {

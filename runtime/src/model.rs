@@ -1,4 +1,4 @@
-//! A compiled model: its contract, its sizes, and queries about them without a call.
+//! Compiled models: their contract, and queries about sizes.
 
 use crate::{
     OpenError, QueryError, SymbolInfo, TensorInfo,
@@ -17,9 +17,8 @@ pub struct Model {
 impl Model {
     /// Loads the shared object at `path`.
     ///
-    /// Loading runs the file's code in this process: open only files that you would run. On Linux its pages are looked at
-    /// once, up to 256 MB of them, so that the first call takes no longer than others; opening a model takes longer the
-    /// larger its weights are.
+    /// Loading runs the file's code in this process: open only files that you trust. On Linux, up to 256 MB of its pages are
+    /// read once, so that the first call takes no longer than later ones. Models with larger weights take longer to open.
     ///
     /// # Errors
     /// When it cannot be loaded, or is not a symshape artefact of this version.
@@ -29,20 +28,20 @@ impl Model {
         Ok(Model { desc: Arc::new(desc) })
     }
 
-    /// A model whose code and data are in this process already: linked in, or just compiled.
+    /// A model whose code and data are already in this process: linked in, or just compiled.
     ///
     /// # Errors
     /// When the descriptor is malformed or of another version.
     ///
     /// # Safety
-    /// `desc` is null or points to a descriptor that symshape's compiler made, or that keeps all promises of
-    /// [`crate::abi`]; it and all that it refers to stay valid and constant as long as `keep` lives.
+    /// `desc` is null or points to a descriptor from symshape's compiler, or one that meets all requirements of
+    /// [`crate::abi`]. It and everything it refers to stay valid and constant while `keep` is alive.
     pub unsafe fn from_desc(
         desc: *const ModelDesc,
         keep: Arc<dyn core::any::Any + Send + Sync>,
     ) -> Result<Model, OpenError> {
         let keep: Keep = keep;
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller promises.
         let desc = unsafe { Desc::read(desc, keep) }?;
         Ok(Model { desc: Arc::new(desc) })
     }
@@ -72,8 +71,8 @@ impl Model {
         self.desc.arena_max() as usize
     }
 
-    /// Whether a symbol has no declared upper bound: contexts then take memory as calls need it, see
-    /// [`crate::Context::growths`], and the bounds of sizes mean little.
+    /// Whether a symbol has no declared upper bound. Contexts then take memory when calls need it, see
+    /// [`crate::Context::growths`], and the upper bounds of sizes are too large to be useful.
     pub fn grows(&self) -> bool {
         self.desc.grows()
     }
@@ -122,8 +121,8 @@ impl Model {
         Ok(shape)
     }
 
-    /// The largest allowed value of `symbol` whose calls need at most `bytes` of arena, the other symbols being as
-    /// `dims` says (its entry for `symbol` is not looked at); `None` when even the lowest value needs more.
+    /// The largest allowed value of `symbol` whose calls need at most `bytes` of arena. `dims` has the other symbols; its
+    /// entry for `symbol` is ignored. `None` if even the smallest value needs more.
     ///
     /// ```no_run
     /// # let model = symshape_runtime::Model::open("gpt2.so")?;
@@ -133,11 +132,12 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// When there is no such symbol, or another's dim is outside the contract.
+    /// When there is no such symbol, or another dim is outside the contract.
     pub fn max_dim(&self, symbol: &str, bytes: usize, dims: &[i64]) -> Result<Option<i64>, QueryError> {
         let position = self.desc.symbols.iter().position(|info| info.name == symbol);
         let position = position.ok_or_else(|| QueryError::NoSymbol { name: symbol.into() })?;
         let info = &self.desc.symbols[position];
+
         let mut dims = dims.to_vec();
         if let Some(dim) = dims.get_mut(position) {
             *dim = info.nth(0).unwrap_or(info.lo);
@@ -147,8 +147,10 @@ impl Model {
             dims[position] = info.nth(idx).unwrap_or(info.hi);
             self.desc.arena_bytes(&dims) <= bytes
         };
-        // The size never falls as a dim grows: the values that fit are the first `lo` ones.
-        let (mut lo, mut hi) = (0, info.count());
+
+        // The size never decreases as a dim grows, so the values that fit are the first `lo` ones.
+        let mut lo = 0;
+        let mut hi = info.count();
         while lo < hi {
             let mid = lo + (hi - lo) / 2;
             if fits(mid) { lo = mid + 1 } else { hi = mid }

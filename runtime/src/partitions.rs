@@ -1,16 +1,16 @@
-//! The table of a model's partitions, and calls that run them by a policy of the caller.
+//! The partition table of a model, and calls that run partitions by the caller's policy.
 
 use crate::{CallError, Context, Model, PartitionInfo, QueryError, Steps, TensorMut, TensorRef};
 use core::ops::Range;
 
 impl Model {
-    /// The table of partitions; empty where the model is in one piece.
+    /// The partition table; empty if the model has no partitions.
     pub fn partitions(&self) -> &[PartitionInfo] {
         &self.desc.partitions
     }
 
-    /// Whether partitions may run in any order that respects what each waits for, several at once. If not, they run one
-    /// after another in the order of the table.
+    /// Whether partitions may run at once, in any order that respects their dependencies. If not, they run one after
+    /// another in the order of the table.
     pub fn any_order(&self) -> bool {
         self.desc.any_order()
     }
@@ -25,8 +25,8 @@ impl Model {
         Ok(self.desc.cost(partition, dims, threads.max(1)))
     }
 
-    /// The part of the arena that a partition touches, in bytes; parts of partitions that may run at once can be
-    /// entwined, the buffers in them never are.
+    /// The bytes of the arena between the first and the last that a partition touches. These ranges may overlap for
+    /// partitions that run at once; their buffers never do.
     ///
     /// # Errors
     /// As [`Model::partition_cost`].
@@ -42,8 +42,8 @@ impl Model {
 }
 
 impl Context {
-    /// Runs a model with partitions into the caller's buffers; `policy` runs the partitions, each once, after those that
-    /// it waits for, on threads of its own if it likes. Results are the same bits for any policy.
+    /// Runs a model with partitions into the caller's buffers. `policy` must run each partition once, after the partitions
+    /// that it depends on; it may use several threads. Results have the same bits for any policy.
     ///
     /// ```no_run
     /// # use symshape_runtime::{CallError, Context, TensorMut, TensorRef};
@@ -59,7 +59,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// As [`Context::run`]; and [`CallError::NotRun`] where the policy left something out, the outputs are undefined then.
+    /// As [`Context::run`]; and [`CallError::NotRun`] if the policy did not run every partition. The outputs are undefined
+    /// then.
     pub fn run_steps(
         &mut self,
         inputs: &[TensorRef<'_>],

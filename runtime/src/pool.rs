@@ -1,12 +1,12 @@
-//! How a call is spread over threads.
+//! The threads of a call.
 //!
-//! A [`Pool`] belongs to one context. Its threads wait for rounds of work: they spin for a while, since the kernels of
-//! a call follow one another within microseconds, and then park, so that an idle model costs nothing. Starting a round
-//! neither allocates nor locks; it enters the kernel only to wake a thread that parked.
+//! A [`Pool`] belongs to one context. Its threads wait for rounds of work. They spin first, since the kernels of a call
+//! follow one another within microseconds, and then park, so that an idle model costs nothing. Starting a round neither
+//! allocates nor locks; it enters the kernel only to wake a thread that parked.
 //!
-//! A round is cut into one share for each thread, always at the same places. Thread `t` runs share `t`, so that it
-//! finds in its cache what it wrote in the round before; whoever has nothing left to do runs shares that nobody has
-//! begun, so that a round never waits for a thread to wake up.
+//! A round is divided into one share for each thread, always at the same bounds. Thread `t` runs share `t`, so that its
+//! cache has the results of its share of the previous round. A thread that is done runs shares that have not begun, so
+//! that a round never waits for a thread to wake up.
 
 use crate::abi::Exec;
 #[cfg(feature = "std")]
@@ -23,7 +23,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// Runs everything on the calling thread.
+/// Runs a call on the calling thread.
 pub(crate) const SERIAL: Exec = Exec {
     host: core::ptr::null_mut(),
     threads: 1,
@@ -32,22 +32,22 @@ pub(crate) const SERIAL: Exec = Exec {
     error: core::ptr::null_mut(),
 };
 
-/// Rounds of spinning before a thread parks: some 100 microseconds, longer than a call spends between two kernels.
+/// Spins before a thread parks: about 100 microseconds, longer than a call spends between two kernels.
 #[cfg(feature = "std")]
 const SPINS: u32 = if cfg!(miri) { 10 } else { 20_000 };
 
-/// Rounds of spinning for the last share before the caller lets other threads have its core.
+/// Spins for the last share before the caller yields its core to other threads.
 #[cfg(feature = "std")]
 const SPINS_AT_END: u32 = if cfg!(miri) { 10 } else { 100_000 };
 
-/// Threads that run calls together with the one that calls.
+/// Threads that run calls together with the calling thread.
 #[cfg(feature = "std")]
 pub(crate) struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What is run in a round: iterations `0..count` of `task`.
+/// The work of a round: iterations `0..count` of `task`.
 #[cfg(feature = "std")]
 #[derive(Clone, Copy)]
 struct Job {
@@ -56,75 +56,77 @@ struct Job {
     data: *mut c_void,
 }
 
-/// One thread's place, in cache lines of its own.
+/// The state of one share and its thread, in separate cache lines.
 #[cfg(feature = "std")]
 #[repr(align(128))]
 struct Seat {
-    /// The last round whose share of this seat somebody has begun; goes up by one each round.
+    /// The last round in which a thread has begun this share; it goes up by one each round.
     begun: AtomicU64,
-    /// The last round whose share of this seat is done.
+    /// The last round in which this share is done.
     done: AtomicU64,
-    /// The thread is about to park, or has.
-    sleeps: AtomicBool,
+    /// The thread is parked or about to park.
+    is_parked: AtomicBool,
 }
 
 #[cfg(feature = "std")]
 #[repr(align(128))]
-struct Shared {
-    /// Number of the round, written by the caller only.
+struct PoolState {
+    /// Number of the round; only the caller writes it.
     round: AtomicU64,
-    /// Threads that have begun to wait.
+    /// Number of threads that have started.
     ready: AtomicU64,
-    ends: AtomicBool,
+    is_stopping: AtomicBool,
     job: UnsafeCell<Job>,
     seats: Vec<Seat>,
-    /// The handles of the threads of seats 1.., to wake them with.
+    /// Handles that wake the threads of the seats from 1 on.
     wake: UnsafeCell<Vec<thread::Thread>>,
 }
 
-// SAFETY: `job` is written by the caller between rounds only, when every share of the last one is done, and read by
-// whoever has begun a share, which the next write waits for; `wake` is written before the first round and never again
-// while threads run. What `Job::data` points to is the compiled code's frame, made to be shared by its tasks.
+// SAFETY: the caller writes `job` only between rounds, when every share of the last round is done. A thread reads it only
+// after it has begun a share, and the next write waits for that share. `wake` is written before the first round and never
+// again while threads run. `Job::data` points to the frame of compiled code, which its tasks may share.
 #[cfg(feature = "std")]
-unsafe impl Sync for Shared {}
-// SAFETY: as above; nothing in it belongs to a thread.
+unsafe impl Sync for PoolState {}
+// SAFETY: as above; no field is bound to a thread.
 #[cfg(feature = "std")]
-unsafe impl Send for Shared {}
+unsafe impl Send for PoolState {}
 
 #[cfg(feature = "std")]
-impl Shared {
-    /// Begins and ends the share of `seat` in `round`, unless somebody else has begun it.
+impl PoolState {
+    /// Runs the share of `seat` in `round`, unless another thread has begun it.
     fn try_share(&self, seat: usize, round: u64, worker: usize) {
-        let mine =
+        let begun =
             self.seats[seat].begun.compare_exchange(round - 1, round, Ordering::AcqRel, Ordering::Relaxed);
-        if mine.is_err() {
+        if begun.is_err() {
             return;
         }
-        // SAFETY: this share is begun and not done, so the caller does not write the job.
+
+        // SAFETY: this share has begun and is not done, so the caller does not write the job.
         let job = unsafe { *self.job.get() };
-        let seats = self.seats.len() as i64;
-        let (seat_no, count) = (seat as i64, job.count);
-        let (begin, end) = (count * seat_no / seats, count * (seat_no + 1) / seats);
+        let n_seats = self.seats.len() as i64;
+        let number = seat as i64;
+        let begin = job.count * number / n_seats;
+        let end = job.count * (number + 1) / n_seats;
         if let (Some(task), true) = (job.task, begin < end) {
-            // SAFETY: `parallel_for` was handed a task that may run on disjoint ranges at once; worker ids are below
-            // the number of seats, and a worker runs one share at a time.
+            // SAFETY: the task of a `parallel_for` may run on disjoint ranges at once. Worker ids are less than the number of
+            // seats, and a worker runs one share at a time.
             unsafe { task(job.data, begin, end, worker as u32) };
         }
         self.seats[seat].done.store(round, Ordering::Release);
     }
 
-    /// Runs the own share, then what nobody has begun.
+    /// Runs the worker's own share, then every share that has not begun.
     fn work(&self, worker: usize, round: u64) {
         for offset in 0..self.seats.len() {
             self.try_share((worker + offset) % self.seats.len(), round, worker);
         }
     }
 
-    /// One of the pool's threads.
+    /// The main loop of a thread of the pool.
     fn serve(&self, worker: usize) {
         let mut last = 0;
         self.ready.fetch_add(1, Ordering::Release);
-        while !self.ends.load(Ordering::Acquire) {
+        while !self.is_stopping.load(Ordering::Acquire) {
             let round = self.await_round(worker, last);
             if round != last {
                 self.work(worker, round);
@@ -133,7 +135,7 @@ impl Shared {
         }
     }
 
-    /// Waits for a round after `last`; also returns when the pool ends, or for no reason.
+    /// Waits for a round after `last`. May also return `last`, when the pool stops or on a spurious wake-up.
     fn await_round(&self, worker: usize, last: u64) -> u64 {
         for _ in 0..SPINS {
             let round = self.round.load(Ordering::Acquire);
@@ -142,35 +144,37 @@ impl Shared {
             }
             core::hint::spin_loop();
         }
-        // The caller raises the round and then looks for sleepers; this looks at the round after saying that it sleeps.
-        // One of both sees the other.
+
+        // The caller stores the round and then reads `is_parked`; this thread stores `is_parked` and then reads the round.
+        // At least one of them sees the other's store.
         let seat = &self.seats[worker];
-        seat.sleeps.store(true, Ordering::SeqCst);
-        if self.round.load(Ordering::SeqCst) == last && !self.ends.load(Ordering::SeqCst) {
+        seat.is_parked.store(true, Ordering::SeqCst);
+        if self.round.load(Ordering::SeqCst) == last && !self.is_stopping.load(Ordering::SeqCst) {
             thread::park();
         }
-        seat.sleeps.store(false, Ordering::SeqCst);
+        seat.is_parked.store(false, Ordering::SeqCst);
         self.round.load(Ordering::Acquire)
     }
 
     fn wake(&self) {
-        // SAFETY: written before any round.
+        // SAFETY: it is written before the first round.
         let threads = unsafe { &*self.wake.get() };
         for (seat, thread) in self.seats[1..].iter().zip(threads) {
-            if seat.sleeps.load(Ordering::SeqCst) {
+            if seat.is_parked.load(Ordering::SeqCst) {
                 thread.unpark();
             }
         }
     }
 
-    /// Runs a round; there is one caller at a time.
+    /// Runs a round. Only one thread at a time may call it.
     fn run(&self, job: Job) {
-        // SAFETY: all shares of the last round are done, and those of the next not begun.
+        // SAFETY: all shares of the last round are done, and no share of the next one has begun.
         unsafe { *self.job.get() = job };
         let round = self.round.load(Ordering::Relaxed) + 1;
         self.round.store(round, Ordering::SeqCst);
         self.wake();
         self.work(0, round);
+
         for seat in &self.seats {
             let mut spins = 0;
             while seat.done.load(Ordering::Acquire) != round {
@@ -181,24 +185,24 @@ impl Shared {
     }
 }
 
-/// The `parallel_for` of [`Exec`]; `host` is a pool's `Shared`.
+/// The `parallel_for` of [`Exec`]; `host` is a [`PoolState`].
 #[cfg(feature = "std")]
 unsafe extern "C" fn parallel_for(host: *mut c_void, count: i64, task: Task, data: *mut c_void) {
-    // SAFETY: `Pool::exec` passes its shared part, which outlives the call.
-    let shared = unsafe { &*host.cast::<Shared>() };
+    // SAFETY: `Pool::exec` passes its state, which outlives the call.
+    let shared = unsafe { &*host.cast::<PoolState>() };
     shared.run(Job { count, task: Some(task), data });
 }
 
 #[cfg(feature = "std")]
 impl Pool {
-    /// A pool of so many threads, the caller among them.
+    /// A pool of `threads` threads, including the caller.
     pub(crate) fn new(threads: u32) -> std::io::Result<Pool> {
         let seat =
-            |_| Seat { begun: AtomicU64::new(0), done: AtomicU64::new(0), sleeps: AtomicBool::new(false) };
-        let shared = Arc::new(Shared {
+            |_| Seat { begun: AtomicU64::new(0), done: AtomicU64::new(0), is_parked: AtomicBool::new(false) };
+        let shared = Arc::new(PoolState {
             round: AtomicU64::new(0),
             ready: AtomicU64::new(0),
-            ends: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
             job: UnsafeCell::new(Job { count: 0, task: None, data: core::ptr::null_mut() }),
             seats: (0..threads.max(1)).map(seat).collect(),
             wake: UnsafeCell::new(Vec::new()),
@@ -210,16 +214,17 @@ impl Pool {
             pool.threads.push(thread::Builder::new().name(name).spawn(move || shared.serve(worker))?);
         }
         let wake = pool.threads.iter().map(|thread| thread.thread().clone()).collect();
-        // SAFETY: only `wake()` reads it, which nobody calls before the first round or the pool's end.
+        // SAFETY: only `wake()` reads it, which is not called before the first round.
         unsafe { *pool.shared.wake.get() = wake };
-        // What starting a thread allocates is none of a call's.
+
+        // Threads allocate when they start; wait for them, so that no call does.
         while pool.shared.ready.load(Ordering::Acquire) < pool.threads.len() as u64 {
             thread::yield_now();
         }
         Ok(pool)
     }
 
-    /// Runs a call on these threads.
+    /// Runs a call on the threads of the pool.
     pub(crate) fn exec(&mut self) -> Exec {
         Exec {
             host: Arc::as_ptr(&self.shared).cast_mut().cast(),
@@ -234,7 +239,7 @@ impl Pool {
 #[cfg(feature = "std")]
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.ends.store(true, Ordering::SeqCst);
+        self.shared.is_stopping.store(true, Ordering::SeqCst);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
             _ = thread.join();
@@ -246,9 +251,9 @@ impl Drop for Pool {
 mod tests {
     use super::*;
 
-    /// Adds each iteration's number to its place, and counts the places that a worker id was too large for.
+    /// Adds the index of each iteration to its counter; the last counter counts worker ids that are too large.
     unsafe extern "C" fn add(data: *mut c_void, begin: i64, end: i64, worker: u32) {
-        // SAFETY: the test passes as many counters as there are iterations, and one behind them.
+        // SAFETY: the test passes one counter for each iteration, and one more.
         let counters = unsafe { core::slice::from_raw_parts(data.cast::<AtomicU64>(), 101) };
         for at in begin..end {
             counters[at as usize].fetch_add(at as u64, Ordering::Relaxed);
@@ -259,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn every_iteration_runs_once_a_round() {
+    fn every_iteration_runs_once_per_round() {
         let mut pool = Pool::new(3).expect("threads");
         let exec = pool.exec();
         let counters: Vec<AtomicU64> = (0..101).map(|_| AtomicU64::new(0)).collect();

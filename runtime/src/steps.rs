@@ -1,4 +1,4 @@
-//! Calls that run partition by partition: the frame, the state of each partition, and the order between them.
+//! Calls that run partition by partition: the frame, the state of each partition, and their order.
 
 use crate::{StepError, arena::ALIGN_BYTES, descriptor::Desc};
 use alloc::vec::Vec;
@@ -10,6 +10,7 @@ use core::{
 /// States of a partition in a call.
 mod state {
     pub(super) const FREE: u8 = 0;
+    /// Running, or failed.
     pub(super) const TAKEN: u8 = 1;
     pub(super) const DONE: u8 = 2;
 }
@@ -19,7 +20,7 @@ mod state {
 #[repr(C, align(64))]
 struct CacheLine([u8; ALIGN_BYTES]);
 
-/// Memory of calls by steps in addition to the arena, made once for each context.
+/// Memory of calls by steps in addition to the arena, allocated once for each context.
 pub(crate) struct StepMemory {
     frame: Vec<CacheLine>,
     states: Vec<AtomicU8>,
@@ -27,7 +28,7 @@ pub(crate) struct StepMemory {
 }
 
 impl StepMemory {
-    /// Nothing for a model without partitions.
+    /// Memory for the partitions of a model; empty if it has none.
     pub(crate) fn new(desc: &Desc) -> StepMemory {
         let count = desc.partitions.len();
         let lines = if count == 0 { 0 } else { desc.frame_bytes().div_ceil(ALIGN_BYTES) };
@@ -43,7 +44,7 @@ impl StepMemory {
         self.frame.as_mut_ptr().cast()
     }
 
-    /// The steps of a call whose frame was prepared.
+    /// The steps of a call whose frame is prepared.
     pub(crate) fn begin<'c>(&'c mut self, desc: &'c Desc) -> Steps<'c> {
         self.states.iter_mut().for_each(|state| *state.get_mut() = state::FREE);
         *self.code.get_mut() = 0;
@@ -56,7 +57,7 @@ impl StepMemory {
     }
 }
 
-/// The partitions of one call; threads may share it.
+/// The partitions of one call. Several threads may share it.
 pub struct Steps<'c> {
     desc: &'c Desc,
     frame: *mut u8,
@@ -64,10 +65,10 @@ pub struct Steps<'c> {
     code: &'c AtomicI32,
 }
 
-// SAFETY: compiled code lets partitions of one frame run at once where the table allows it, which `run` sees to; the
-// states are atomic.
+// SAFETY: compiled code lets partitions of one frame run at once if the table allows it, which `run` checks; the states
+// are atomic.
 unsafe impl Sync for Steps<'_> {}
-// SAFETY: as above; nothing in it belongs to a thread.
+// SAFETY: as above; no field is bound to a thread.
 unsafe impl Send for Steps<'_> {}
 
 impl Steps<'_> {
@@ -89,19 +90,21 @@ impl Steps<'_> {
     /// Runs a partition on this thread.
     ///
     /// # Errors
-    /// When it must not run now. When it failed; the call then returns its error, and no other partition should run.
+    /// When the partition must not run now, or when it failed. The call then returns its error, and no other partition
+    /// should run.
     pub fn run(&self, number: usize) -> Result<(), StepError> {
         let own = self.states.get(number).ok_or(StepError::NoPartition { number })?;
         if let Some(other) = self.waits_for(number) {
             return Err(StepError::TooEarly { number, other });
         }
-        let taken =
-            own.compare_exchange(state::FREE, state::TAKEN, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if !taken {
+
+        let taken = own.compare_exchange(state::FREE, state::TAKEN, Ordering::AcqRel, Ordering::Acquire);
+        if taken.is_err() {
             return Err(StepError::Twice { number });
         }
-        // SAFETY: the frame was prepared for these steps, which don't outlive it; what this partition waits for is done, and nobody else
-        // runs it.
+
+        // SAFETY: the frame is prepared for these steps, which don't outlive it. The partitions before this one are done, and
+        // no other thread runs it.
         let code = unsafe { self.desc.step(number, self.frame) };
         if code != 0 {
             _ = self.code.compare_exchange(0, code, Ordering::AcqRel, Ordering::Relaxed);
@@ -111,7 +114,7 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// A partition that must run before this one and has not.
+    /// A partition that must run before this one and is not done.
     fn waits_for(&self, number: usize) -> Option<usize> {
         let open = |other: &usize| self.states[*other].load(Ordering::Acquire) != state::DONE;
         if self.desc.any_order() {

@@ -1,17 +1,17 @@
-//! A call in blocks of rows: the first results are there when the first block is done.
+//! Calls in blocks of rows: the first results are available when the first block is done.
 //!
-//! A row has the same bits in any batch, so blocks give what one call would.
+//! A row has the same bits in any batch, so the results have the bits of a single call.
 
 use crate::{CallError, Context, Outputs, TensorInfo, TensorName, TensorRef, tensor};
 
-/// Most inputs of a model that is called in blocks.
+/// Largest number of inputs of a model that is called in blocks.
 const MAX_INPUTS: usize = 32;
 
 impl Context {
-    /// Runs the model on `block` rows at a time, and hands each block's first row and results to `each` before the
-    /// next block is begun. Rows are counted by `symbol`: it must be the first axis of every output, and of every
-    /// input that is cut into rows; an input without it goes into each block whole. The whole contract is checked
-    /// before the first block runs. In lent memory there is no room for the results.
+    /// Runs the model on `block` rows at a time. After each block, it calls `each` with the index of the block's first row
+    /// and the results. `symbol` is the number of rows: it must be the first axis of every output, and of every input that
+    /// is split. An input without it is passed to each block whole. The whole contract is checked before the first block
+    /// runs. Contexts in lent memory have no space for the results.
     ///
     /// ```no_run
     /// # use symshape_runtime::{Context, Model, TensorRef};
@@ -24,7 +24,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// As [`Context::run`]; what is no tensor of rows; and a block, or a last one, of a size that is not allowed.
+    /// As [`Context::run`]; when a tensor does not consist of rows; when the size of a block, or of the last one, is not
+    /// allowed.
     pub fn run_blocks(
         &mut self,
         symbol: &str,
@@ -35,20 +36,22 @@ impl Context {
         self.bind(inputs)?;
         let model = self.model.clone();
         let position = model.symbols().iter().position(|info| info.name() == symbol);
-        let position = position.ok_or(CallError::NoRows)?;
+        let position = position.ok_or(CallError::NoRowSymbol)?;
         for (idx, info) in model.outputs().iter().enumerate() {
             if !is_rows(info, symbol) {
                 return Err(CallError::NotRows { tensor: TensorName::output(&model.desc, idx) });
             }
         }
-        let mut cut = [false; MAX_INPUTS];
+
+        let mut is_split = [false; MAX_INPUTS];
         for (idx, info) in model.inputs().iter().enumerate() {
-            let rows = is_rows(info, symbol);
-            if idx >= MAX_INPUTS || (!rows && info.dims().iter().any(|dim| mentions(dim, symbol))) {
+            let has_rows = is_rows(info, symbol);
+            if idx >= MAX_INPUTS || (!has_rows && info.dims().iter().any(|dim| mentions(dim, symbol))) {
                 return Err(CallError::NotRows { tensor: TensorName::input(&model.desc, idx) });
             }
-            cut[idx] = rows;
+            is_split[idx] = has_rows;
         }
+
         let rows = usize::try_from(self.dims[position]).unwrap_or(0);
         let info = &model.symbols()[position];
         let allowed = |rows: usize| i64::try_from(rows).is_ok_and(|rows| info.allows(rows));
@@ -56,12 +59,13 @@ impl Context {
         if block == 0 || !allowed(block.min(rows)) || (rows > block && last > 0 && !allowed(last)) {
             return Err(CallError::WrongBlock { block, last });
         }
+
         let mut first = 0;
         loop {
             let size = block.min(rows - first);
             let mut part = [tensor::EMPTY; MAX_INPUTS];
             for (idx, input) in inputs.iter().enumerate() {
-                part[idx] = if cut[idx] { input.rows(first, size) } else { *input };
+                part[idx] = if is_split[idx] { input.rows(first, size) } else { *input };
             }
             each(first, self.run_views(&part[..inputs.len()])?);
             first += size;
@@ -72,7 +76,7 @@ impl Context {
     }
 }
 
-/// Whether a tensor's first axis is the symbol, and no other.
+/// Whether the first axis of a tensor is the symbol, and no other axis depends on it.
 pub(crate) fn is_rows(info: &TensorInfo, symbol: &str) -> bool {
     info.dims()
         .split_first()

@@ -1,24 +1,24 @@
-//! Tensors that the caller lends to a call: an element type, a shape, and memory, dense and row-major.
+//! Tensors that the caller lends to a call: an element type, a shape, and dense, row-major memory.
 
 use crate::{DType, Element, element};
 use thiserror::Error;
 
-/// Why something can't be a tensor.
+/// The error of memory that can't be a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum TensorError {
     /// Memory and shape disagree.
-    #[error("the shape asks for {expected} bytes; there are {got}")]
+    #[error("the shape needs {expected} bytes; the memory has {got}")]
     WrongSize {
-        /// What the shape asks for.
+        /// The bytes that the shape needs.
         expected: usize,
-        /// What there is.
+        /// The bytes of the memory.
         got: usize,
     },
-    /// The shape exceeds the address space, or the axes that an array may have here.
+    /// The shape exceeds the address space or [`MAX_AXES`].
     #[error("the shape is too large")]
     TooLarge,
-    /// The memory begins where no such element may.
+    /// The memory is not aligned to its elements.
     #[error("memory for {dtype} elements must be aligned to their size")]
     Misaligned {
         /// Type of the elements.
@@ -27,9 +27,9 @@ pub enum TensorError {
     /// The elements are of another type.
     #[error("the elements are {expected}, not {got}")]
     WrongDType {
-        /// What they are.
+        /// Their type.
         expected: DType,
-        /// What was asked for.
+        /// The requested type.
         got: DType,
     },
     /// The array's elements are not dense in row-major order.
@@ -37,7 +37,7 @@ pub enum TensorError {
     NotStandardLayout,
 }
 
-/// A tensor to be read.
+/// A tensor that a call reads.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorRef<'a> {
     dtype: DType,
@@ -45,7 +45,7 @@ pub struct TensorRef<'a> {
     bytes: &'a [u8],
 }
 
-/// Memory to be written.
+/// Memory that a call writes.
 #[derive(Debug)]
 pub struct TensorMut<'a> {
     dtype: DType,
@@ -53,14 +53,14 @@ pub struct TensorMut<'a> {
     bytes: &'a mut [u8],
 }
 
-/// A shape kept in place, so that a tensor borrows its elements only.
+/// A shape without a heap allocation; a tensor borrows only its elements.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     dims: [usize; MAX_AXES],
     rank: usize,
 }
 
-/// Most axes of a tensor that is lent to a call.
+/// Largest number of axes of a tensor that is lent to a call.
 pub const MAX_AXES: usize = 12;
 
 impl Shape {
@@ -83,7 +83,7 @@ pub(crate) const EMPTY: TensorRef<'static> =
     TensorRef { dtype: DType::U8, shape: Shape { dims: [0; MAX_AXES], rank: 1 }, bytes: &[] };
 
 impl<'a> TensorRef<'a> {
-    /// Rows `first..first + rows` of a tensor that has so many.
+    /// The rows `first..first + rows` of a tensor.
     #[cfg(feature = "alloc")]
     pub(crate) fn rows(&self, first: usize, rows: usize) -> TensorRef<'a> {
         let row = self.bytes.len().checked_div(self.shape.dims[0]).unwrap_or(0);
@@ -95,7 +95,7 @@ impl<'a> TensorRef<'a> {
     /// The tensor of this shape whose elements are `elems`.
     ///
     /// # Errors
-    /// When the shape asks for another number of elements, or has more than 12 axes.
+    /// When the shape has another number of elements, or more than 12 axes.
     pub fn new<T: Element>(shape: &[usize], elems: &'a [T]) -> Result<TensorRef<'a>, TensorError> {
         TensorRef::from_bytes(T::DTYPE, shape, element::bytes(elems))
     }
@@ -103,7 +103,7 @@ impl<'a> TensorRef<'a> {
     /// The tensor of this type and shape whose memory is `bytes`, in the machine's byte order.
     ///
     /// # Errors
-    /// When the shape asks for another number of bytes, or the memory is not aligned to the element's size.
+    /// When the shape needs another number of bytes, or the memory is not aligned to the element's size.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &'a [u8]) -> Result<TensorRef<'a>, TensorError> {
         let expected = size_bytes(dtype, shape).ok_or(TensorError::TooLarge)?;
         if expected != bytes.len() {
@@ -113,11 +113,11 @@ impl<'a> TensorRef<'a> {
         Ok(TensorRef { dtype, shape: Shape::new(shape)?, bytes })
     }
 
-    /// The tensor that an `ndarray` array or view is.
+    /// The tensor of an `ndarray` array or view.
     ///
     /// # Errors
-    /// When the array is not in standard layout (dense, row-major): [`ndarray::ArrayRef::as_standard_layout`] copies
-    /// it into that.
+    /// When the array is not in standard layout (dense, row-major): [`ndarray::ArrayRef::as_standard_layout`] makes
+    /// such a copy.
     #[cfg(feature = "std")]
     pub fn from_array<T: Element, D: ndarray::Dimension>(
         array: &'a ndarray::ArrayRef<T, D>,
@@ -170,7 +170,7 @@ impl<'a> TensorMut<'a> {
     /// Memory for an output of exactly this shape.
     ///
     /// # Errors
-    /// When the shape asks for another number of elements, or has more than 12 axes.
+    /// When the shape has another number of elements, or more than 12 axes.
     pub fn shaped<T: Element>(shape: &[usize], elems: &'a mut [T]) -> Result<TensorMut<'a>, TensorError> {
         let got = size_of_val(elems);
         match size_bytes(T::DTYPE, shape) {
@@ -182,7 +182,7 @@ impl<'a> TensorMut<'a> {
         }
     }
 
-    /// Memory for an output of this type and of any shape that fits; no `bool`s.
+    /// Memory for an output of this type and of any shape that fits.
     ///
     /// # Errors
     /// When the memory is not aligned to the element's size.
@@ -191,7 +191,7 @@ impl<'a> TensorMut<'a> {
         Ok(TensorMut { dtype, shape: None, bytes })
     }
 
-    /// An `ndarray` array or view as an output, which must have its shape.
+    /// An `ndarray` array or view for an output of the same shape.
     ///
     /// # Errors
     /// When the array is not in standard layout (dense, row-major), or has more than 12 axes.
@@ -209,7 +209,7 @@ impl<'a> TensorMut<'a> {
         self.dtype
     }
 
-    /// The only shape that it takes, if it is not for any that fits.
+    /// The only shape that it accepts; `None` if it accepts any shape that fits.
     pub fn shape(&self) -> Option<&[usize]> {
         self.shape.as_ref().map(Shape::dims)
     }
@@ -230,8 +230,8 @@ pub(crate) fn size_bytes(dtype: DType, shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(dtype.size_bytes(), |size, dim| size.checked_mul(*dim))
 }
 
-/// Complains about memory that elements of this type cannot lie in.
+/// Refuses memory that is not aligned to the elements.
 fn aligned(dtype: DType, bytes: &[u8]) -> Result<(), TensorError> {
-    let ok = bytes.is_empty() || (bytes.as_ptr() as usize).is_multiple_of(dtype.size_bytes());
-    if ok { Ok(()) } else { Err(TensorError::Misaligned { dtype }) }
+    let is_aligned = bytes.is_empty() || (bytes.as_ptr() as usize).is_multiple_of(dtype.size_bytes());
+    if is_aligned { Ok(()) } else { Err(TensorError::Misaligned { dtype }) }
 }

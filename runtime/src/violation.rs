@@ -1,4 +1,4 @@
-//! Violations of the contract as an artefact reports them, and names of tensors for messages.
+//! Violations of the contract that an artefact reports, and names of tensors for messages.
 
 use crate::{SymbolInfo, abi::Error, descriptor::Desc};
 use alloc::sync::Arc;
@@ -7,7 +7,7 @@ use core::{
     fmt,
 };
 
-/// A violation of the contract as the artefact reported it. Making one allocates nothing.
+/// A violation of the contract that the artefact reported. Creating one allocates nothing.
 #[derive(Clone)]
 pub struct Violation {
     model: Arc<Desc>,
@@ -30,7 +30,7 @@ impl Violation {
         self.error.code
     }
 
-    /// Name of the symbol or text of the derived dim concerned.
+    /// The name of the symbol, or the text of the derived dim.
     pub fn symbol(&self) -> Option<&str> {
         let info = self.model.symbols.get(self.error.symbol as usize);
         self.text(self.error.symbol_name).or(info.map(|info| info.name.as_str()))
@@ -41,17 +41,17 @@ impl Violation {
         self.model.symbols.get(self.error.symbol as usize)
     }
 
-    /// The value met.
+    /// The actual value.
     pub fn value(&self) -> i64 {
         self.error.value
     }
 
-    /// Lowest value allowed.
+    /// Smallest value allowed.
     pub fn lo(&self) -> i64 {
         self.error.lo
     }
 
-    /// Highest value allowed.
+    /// Largest value allowed.
     pub fn hi(&self) -> i64 {
         self.error.hi
     }
@@ -62,10 +62,10 @@ impl Violation {
         self.text(self.error.tensor_name).or(info.map(|info| info.name.as_str()))
     }
 
-    /// Axis of that tensor, where it is an input.
+    /// The axis of that tensor, if it is an input.
     pub fn axis(&self) -> Option<usize> {
-        let place = self.error.tensor != u32::MAX && self.error.axis != u32::MAX;
-        place.then_some(self.error.axis as usize)
+        let is_input = self.error.tensor != u32::MAX && self.error.axis != u32::MAX;
+        is_input.then_some(self.error.axis as usize)
     }
 
     /// One more line of explanation: the declaration and its place.
@@ -88,13 +88,16 @@ impl fmt::Display for Violation {
                 write!(f, "axis {axis} ")?;
             }
         }
-        let (symbol, value, why) = (self.symbol().unwrap_or("the dim"), self.value(), self.why());
+
+        let symbol = self.symbol().unwrap_or("the dim");
+        let value = self.value();
+        let why = self.why();
         match (self.code(), why) {
             (1 | 2, Some(why)) => return write!(f, "gives {symbol} = {value}; {why}"),
             (1 | 2, None) => write!(f, "gives {symbol} = {value}; {symbol} is ")?,
             (3, _) => write!(f, "is {value}; {} is expected", self.lo())?,
             (4, _) => write!(f, "the sizes break {symbol}")?,
-            (5, _) => write!(f, "meets the index {value}, outside {}..={}", self.lo(), self.hi())?,
+            (5, _) => write!(f, "has the index {value}, outside {}..={}", self.lo(), self.hi())?,
             (6, _) => f.write_str("can't be computed at these sizes")?,
             (7, _) => write!(f, "calls {symbol}, which fails with code {value}")?,
             (8, _) => f.write_str(
@@ -103,6 +106,7 @@ impl fmt::Display for Violation {
             (9, _) => f.write_str("no tile registers")?,
             (code, _) => write!(f, "failed with code {code}")?,
         }
+
         match (self.code(), self.declared(), why) {
             (1 | 2, Some(declared), _) => write!(f, "declared {declared}"),
             (1 | 2, None, _) => write!(f, "to be {}..={}", self.lo(), self.hi()),
@@ -122,24 +126,24 @@ impl fmt::Debug for Violation {
 #[derive(Clone)]
 pub struct TensorName {
     model: Arc<Desc>,
-    output: bool,
+    is_output: bool,
     idx: usize,
 }
 
 impl TensorName {
     /// The name of input `idx`.
     pub(crate) fn input(model: &Arc<Desc>, idx: usize) -> TensorName {
-        TensorName { model: model.clone(), output: false, idx }
+        TensorName { model: model.clone(), is_output: false, idx }
     }
 
     /// The name of output `idx`.
     pub(crate) fn output(model: &Arc<Desc>, idx: usize) -> TensorName {
-        TensorName { model: model.clone(), output: true, idx }
+        TensorName { model: model.clone(), is_output: true, idx }
     }
 
     /// The name.
     pub fn as_str(&self) -> &str {
-        let table = if self.output { &self.model.outputs } else { &self.model.inputs };
+        let table = if self.is_output { &self.model.outputs } else { &self.model.inputs };
         table[self.idx].name()
     }
 }

@@ -1,6 +1,6 @@
-//! A call allocates nothing, at sizes met before or not, and neither does a refusal.
+//! Calls and refusals allocate nothing, at old and new sizes.
 
-#[allow(dead_code, reason = "this program needs a part of it")]
+#[allow(dead_code, reason = "this program uses only a part of it")]
 #[path = "it/fake.rs"]
 mod fake;
 
@@ -13,21 +13,21 @@ use symshape_runtime::{Context, TensorMut, TensorRef};
 struct Counting;
 
 thread_local! {
-    // The test's own calls: the harness allocates on its threads as it likes.
+    // Calls on the test's thread: the harness allocates on its threads.
     static CALLS: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: passes everything on to the system's allocator.
+// SAFETY: all calls are passed on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.set(CALLS.get() + 1);
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         CALLS.set(CALLS.get() + 1);
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller promises.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -46,10 +46,10 @@ fn calls_and_refusals_allocate_nothing() {
         let (x_shape, y_shape) = ([n, s], [n]);
         let inputs =
             [TensorRef::new(&x_shape, &x[..n * s]).unwrap(), TensorRef::new(&y_shape, &y[..n]).unwrap()];
-        let ok = n <= 64 && s != 3;
-        assert_eq!(context.run_views(&inputs).is_ok(), ok);
+        let is_allowed = n <= 64 && s != 3;
+        assert_eq!(context.run_views(&inputs).is_ok(), is_allowed);
         let outputs = &mut [TensorMut::new(&mut z), TensorMut::new(&mut rows)];
-        assert_eq!(context.run(&inputs, outputs).is_ok(), ok);
+        assert_eq!(context.run(&inputs, outputs).is_ok(), is_allowed);
     }
     assert_eq!(CALLS.get(), before);
 }

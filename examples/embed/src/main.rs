@@ -27,6 +27,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(refusal.to_string(), "`x` axis 0 gives N = 9; N is declared 1..=8");
     let refusal = block.run(2, 1, &[0.0; 3], &mut y).unwrap_err();
     println!("a short slice: {refusal}");
-    assert_eq!(refusal.to_string(), "`x`: the shape asks for 512 bytes; there are 12");
+    assert_eq!(refusal.to_string(), "`x`: the shape needs 512 bytes; the memory has 12");
     swish::call()
 }

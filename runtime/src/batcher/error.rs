@@ -6,20 +6,20 @@ use thiserror::Error;
 /// Largest number of inputs, and of outputs, of a batched model.
 pub(super) const MAX_TENSORS: usize = 32;
 
-/// Why requests can't be batched, or one was refused.
+/// The error of a batcher or of a request.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// Contexts or threads could not be made.
+    /// The system refuses memory or threads.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The model was asked for what it does not have.
+    /// The model has no such symbol.
     #[error(transparent)]
     Query(#[from] QueryError),
-    /// Rows are too large to be tensors.
+    /// Rows are too large for tensors.
     #[error(transparent)]
     Tensor(#[from] TensorError),
-    /// The call, or this request, breaks the contract.
+    /// The call or the request violates the contract.
     #[error(transparent)]
     Call(#[from] CallError),
     /// A tensor does not consist of rows.
@@ -37,15 +37,15 @@ pub enum BatchError {
     /// More inputs or outputs than a batch can have.
     #[error("a batcher takes at most {} inputs and outputs each", MAX_TENSORS)]
     TooManyTensors,
-    /// A batch can't have so many rows.
-    #[error("{rows} rows; a batch has 1 to {most}")]
+    /// The number of rows is not allowed.
+    #[error("got {rows} rows; a batch has 1 to {max}")]
     WrongRows {
-        /// How many were asked for.
+        /// Number of rows requested.
         rows: usize,
-        /// How many there can be.
-        most: usize,
+        /// Largest number of rows.
+        max: usize,
     },
-    /// Inputs that belong together have different numbers of rows.
+    /// The inputs of a request have different numbers of rows.
     #[error("input {input} has {got} rows, input 0 has {expected}")]
     Uneven {
         /// Index of the input.

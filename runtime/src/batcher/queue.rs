@@ -1,67 +1,106 @@
-//! What is known about requests and lanes, behind one lock.
+//! The state of requests and lanes, protected by one lock.
 
 use std::{thread::Thread, time::Instant};
 
-/// Batches that are filled or run at the same time.
+/// Number of batches that are filled or run at the same time.
 pub(super) const LANES: usize = 4;
 
+/// The state of all requests and lanes.
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// Requests that came, and those of them that have a place.
+    /// Number of requests that have arrived.
     pub(super) arrived: u64,
+    /// Number of requests that have been admitted to a lane.
     pub(super) admitted: u64,
     pub(super) lanes: [Progress; LANES],
-    /// Who sleeps until a batch of a lane is done.
+    /// The threads that sleep until a batch of a lane is done, with the number of the batch.
     pub(super) sleepers: [Vec<(u32, Thread)>; LANES],
-    pub(super) sleeping_workers: u32,
-    /// A worker looks for batches.
+    pub(super) n_sleeping_workers: u32,
+    /// Whether a worker polls for batches.
     pub(super) is_watched: bool,
-    pub(super) stopping: bool,
+    pub(super) is_stopping: bool,
 }
 
 impl Queue {
-    /// Nothing came yet; there is room to note as many sleepers as batches of so many rows can have.
+    /// An empty queue, with capacity for the largest number of sleepers for batches of `max_rows` rows.
     pub(super) fn new(max_rows: usize) -> Queue {
         let idle = Progress {
             phase: Phase::Open,
             batch: 0,
             rows: 0,
-            filling: 0,
-            tickets: 0,
-            left: [0; 2],
-            due: Instant::now(),
+            n_filling: 0,
+            n_tickets: 0,
+            untaken: [0; 2],
+            deadline: Instant::now(),
         };
         Queue {
             arrived: 0,
             admitted: 0,
             lanes: [idle; LANES],
             sleepers: [(); LANES].map(|()| Vec::with_capacity(3 * max_rows)),
-            sleeping_workers: 0,
+            n_sleeping_workers: 0,
             is_watched: false,
-            stopping: false,
+            is_stopping: false,
         }
+    }
+
+    /// Closes the lanes whose deadline is over, or all lanes with rows if the batcher stops.
+    pub(super) fn close_lanes(&mut self, now: Instant) {
+        for progress in &mut self.lanes {
+            let is_due = self.is_stopping || progress.deadline <= now;
+            if progress.phase == Phase::Open && progress.rows > 0 && is_due {
+                progress.phase = Phase::Closed;
+            }
+        }
+    }
+
+    /// Takes the batch with the earliest deadline that is ready to run.
+    pub(super) fn take_ready(&mut self) -> Option<ReadyBatch> {
+        let is_ready = |lane: &usize| {
+            let progress = &self.lanes[*lane];
+            progress.phase == Phase::Closed && progress.n_filling == 0
+        };
+        let lane = (0..LANES).filter(is_ready).min_by_key(|lane| self.lanes[*lane].deadline)?;
+
+        let progress = &mut self.lanes[lane];
+        progress.phase = Phase::Running;
+        Some(ReadyBatch { lane, rows: progress.rows, number: progress.batch })
+    }
+
+    /// The earliest deadline of an open lane with rows.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let open = self.lanes.iter().filter(|lane| lane.phase == Phase::Open && lane.rows > 0);
+        open.map(|lane| lane.deadline).min()
     }
 }
 
-/// How far a lane is.
+/// A batch that a worker must run.
+pub(super) struct ReadyBatch {
+    pub(super) lane: usize,
+    pub(super) rows: usize,
+    /// The number of the batch in its lane.
+    pub(super) number: u32,
+}
+
+/// The state of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     pub(super) phase: Phase,
-    /// The number of the batch that is filled or run.
+    /// The number of the batch that is being filled or run.
     pub(super) batch: u32,
     pub(super) rows: usize,
-    /// Requests that have a place and still copy their rows.
-    pub(super) filling: u32,
-    /// Requests of this batch that were not given up.
-    pub(super) tickets: u32,
-    /// Requests of the last even and the last odd batch whose results were neither taken nor given up.
-    pub(super) left: [u32; 2],
-    /// When it is closed at the latest.
-    pub(super) due: Instant,
+    /// Number of admitted requests that are still copying their rows.
+    pub(super) n_filling: u32,
+    /// Number of tickets of this batch that exist.
+    pub(super) n_tickets: u32,
+    /// Number of tickets of the last even and the last odd batch that exist: their results are still needed.
+    pub(super) untaken: [u32; 2],
+    /// The latest time at which the lane closes.
+    pub(super) deadline: Instant,
 }
 
 impl Progress {
-    /// Where results of a batch lie, even or odd.
+    /// The index of a batch's results: 0 for even batches, 1 for odd ones.
     pub(super) fn side(batch: u32) -> usize {
         (batch % 2) as usize
     }
@@ -69,7 +108,9 @@ impl Progress {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
+    /// Requests may join the batch.
     Open,
+    /// The batch waits for a worker.
     Closed,
     Running,
 }

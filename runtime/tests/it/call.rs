@@ -19,7 +19,7 @@ fn refusal(x: &[usize], y: &[usize]) -> String {
 }
 
 #[test]
-fn every_size_gives_its_own_shape_and_values() {
+fn each_size_has_its_shape_and_values() {
     let mut context = Context::new(&fake::model()).unwrap();
     for (n, s) in [(1, 2), (64, 8), (3, 4), (2, 2), (63, 8)] {
         let (x, y) = data(n, s);
@@ -35,7 +35,7 @@ fn every_size_gives_its_own_shape_and_values() {
 }
 
 #[test]
-fn arrays_go_in_and_out() {
+fn arrays_serve_as_inputs_and_outputs() {
     let mut context = Context::new(&fake::model()).unwrap();
     let x = Array2::from_shape_fn((3, 4), |(row, col)| (row * 4 + col) as f32);
     let y = Array1::<f32>::ones(3);
@@ -94,29 +94,29 @@ fn refusals_are_typed_and_write_nothing() {
 }
 
 #[test]
-fn an_error_met_while_running_is_reported() {
+fn errors_at_run_time_are_reported() {
     let mut context = Context::new(&fake::model()).unwrap();
     let (x, y) = ([0f32; 2], [f32::INFINITY]);
     let inputs = [TensorRef::new(&[1, 2], &x).unwrap(), TensorRef::new(&[1], &y).unwrap()];
     let error = context.run_views(&inputs).unwrap_err();
     assert!(matches!(error, CallError::IndexOutOfBounds(_)));
-    assert_eq!(error.to_string(), "`y` meets the index 9, outside 0..=7");
+    assert_eq!(error.to_string(), "`y` has the index 9, outside 0..=7");
 }
 
 #[test]
 fn guards_catch_a_stray_write() {
     let mut context = Context::new(&fake::model()).unwrap();
-    for (first, whole) in [(1.0, true), (f32::NEG_INFINITY, false), (1.0, true)] {
+    for (first, expected) in [(1.0, true), (f32::NEG_INFINITY, false), (1.0, true)] {
         let (x, y) = ([3f32; 4], [first, 1.0]);
         let inputs = [TensorRef::new(&[2, 2], &x).unwrap(), TensorRef::new(&[2], &y).unwrap()];
-        let (outputs, intact) = context.run_guarded(&inputs).unwrap();
+        let (outputs, is_intact) = context.run_guarded(&inputs).unwrap();
         assert_eq!(outputs.get(0).elems::<f32>().unwrap()[2..], [7.0, 7.0]);
-        assert_eq!(intact, whole);
+        assert_eq!(is_intact, expected);
     }
 }
 
 #[test]
-fn lent_memory_serves_as_arena() {
+fn contexts_run_in_lent_memory() {
     let model = fake::model();
     let small = Box::leak(vec![0u8; 64].into_boxed_slice());
     assert!(Context::in_memory(&model, small).is_err());

@@ -1,4 +1,4 @@
-//! A model written by hand in the shape that the compiler's artefacts have:
+//! A hand-written model with the interface of an artefact:
 //! `z[N, S] = 2 * x[N, S] + y[N]` and `rows = N`, for N in 1..=64 and S one of 2, 4, 8.
 
 use std::{
@@ -54,12 +54,12 @@ static WIDE: Shared<[TensorDesc; 2]> = Shared([
     TensorDesc { dims: MANY_DIMS.0.as_ptr(), ..tensor(c"wider", 1, MAX_AXES as u32 + 1, 64 * 4) },
 ]);
 
-/// The row of a tensor with as many axes as can be lent, and that of one with one more.
+/// The descriptor of a tensor with the largest number of axes, and of one with one more.
 pub(crate) fn wide() -> &'static [TensorDesc; 2] {
     &WIDE.0
 }
 
-/// The descriptor; a test may spoil a copy.
+/// The descriptor. Tests may damage a copy.
 pub(crate) fn desc() -> ModelDesc {
     ModelDesc {
         magic: MAGIC,
@@ -91,7 +91,7 @@ pub(crate) fn desc() -> ModelDesc {
     }
 }
 
-/// The model with `z` alone, whose inputs and outputs all consist of rows.
+/// The model with only the output `z`, whose inputs and outputs all consist of rows.
 pub(crate) fn rows() -> Model {
     open(ModelDesc { n_outputs: 1, run: run_rows, ..desc() }).expect("well-formed")
 }
@@ -108,18 +108,18 @@ pub(crate) fn model() -> Model {
 
 /// A model of this descriptor.
 pub(crate) fn open(desc: ModelDesc) -> Result<Model, OpenError> {
-    let desc = Arc::new(Shared2(desc));
-    // SAFETY: the descriptor lives in the `Arc` that is kept, and its functions keep the ABI's promises.
+    let desc = Arc::new(SharedDesc(desc));
+    // SAFETY: the descriptor lives in the `Arc`, which the model keeps, and its functions meet the requirements of the ABI.
     unsafe { Model::from_desc(&raw const desc.0, desc.clone()) }
 }
 
-struct Shared2(ModelDesc);
+struct SharedDesc(ModelDesc);
 // SAFETY: as for `Shared`.
-unsafe impl Send for Shared2 {}
+unsafe impl Send for SharedDesc {}
 // SAFETY: as for `Shared`.
-unsafe impl Sync for Shared2 {}
+unsafe impl Sync for SharedDesc {}
 
-fn broken(code: Code, symbol: u32, tensor: u32, axis: u32, (value, lo, hi): (i64, i64, i64)) -> Error {
+fn violation(code: Code, symbol: u32, tensor: u32, axis: u32, (value, lo, hi): (i64, i64, i64)) -> Error {
     let why = match code {
         Code::Mismatch => c"`x` axis 0 gave it first".as_ptr(),
         _ => std::ptr::null(),
@@ -133,11 +133,11 @@ unsafe extern "C" fn check(shapes: *const *const i64, dims: *mut i64, err: *mut 
     unsafe {
         let (n, s, m) = (**shapes, *(*shapes).add(1), **shapes.add(1));
         let error = if !(1..=64).contains(&n) {
-            broken(Code::OutOfRange, 0, 0, 0, (n, 1, 64))
+            violation(Code::OutOfRange, 0, 0, 0, (n, 1, 64))
         } else if !VALUES.contains(&s) {
-            broken(Code::NotAllowed, 1, 0, 1, (s, 2, 8))
+            violation(Code::NotAllowed, 1, 0, 1, (s, 2, 8))
         } else if m != n {
-            broken(Code::Mismatch, 0, 1, 0, (m, n, n))
+            violation(Code::Mismatch, 0, 1, 0, (m, n, n))
         } else {
             *dims = n;
             *dims.add(1) = s;
@@ -168,7 +168,7 @@ unsafe extern "C" fn run(
     arena: *mut c_void,
     exec: *const Exec,
 ) -> i32 {
-    // SAFETY: sizes as the descriptor says; `exec` is given by the runtime, always.
+    // SAFETY: the sizes are those of the descriptor; the runtime always passes an `exec`.
     unsafe {
         let (n, s) = (*dims as usize, *dims.add(1) as usize);
         let (x, y) = (*inputs as *const f32, *inputs.add(1) as *const f32);
@@ -181,11 +181,11 @@ unsafe extern "C" fn run(
             *z.add(idx) = *doubled.add(idx) + *y.add(idx / s);
         }
         if *y == f32::INFINITY {
-            *(*exec).error = broken(Code::IndexOutOfBounds, u32::MAX, 1, u32::MAX, (9, 0, 7));
+            *(*exec).error = violation(Code::IndexOutOfBounds, u32::MAX, 1, u32::MAX, (9, 0, 7));
             return Code::IndexOutOfBounds as i32;
         }
         if *y == f32::NEG_INFINITY {
-            // A compiler's bug: one element too many in the arena.
+            // Simulates a bug of the compiler: a write beyond the end of the arena.
             *doubled.add(n * s) = 1.0;
         }
         *rows = n as i64;
@@ -193,24 +193,24 @@ unsafe extern "C" fn run(
     }
 }
 
-unsafe extern "C" fn run_rows(
+pub(crate) unsafe extern "C" fn run_rows(
     inputs: *const *const c_void,
     outputs: *const *mut c_void,
     dims: *mut i64,
     arena: *mut c_void,
     exec: *const Exec,
 ) -> i32 {
-    // SAFETY: the caller's promises, and memory for the output that nobody sees. Any row can stop the call.
+    // SAFETY: as the caller promises; the second output gets memory here. Any row can stop the call.
     unsafe {
         let y = *inputs.add(1) as *const f32;
         for row in 0..*dims as usize {
             if *y.add(row) == f32::INFINITY {
-                *(*exec).error = broken(Code::IndexOutOfBounds, u32::MAX, 1, u32::MAX, (9, 0, 7));
+                *(*exec).error = violation(Code::IndexOutOfBounds, u32::MAX, 1, u32::MAX, (9, 0, 7));
                 return Code::IndexOutOfBounds as i32;
             }
         }
-        let mut unseen = 0i64;
-        let both = [*outputs, (&raw mut unseen).cast()];
+        let mut unused = 0i64;
+        let both = [*outputs, (&raw mut unused).cast()];
         run(inputs, both.as_ptr(), dims, arena, exec)
     }
 }

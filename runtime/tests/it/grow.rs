@@ -1,4 +1,4 @@
-//! Contexts of models without upper bounds grow when a call needs it, and say so; others never do.
+//! Contexts of models without upper bounds grow when a call needs it, and count it; other contexts never grow.
 
 use crate::fake;
 
@@ -21,14 +21,14 @@ fn memory_grows_when_a_call_needs_more() {
 }
 
 #[test]
-fn outputs_of_the_callers_take_no_room() {
+fn outputs_in_the_callers_memory_need_no_growth() {
     let mut context = Context::new(&fake::growing()).unwrap();
     let (x, y, mut z) = (vec![1f32; 8 * 64], vec![0.5f32; 64], vec![0f32; 8 * 64]);
     let inputs = [TensorRef::new(&[64, 8], &x).unwrap(), TensorRef::new(&[64], &y).unwrap()];
     context.run(&inputs, &mut [TensorMut::new(&mut z)]).unwrap();
     assert_eq!((context.growths(), z), (1, vec![2.5; 8 * 64]));
-    let (outputs, whole) = context.run_guarded(&inputs).unwrap();
-    assert!(whole);
+    let (outputs, is_intact) = context.run_guarded(&inputs).unwrap();
+    assert!(is_intact);
     assert_eq!(outputs.get(0).elems::<f32>().unwrap()[0], 2.5);
     assert_eq!(context.growths(), 2);
 }

@@ -1,4 +1,4 @@
-//! Calls without an allocator: results, and every refusal before anything is written.
+//! Calls without an allocator: results, and refusals, which write nothing.
 
 use crate::fake;
 
@@ -9,7 +9,7 @@ use symshape_runtime::{
 
 /// A descriptor that lives as long as the program.
 fn open(desc: ModelDesc) -> Result<Linked, LinkedError> {
-    // SAFETY: the descriptor is leaked, and its functions keep the ABI's promises.
+    // SAFETY: the descriptor is leaked, and its functions meet the requirements of the ABI.
     unsafe { Linked::from_desc(Box::leak(Box::new(desc))) }
 }
 
@@ -33,7 +33,7 @@ fn run(n: usize, s: usize, y_len: usize, room: [usize; 2]) -> Result<Vec<f32>, L
 }
 
 #[test]
-fn every_size_gives_its_own_values() {
+fn each_size_has_its_values() {
     for (n, s) in [(1, 2), (2, 2), (33, 4), (63, 8), (64, 8)] {
         let z = run(n, s, n, [n * s, n * s * 4 + 63]).expect("in range");
         assert!(z.iter().enumerate().all(|(at, z)| *z == 2.0 * at as f32 + 0.5));
@@ -41,7 +41,7 @@ fn every_size_gives_its_own_values() {
 }
 
 #[test]
-fn what_breaks_the_contract_is_refused() {
+fn violations_of_the_contract_are_refused() {
     let all = [64 * 8, 64 * 8 * 4 + 63];
     let refused = |n, s, y| match run(n, s, y, all).expect_err("out of contract") {
         LinkedError::Refused(refusal) => refusal.to_string(),
@@ -55,7 +55,7 @@ fn what_breaks_the_contract_is_refused() {
 }
 
 #[test]
-fn tensors_are_held_to_the_model() {
+fn tensors_of_other_types_and_ranks_are_refused() {
     let model = open(fake::desc()).expect("well-formed");
     let (x, y, bytes) = ([0_f32; 4], [0_f32; 2], [0_u8; 2]);
     let x = TensorRef::new(&[2, 2], &x).unwrap();
@@ -68,8 +68,8 @@ fn tensors_are_held_to_the_model() {
 }
 
 #[test]
-fn descriptors_are_looked_at_first() {
-    // SAFETY: null is one of the things that may be passed.
+fn damaged_descriptors_are_refused() {
+    // SAFETY: null is allowed.
     let null = unsafe { Linked::from_desc(std::ptr::null()) };
     assert!(matches!(null, Err(LinkedError::Malformed(_))));
     let spoiled = |spoil: fn(&mut ModelDesc)| {

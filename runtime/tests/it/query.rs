@@ -1,4 +1,4 @@
-//! What a model answers before any call, and descriptors that are refused.
+//! Queries about a model without a call, and descriptors that are refused.
 
 use crate::fake;
 
@@ -20,7 +20,7 @@ fn sizes_and_their_inverse() {
 }
 
 #[test]
-fn questions_outside_the_contract() {
+fn queries_outside_the_contract_are_refused() {
     let model = fake::model();
     let message = |dims: &[i64]| model.arena_bytes(dims).unwrap_err().to_string();
     assert_eq!(message(&[65, 8]), "N = 65; N is declared 1..=64");
@@ -59,22 +59,22 @@ fn damaged_descriptors_are_refused() {
 }
 
 #[test]
-fn tensors_have_no_more_axes_than_can_be_lent() {
+fn tensors_with_too_many_axes_are_refused() {
     let [widest, wider] = fake::wide();
     let of_input = |row| fake::open(ModelDesc { n_inputs: 1, inputs: row, ..fake::desc() });
     let of_output = |row| fake::open(ModelDesc { n_outputs: 1, outputs: row, ..fake::desc() });
-    assert_eq!(of_input(widest).expect("as many as can be").inputs()[0].rank(), MAX_AXES);
-    assert_eq!(of_output(widest).expect("as many as can be").outputs()[0].rank(), MAX_AXES);
+    assert_eq!(of_input(widest).expect("the largest rank").inputs()[0].rank(), MAX_AXES);
+    assert_eq!(of_output(widest).expect("the largest rank").outputs()[0].rank(), MAX_AXES);
     for refused in [of_input(wider), of_output(wider)] {
-        let error = refused.expect_err("one too many").to_string();
+        let error = refused.expect_err("one axis too many").to_string();
         assert_eq!(error, "`wider` has 13 axes; inputs and outputs may have at most 12");
     }
 }
 
 #[test]
 #[cfg(not(miri))]
-fn files_that_are_no_artefacts() {
-    let message = |path: &str| symshape_runtime::Model::open(path).expect_err("no artefact").to_string();
+fn files_that_are_not_artefacts_are_refused() {
+    let message = |path: &str| symshape_runtime::Model::open(path).expect_err("not an artefact").to_string();
     assert!(message("no/such/file.so").starts_with("no/such/file.so: No such file"));
     assert!(message(file!()).contains("query.rs") || message("tests/query.rs").contains("query.rs"));
 }

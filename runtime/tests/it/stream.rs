@@ -1,11 +1,11 @@
-//! Calls in blocks of rows give what one call gives.
+//! Calls in blocks of rows have the results of a single call.
 
 use crate::fake;
 
 use symshape_runtime::{Context, TensorRef};
 
 #[test]
-fn blocks_give_the_rows_of_one_call() {
+fn blocks_have_the_rows_of_one_call() {
     let mut context = Context::new(&fake::rows()).unwrap();
     for (n, block) in [(1, 1), (7, 2), (8, 4), (64, 64), (5, 9), (64, 63)] {
         let x: Vec<f32> = (0..4 * n).map(|idx| idx as f32).collect();
