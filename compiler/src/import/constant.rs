@@ -30,7 +30,7 @@ pub(crate) fn value_of(g: &Graph, value: Value) -> Result<Option<Tensor>> {
 /// `value`, or an equal constant if it may be a shape: a few integers computed from constants.
 ///
 /// Contents don't follow all such computations, for example the cast of a square root.
-pub(crate) fn settled(g: &mut Graph, value: Value) -> Result<Value> {
+pub(crate) fn resolved(g: &mut Graph, value: Value) -> Result<Value> {
     let count =
         |g: &Graph| g.shape(value).iter().try_fold(1_i64, |product, dim| product.checked_mul(dim.as_i64()?));
     if !g.dtype(value).is_int() || g.rank(value) > 1 || g.contents(value).is_some() {

@@ -73,11 +73,11 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
         declared: if redeclared { HashMap::new() } else { declared_types(proto) },
         strict: options.unbounded,
         same_shape: same_shape(proto),
-        nodes: Cell::new(0),
-        found: Cell::new(0),
+        node_count: Cell::new(0),
+        data_dependent_count: Cell::new(0),
         bounds: DataDependentBounds {
             declared: &options.dims,
-            met: RefCell::default(),
+            looked_up: RefCell::default(),
             default_max: options.data_dependent_max.or(options.unbounded.then_some(i64::from(i32::MAX))),
         },
         needs_split: Cell::new(false),
@@ -91,7 +91,7 @@ pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Ve
 
     let outputs: Vec<&str> = proto.output.iter().map(|info| info.name.as_str()).collect();
     let values = scope.sequence(&mut g, &scope.order(&proto.node)?, &outputs)?;
-    types::refuse_unknown(&g, options, &context.bounds.met.borrow())?;
+    types::refuse_unknown(&g, options, &context.bounds.looked_up.borrow())?;
     g.origin.clear();
 
     for (info, value) in proto.output.iter().zip(values) {

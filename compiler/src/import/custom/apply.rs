@@ -51,11 +51,11 @@ fn call(g: &mut Graph, node: &OnnxNode, custom: &Custom) -> Result<Outputs> {
     let operand_title = |k: usize| format!("input {k} (`{}`)", custom.operands[k].name);
 
     for (k, (declared, operand)) in custom.operands.iter().zip(&operands).enumerate() {
-        meet(g, &declared.pattern, *operand, &mut bindings).at(|| operand_title(k))?;
+        bind(g, &declared.pattern, *operand, &mut bindings).at(|| operand_title(k))?;
     }
 
     for (k, (declared, operand)) in custom.operands.iter().zip(&operands).enumerate() {
-        compare(g, &declared.pattern, *operand, &bindings, &operand_title(k))?;
+        require_dims(g, &declared.pattern, *operand, &bindings, &operand_title(k))?;
     }
 
     let results = custom.results.iter().map(|declared| bindings.ty(declared)).collect();
@@ -90,7 +90,7 @@ impl Bindings {
 }
 
 /// Checks type and rank of an operand against its declaration, and binds names that are not bound yet.
-fn meet(g: &Graph, declared: &TensorPattern, operand: Value, bindings: &mut Bindings) -> Result<()> {
+fn bind(g: &Graph, declared: &TensorPattern, operand: Value, bindings: &mut Bindings) -> Result<()> {
     let Type { dtype, shape } = g.ty(operand).clone();
     let wanted = match &declared.element {
         ElementPattern::Fixed(wanted) => *wanted,
@@ -142,7 +142,7 @@ fn meet(g: &Graph, declared: &TensorPattern, operand: Value, bindings: &mut Bind
 }
 
 /// Requires that the dims of an operand are the declared ones.
-fn compare(
+fn require_dims(
     g: &mut Graph,
     declared: &TensorPattern,
     operand: Value,

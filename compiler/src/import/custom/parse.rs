@@ -205,13 +205,13 @@ impl Parser<'_> {
     }
 
     fn axis(&mut self) -> Result<AxisPattern> {
-        let mut ahead = self.cursor.clone();
-        let name = ahead.word().to_string();
-        if ahead.eat("...") {
+        let mut lookahead = self.cursor.clone();
+        let name = lookahead.word().to_string();
+        if lookahead.eat("...") {
             if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
                 return Err(self.cursor.error("expected a name before `...`"));
             }
-            self.cursor = ahead;
+            self.cursor = lookahead;
             return Ok(AxisPattern::Rest(name));
         }
         Ok(AxisPattern::One(self.cursor.dim(&[",", "]"])?))

@@ -14,10 +14,10 @@ use std::collections::{HashMap, HashSet};
 /// # Errors
 /// A name is defined twice, or depends on itself.
 pub(crate) fn order<'a>(nodes: &'a [NodeProto], known: &dyn Fn(&str) -> bool) -> Result<Vec<&'a NodeProto>> {
-    let mut makers: HashMap<&str, usize> = HashMap::new();
+    let mut producers: HashMap<&str, usize> = HashMap::new();
     for (k, node) in nodes.iter().enumerate() {
         for name in node.output.iter().filter(|name| !name.is_empty()) {
-            if makers.insert(name, k).is_some() || known(name) {
+            if producers.insert(name, k).is_some() || known(name) {
                 return Err(Error::invalid(format!("`{name}` is defined twice")).at(title(node)));
             }
         }
@@ -27,7 +27,7 @@ pub(crate) fn order<'a>(nodes: &'a [NodeProto], known: &dyn Fn(&str) -> bool) ->
     let mut state = vec![Order::New; nodes.len()];
     for root in 0..nodes.len() {
         // A path of nodes, each with its dependencies that are not ordered yet.
-        let mut path = vec![(root, needs(&nodes[root], &makers))];
+        let mut path = vec![(root, needs(&nodes[root], &producers))];
         while let Some((k, waiting)) = path.last_mut() {
             let k = *k;
             if state[k] != Order::Done {
@@ -35,7 +35,7 @@ pub(crate) fn order<'a>(nodes: &'a [NodeProto], known: &dyn Fn(&str) -> bool) ->
                 if let Some(need) = waiting.pop() {
                     match state[need] {
                         Order::Done => {}
-                        Order::New => path.push((need, needs(&nodes[need], &makers))),
+                        Order::New => path.push((need, needs(&nodes[need], &producers))),
                         Order::Open => return Err(cyclic(&nodes[need])),
                     }
                     continue;
@@ -60,12 +60,12 @@ enum Order {
 }
 
 /// The nodes that `node` depends on. That of the last input comes first.
-fn needs(node: &NodeProto, makers: &HashMap<&str, usize>) -> Vec<usize> {
+fn needs(node: &NodeProto, producers: &HashMap<&str, usize>) -> Vec<usize> {
     let mut names = Vec::new();
     uses(node, &mut names);
     let mut met = HashSet::new();
-    let makers = names.iter().filter_map(|name| makers.get(name).copied());
-    let mut needs: Vec<usize> = makers.filter(|maker| met.insert(*maker)).collect();
+    let producers = names.iter().filter_map(|name| producers.get(name).copied());
+    let mut needs: Vec<usize> = producers.filter(|producer| met.insert(*producer)).collect();
     needs.reverse();
     needs
 }

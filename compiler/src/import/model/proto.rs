@@ -1,6 +1,6 @@
 //! The ONNX wire format: the messages of onnx.proto that the importer reads, with its field names and tags.
 //!
-//! Nothing outside this file knows protobuf. Decoding shares the bytes of large fields with their source, refuses
+//! Nothing outside this file knows protobuf. Decoding shares the bytes of large fields with their source. It refuses
 //! messages nested deeper than prost's limit of 100, and ignores fields that are not listed, such as doc strings.
 
 use crate::error::{Error, Result};

@@ -94,9 +94,9 @@ const TYPES: [(i32, &str, StorageType); 10] = [
 #[derive(Clone, Copy)]
 pub(crate) struct Rounding {
     /// Whether larger values become the largest finite value.
-    pub saturate: bool,
+    pub(crate) saturate: bool,
     /// The direction of conversions to [`StorageType::Power`].
-    pub direction: Direction,
+    pub(crate) direction: Direction,
 }
 
 /// The rounding direction between two powers of two.
@@ -144,7 +144,7 @@ impl StorageType {
     }
 
     /// The type of the bytes that hold the elements.
-    pub(crate) fn held(self) -> DType {
+    pub(crate) fn byte_dtype(self) -> DType {
         match self {
             StorageType::Int { signed: true, .. } => DType::I8,
             StorageType::Int { .. } | StorageType::Float(_) | StorageType::Power => DType::U8,
@@ -197,7 +197,7 @@ impl StorageType {
                 let left = shift(g, BinaryOp::Shl, wide, i64::from(32 - bits))?;
                 let left = if signed { left } else { g.cast(DType::U32, left)? };
                 let value = shift(g, BinaryOp::Shr, left, i64::from(32 - bits))?;
-                g.cast(self.held(), value)
+                g.cast(self.byte_dtype(), value)
             }
             StorageType::Float(float) => float_bits(g, x, float, rounding.saturate),
             StorageType::Power => power_bits(g, x, rounding),

@@ -18,11 +18,11 @@ use symshape_runtime::DType;
 
 /// An input of the model.
 pub(crate) struct ModelInput<'a> {
-    pub name: &'a str,
-    pub dtype: DType,
+    pub(crate) name: &'a str,
+    pub(crate) dtype: DType,
     /// The type of its elements, if they are stored only.
-    pub storage_type: Option<StorageType>,
-    pub shape: Vec<Dim>,
+    pub(crate) storage_type: Option<StorageType>,
+    pub(crate) shape: Vec<Dim>,
 }
 
 /// The type of an input, as the model and the caller declare it.
@@ -39,7 +39,7 @@ fn read_input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<M
 
     let storage_type = StorageType::from_code(tensor.elem_type);
     let dtype = match storage_type {
-        Some(storage_type) => storage_type.held(),
+        Some(storage_type) => storage_type.byte_dtype(),
         None => weights::dtype(tensor.elem_type)?,
     };
 

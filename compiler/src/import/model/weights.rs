@@ -25,11 +25,11 @@ use symshape_runtime::DType;
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     /// The mapped model.
-    pub model: Option<Arc<Mmap>>,
+    pub(crate) model: Option<Arc<Mmap>>,
     /// The folder of the model. Without it there is no external data.
-    pub folder: Option<PathBuf>,
+    pub(crate) folder: Option<PathBuf>,
     /// External files by the name under which tensors refer to them.
-    pub external: RefCell<HashMap<String, Arc<Mmap>>>,
+    pub(crate) external: RefCell<HashMap<String, Arc<Mmap>>>,
 }
 
 /// How the elements of a tensor are stored.
@@ -44,7 +44,7 @@ impl Storage {
     fn dtype(self) -> DType {
         match self {
             Storage::Plain(dtype) => dtype,
-            Storage::Widened(storage_type) => storage_type.held(),
+            Storage::Widened(storage_type) => storage_type.byte_dtype(),
         }
     }
 

@@ -30,7 +30,7 @@ pub(crate) fn normal_axes(axes: &[i64], rank: usize) -> Result<Vec<usize>> {
 }
 
 /// `at`, plus `size` where it is negative.
-pub(crate) fn counted(g: &mut Graph, at: Value, size: Value) -> Result<Value> {
+pub(crate) fn normal_position(g: &mut Graph, at: Value, size: Value) -> Result<Value> {
     let zero = g.scalar(Scalar::i64(0))?;
     let negative = g.compare(CompareOp::Lt, at, zero)?;
     let shifted = g.add(at, size)?;
@@ -48,7 +48,7 @@ pub(crate) fn by_axis(
     let size = g.scalar(Scalar::i64(rank as i64))?;
     let mut values = default.to_vec();
     for (axis, entry) in axes.iter().zip(list) {
-        let axis = counted(g, *axis, size)?;
+        let axis = normal_position(g, *axis, size)?;
         for (k, value) in values.iter_mut().enumerate() {
             let own = g.scalar(Scalar::i64(k as i64))?;
             let here = g.compare(CompareOp::Eq, axis, own)?;

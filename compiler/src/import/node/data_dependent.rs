@@ -9,7 +9,7 @@ use crate::{
     graph::{Graph, Value, build::check_rank},
     import::node::{
         OnnxNode,
-        axes::{counted, larger},
+        axes::{larger, normal_position},
     },
     scalar::{CompareOp, Scalar},
 };
@@ -224,7 +224,7 @@ fn axes_mask(g: &mut Graph, axes: &[Value], rank: usize) -> Result<Value> {
     let rank = g.scalar(Scalar::i64(rank as i64))?;
     let mut mask = zero;
     for axis in axes {
-        let axis = counted(g, *axis, rank)?;
+        let axis = normal_position(g, *axis, rank)?;
         let bit = g.binary(crate::scalar::BinaryOp::Shl, one, axis)?;
         mask = g.add(mask, bit)?;
     }

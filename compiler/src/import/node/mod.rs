@@ -37,24 +37,24 @@ pub(crate) type CallArgument = Option<(Value, Option<StorageType>)>;
 /// A node being imported.
 pub(crate) struct OnnxNode<'s, 'a> {
     /// The operator's name.
-    pub op: &'a str,
+    pub(crate) op: &'a str,
     /// The opset version of the node's domain.
-    pub opset: i64,
+    pub(crate) opset: i64,
     /// The scope of the node, for its subgraphs.
     pub(crate) scope: &'s NameScope<'s, 'a>,
-    pub(crate) inputs: Vec<NodeInput>,
+    inputs: Vec<NodeInput>,
     outputs: &'a [String],
     attributes: Vec<Attribute<'a>>,
     output_type: Cell<Option<StorageType>>,
     /// The elements of output 0, if it is a sequence.
-    pub(crate) output_list: RefCell<Option<Vec<Value>>>,
+    output_list: RefCell<Option<Vec<Value>>>,
 }
 
-pub(crate) struct NodeInput {
+struct NodeInput {
     value: Option<Value>,
     /// The elements, if it is a sequence.
-    pub(crate) list: Option<Vec<Value>>,
-    pub(crate) read: Cell<bool>,
+    list: Option<Vec<Value>>,
+    read: Cell<bool>,
     /// The ONNX element type, where the value stores it in another type.
     storage_type: Option<StorageType>,
     /// The operator has read that type, and so handles it.

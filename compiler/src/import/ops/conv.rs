@@ -24,11 +24,11 @@ pub(crate) const KERNEL: &[Label] = b"ijkl";
 
 /// The window that a node's attributes describe. All lists have one element per spatial axis.
 pub(crate) struct Window {
-    pub kernel: Vec<i64>,
-    pub stride: Vec<i64>,
-    pub dilation: Vec<i64>,
-    pub lo: Vec<Dim>,
-    pub hi: Vec<Dim>,
+    pub(crate) kernel: Vec<i64>,
+    pub(crate) stride: Vec<i64>,
+    pub(crate) dilation: Vec<i64>,
+    pub(crate) lo: Vec<Dim>,
+    pub(crate) hi: Vec<Dim>,
 }
 
 impl Window {
@@ -104,8 +104,8 @@ impl Window {
         g.pad(x, &[&none[..], &self.lo].concat(), &[&none[..], &self.hi].concat(), value)
     }
 
-    /// [`Window::view`] of a tensor that must be at least as large as the window.
-    pub(crate) fn look(&self, g: &mut Graph, x: Value) -> Result<Value> {
+    /// [`Window::view`] of a tensor, which is required to be at least as large as the window.
+    pub(crate) fn checked_view(&self, g: &mut Graph, x: Value) -> Result<Value> {
         for i in 0..self.kernel.len() {
             let size = g.shape(x)[i + 2].clone();
             let span = self.span(i);
@@ -188,7 +188,7 @@ pub(crate) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group
     }
 
     in_groups(g, w, group)?;
-    let seen = window.look(g, x)?;
+    let seen = window.checked_view(g, x)?;
     let space = &SPACE[..count];
     let kernel = &KERNEL[..count];
     if group == 1 {

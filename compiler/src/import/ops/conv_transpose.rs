@@ -16,7 +16,7 @@ ops! {
 }
 
 /// Labels of the phases of an output along each axis.
-const PLACE: &[Label] = b"pqrs";
+const PHASE: &[Label] = b"pqrs";
 
 /// Transposed convolution of `X`, `[N, C, …]`, with the kernels `W`, `[C, M/group, …]`, plus the optional bias `B`.
 ///
@@ -62,27 +62,27 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
 
     let group = n.int_or("group", 1)?;
-    let mut places = window;
+    let mut windows = window;
 
     // The phases of the stride that the kernel reaches.
     let reached: Vec<i64> =
-        stride.iter().zip(&places.kernel).map(|(stride, size)| *stride.min(size)).collect();
-    places.kernel.iter_mut().zip(&stride).for_each(|(size, stride)| *size = (*size + stride - 1) / stride);
+        stride.iter().zip(&windows.kernel).map(|(stride, size)| *stride.min(size)).collect();
+    windows.kernel.iter_mut().zip(&stride).for_each(|(size, stride)| *size = (*size + stride - 1) / stride);
 
     let mut begin = Vec::new();
     for i in 0..count {
         let first = cut_lo[i].floor_div(stride[i]);
         let end = (&cut_lo[i] + &sizes[i]).ceil_div(stride[i]);
         begin.push(g.facts.simplify(&(&cut_lo[i] - &first * stride[i])));
-        places.lo.push(g.facts.simplify(&(Dim::from(places.span(i) - 1) - first)));
-        places.hi.push(g.facts.simplify(&(end - &g.shape(x)[i + 2])));
+        windows.lo.push(g.facts.simplify(&(Dim::from(windows.span(i) - 1) - first)));
+        windows.hi.push(g.facts.simplify(&(end - &g.shape(x)[i + 2])));
     }
 
-    let x = places.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
-    let w = at_places(g, w, &places.kernel, &reached, group)?;
+    let x = windows.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
+    let w = kernel_phases(g, w, &windows.kernel, &reached, group)?;
 
     let phases = Phases { reached: &reached, stride: &stride };
-    let mut y = between(g, x, w, &places, &phases, group)?;
+    let mut y = interleaved_phases(g, x, w, &windows, &phases, group)?;
     for (i, (begin, size)) in begin.into_iter().zip(sizes).enumerate() {
         y = g.slice(y, i + 2, begin, size, 1)?;
     }
@@ -92,7 +92,7 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 /// Kernels `[C, M/group, …]` as `[group, C/group, M/group, …]`. Each spatial axis is split into the reversed window and
 /// the phase.
-fn at_places(g: &mut Graph, w: Value, kernel: &[i64], reached: &[i64], group: i64) -> Result<Value> {
+fn kernel_phases(g: &mut Graph, w: Value, kernel: &[i64], reached: &[i64], group: i64) -> Result<Value> {
     in_groups(g, w, group)?;
     let lo = vec![Dim::zero(); g.rank(w)];
 
@@ -121,18 +121,25 @@ struct Phases<'a> {
 }
 
 /// The outputs of all phases, interleaved.
-fn between(g: &mut Graph, x: Value, w: Value, places: &Window, phases: &Phases, group: i64) -> Result<Value> {
+fn interleaved_phases(
+    g: &mut Graph,
+    x: Value,
+    w: Value,
+    windows: &Window,
+    phases: &Phases,
+    group: i64,
+) -> Result<Value> {
     let Phases { reached, stride } = *phases;
     let count = stride.len();
-    let seen = places.look(g, x)?;
+    let seen = windows.checked_view(g, x)?;
     let seen = grouped(g, seen, 1, group)?;
 
     let paired = |one: &[Label], other: &[Label]| -> Vec<Label> {
         one.iter().zip(other).take(count).flat_map(|(one, other)| [*one, *other]).collect()
     };
     let lhs = [b"ngc", &SPACE[..count], &KERNEL[..count]].concat();
-    let rhs = [&b"gcm"[..], &paired(KERNEL, PLACE)].concat();
-    let y = g.contract(seen, &lhs, w, &rhs, &[&b"ngm"[..], &paired(SPACE, PLACE)].concat())?;
+    let rhs = [&b"gcm"[..], &paired(KERNEL, PHASE)].concat();
+    let y = g.contract(seen, &lhs, w, &rhs, &[&b"ngm"[..], &paired(SPACE, PHASE)].concat())?;
     let lo = vec![Dim::zero(); g.rank(y)];
 
     let mut hi = vec![Dim::zero(); g.rank(y)];

@@ -88,7 +88,7 @@ fn bit_cast(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         ElementType::Plain(dtype) => dtype,
         ElementType::Widened(storage_type) => {
             n.set_output_type(storage_type);
-            storage_type.held()
+            storage_type.byte_dtype()
         }
     };
 

@@ -52,7 +52,7 @@ fn pool_window(g: &Graph, n: &OnnxNode, x: Value) -> Result<(Window, Vec<Dim>)> 
 }
 
 /// `x`, padded with `value` and viewed through the window of the node.
-fn seen(g: &mut Graph, x: Value, window: &Window, over: &[Dim], value: Scalar) -> Result<Value> {
+fn padded_windows(g: &mut Graph, x: Value, window: &Window, over: &[Dim], value: Scalar) -> Result<Value> {
     let none = [Dim::zero(), Dim::zero()];
     let mut hi: Vec<Dim> =
         window.hi.iter().zip(over).map(|(hi, over)| g.facts.simplify(&(hi + over))).collect();
@@ -89,7 +89,7 @@ fn average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 pub(crate) fn average(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let (window, over) = pool_window(g, n, x)?;
     let with_pads = n.flag("count_include_pad", false)?;
-    let through = seen(g, x, &window, &over, Scalar::from_i64(g.dtype(x), 0))?;
+    let through = padded_windows(g, x, &window, &over, Scalar::from_i64(g.dtype(x), 0))?;
     let sum = g.reduce(ReduceOp::Sum, through, &window_axes(&window), false)?;
 
     let count = counts(g, &g.shape(x)[2..], &g.shape(sum)[2..], &window, with_pads);
@@ -175,7 +175,7 @@ fn lp_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let p = n.int_or("p", 2)?;
     let (window, over) = pool_window(g, n, x)?;
-    let through = seen(g, x, &window, &over, Scalar::from_i64(g.dtype(x), 0))?;
+    let through = padded_windows(g, x, &window, &over, Scalar::from_i64(g.dtype(x), 0))?;
     norm(g, through, &window_axes(&window), p, false)
 }
 
@@ -214,7 +214,7 @@ fn max_pool(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     let (window, over) = pool_window(g, n, x)?;
     let column_major = n.flag("storage_order", false)?;
     let lowest = lowest(g.dtype(x));
-    let through = seen(g, x, &window, &over, lowest)?;
+    let through = padded_windows(g, x, &window, &over, lowest)?;
     let y = g.reduce(ReduceOp::Max, through, &window_axes(&window), false)?;
     if !n.wants(1) {
         return Ok(vec![Some(y)]);

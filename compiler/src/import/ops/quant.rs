@@ -52,9 +52,9 @@ fn broadcast_scale(g: &mut Graph, s: Value, x: Value, quant_axis: &QuantAxis) ->
         rank if rank == g.rank(x) && quant_axis.block > 0 => {
             let k = quant_axis.axis;
             let mut shape = g.shape(s).to_vec();
-            let apart = g.unsqueeze(s, &[k + 1])?;
+            let unsqueezed = g.unsqueeze(s, &[k + 1])?;
             shape.insert(k + 1, quant_axis.block.into());
-            let repeated = g.broadcast_to(apart, &shape)?;
+            let repeated = g.broadcast_to(unsqueezed, &shape)?;
             let blocks = shape.remove(k + 1) * &shape[k];
             shape[k] = g.facts.simplify(&blocks);
             let whole = g.reshape(repeated, shape)?;
@@ -168,7 +168,7 @@ fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         ElementType::Widened(storage_type) => match storage_type.range() {
             Some(range) => {
                 n.set_output_type(storage_type);
-                saturated_to(g, y, zero, range, storage_type.held())
+                saturated_to(g, y, zero, range, storage_type.byte_dtype())
             }
             None => {
                 let y = match (zero, zero_type) {

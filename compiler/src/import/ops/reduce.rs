@@ -98,7 +98,7 @@ fn cumulate(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
 ///
 /// The axes come from the attribute `axes` or the optional input 1. An empty list means all axes, unless
 /// `noop_with_empty_axes=1`.
-fn over(
+fn reduce_axes(
     g: &mut Graph,
     n: &OnnxNode,
     mut f: impl FnMut(&mut Graph, &[usize], bool) -> Result<Value>,
@@ -126,7 +126,7 @@ fn over(
 }
 
 fn reduce(g: &mut Graph, n: &OnnxNode, op: ReduceOp, x: Value) -> Result<Value> {
-    over(g, n, |g, axes, keep| g.reduce(op, x, axes, keep))
+    reduce_axes(g, n, |g, axes, keep| g.reduce(op, x, axes, keep))
 }
 
 /// Sum of the absolute values over `axes`.
@@ -165,7 +165,7 @@ fn reduce_log_sum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `ReduceLogSumExp([[100, 100]]; keepdims=0) = 100.69315`
 fn reduce_log_sum_exp(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
-    over(g, n, |g, axes, keep| log_sum_exp(g, x, axes, keep))
+    reduce_axes(g, n, |g, axes, keep| log_sum_exp(g, x, axes, keep))
 }
 
 fn log_sum_exp(g: &mut Graph, x: Value, axes: &[usize], keep: bool) -> Result<Value> {
@@ -203,7 +203,7 @@ fn extreme(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
 /// `ReduceMean([[1, 5], [3, 4]], i64[1]) = [[3], [3.5]]`
 fn reduce_mean(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
-    over(g, n, |g, axes, keep| g.mean(x, axes, keep))
+    reduce_axes(g, n, |g, axes, keep| g.mean(x, axes, keep))
 }
 
 /// Minimum over `axes`. Without elements it is the largest value of the type. For bools it is the logical and.

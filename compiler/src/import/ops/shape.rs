@@ -111,7 +111,7 @@ fn dropout(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     if n.opset < 7 && !n.flag("is_test", false)? {
         return Err(Error::unsupported("Dropout in training"));
     }
-    kept(g, n)
+    inference_output(g, n)
 }
 
 /// The input, unchanged, and a mask that is true everywhere.
@@ -135,10 +135,10 @@ fn dropout_input(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
         }
     }
 
-    kept(g, n)
+    inference_output(g, n)
 }
 
-fn kept(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
+fn inference_output(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     let x = n.input(0)?;
     let mask = if n.wants(1) {
         let dtype = if n.opset < 10 { g.dtype(x) } else { DType::Bool };
@@ -493,10 +493,10 @@ fn tile(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 fn repeat(g: &mut Graph, x: Value, repeats: &[Dim]) -> Result<Value> {
     let shape = g.shape(x).to_vec();
-    let apart = g.unsqueeze(x, &(0..shape.len()).map(|k| 2 * k).collect::<Vec<_>>())?;
+    let unsqueezed = g.unsqueeze(x, &(0..shape.len()).map(|k| 2 * k).collect::<Vec<_>>())?;
     let pairs: Vec<Dim> =
         repeats.iter().zip(&shape).flat_map(|(times, dim)| [times.clone(), dim.clone()]).collect();
-    let repeated = g.broadcast_to(apart, &pairs)?;
+    let repeated = g.broadcast_to(unsqueezed, &pairs)?;
     g.reshape(repeated, repeats.iter().zip(&shape).map(|(times, dim)| times * dim).collect())
 }
 

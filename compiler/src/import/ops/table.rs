@@ -33,14 +33,14 @@ pub(crate) type Import = fn(&mut Graph, &OnnxNode) -> Result<Outputs>;
 
 /// A row of the table: the import function of an operator from opset `since` of its domain on.
 pub(crate) struct Row {
-    pub domain: &'static str,
-    pub name: &'static str,
-    pub since: i64,
-    pub import: Import,
-    pub traits: &'static [Trait],
+    pub(crate) domain: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) since: i64,
+    pub(crate) import: Import,
+    pub(crate) traits: &'static [Trait],
     /// Name of the function, for its documentation.
     #[cfg(test)]
-    pub function: &'static str,
+    pub(crate) function: &'static str,
 }
 
 /// Rows `[domain] operator since function traits`; functions return anything that is [`Outputs`].

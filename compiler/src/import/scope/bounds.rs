@@ -8,17 +8,17 @@ use symshape::{Declaration, Dim, Symbol};
 /// The bounds that the caller declares for data-dependent sizes.
 pub(crate) struct DataDependentBounds<'a> {
     /// Ranges by the symbols' names.
-    pub declared: &'a [(String, Declaration)],
+    pub(crate) declared: &'a [(String, Declaration)],
     /// Names of the symbols that were looked up.
-    pub met: RefCell<HashSet<String>>,
+    pub(crate) looked_up: RefCell<HashSet<String>>,
     /// The upper bound of symbols without any other.
-    pub default_max: Option<i64>,
+    pub(crate) default_max: Option<i64>,
 }
 
 impl DataDependentBounds<'_> {
     /// The declared lower and upper bound of `symbol`.
     pub(crate) fn of(&self, symbol: &Symbol) -> Result<Option<(Dim, Option<Dim>)>> {
-        self.met.borrow_mut().insert(symbol.name().to_string());
+        self.looked_up.borrow_mut().insert(symbol.name().to_string());
         let found = self.declared.iter().rev().find(|(name, _)| name == symbol.name());
         let Some((name, declared)) = found else { return Ok(None) };
         if declared.values.is_some() || declared.step != BigInt::from(1) {

@@ -34,7 +34,7 @@ impl<'a> NameScope<'_, 'a> {
     }
 
     /// The outputs of a graph of which the nodes up to `node` have been imported.
-    pub(crate) fn apart(
+    pub(crate) fn split_at_branch(
         &self,
         g: &mut Graph,
         node: &'a NodeProto,

@@ -32,30 +32,30 @@ const MAX_DEPTH: usize = 64;
 
 /// State that all scopes of a model share.
 pub(crate) struct Context<'a> {
-    pub files: &'a Files,
-    pub functions: &'a [FunctionProto],
+    pub(crate) files: &'a Files,
+    pub(crate) functions: &'a [FunctionProto],
     /// Custom operators of the caller.
-    pub customs: &'a [Custom],
+    pub(crate) customs: &'a [Custom],
     /// Declared types of intermediate values and outputs of the main graph; empty when inputs are re-declared.
-    pub declared: HashMap<&'a str, &'a TypeProto>,
+    pub(crate) declared: HashMap<&'a str, &'a TypeProto>,
     /// Whether a wrong number of axes in `declared` is an error.
-    pub strict: bool,
+    pub(crate) strict: bool,
     /// Nodes imported so far.
-    pub nodes: Cell<usize>,
+    pub(crate) node_count: Cell<usize>,
     /// The name of a value of the same shape: for the input of an elementwise node, its output.
-    pub same_shape: HashMap<&'a str, &'a str>,
+    pub(crate) same_shape: HashMap<&'a str, &'a str>,
     /// Number of data-dependent symbols so far.
-    pub found: Cell<usize>,
+    pub(crate) data_dependent_count: Cell<usize>,
     /// The bounds of data-dependent symbols.
-    pub bounds: DataDependentBounds<'a>,
+    pub(crate) bounds: DataDependentBounds<'a>,
     /// Whether a node failed because its branches return different types, see `branch_continuation`.
-    pub needs_split: Cell<bool>,
+    pub(crate) needs_split: Cell<bool>,
 }
 
 /// The names of one graph or function body.
 pub(crate) struct NameScope<'s, 'a> {
     context: &'s Context<'a>,
-    pub(crate) parent: Option<&'s NameScope<'s, 'a>>,
+    parent: Option<&'s NameScope<'s, 'a>>,
     opsets: &'a [OperatorSetIdProto],
     /// The attributes of the call, in a function's body.
     attributes: Vec<(&'a str, &'a AttributeProto)>,
@@ -64,11 +64,11 @@ pub(crate) struct NameScope<'s, 'a> {
     /// Storage types of values, where they differ from their element types.
     storage_types: RefCell<HashMap<&'a str, StorageType>>,
     /// The elements of sequences, see `sequences`.
-    pub(crate) lists: RefCell<HashMap<&'a str, Vec<Value>>>,
+    lists: RefCell<HashMap<&'a str, Vec<Value>>>,
     depth: usize,
     /// In the graph of a branch or loop: the enclosing graph, and the values captured from it.
-    pub(crate) outer: Option<RefCell<Graph>>,
-    pub(crate) captured: RefCell<Captured>,
+    outer: Option<RefCell<Graph>>,
+    captured: RefCell<Captured>,
 }
 
 impl<'s, 'a> NameScope<'s, 'a> {

@@ -89,8 +89,8 @@ impl<'a> NameScope<'_, 'a> {
     /// A new symbol whose name begins with `stem`.
     pub(crate) fn fresh(&self, g: &Graph, stem: &str) -> Symbol {
         loop {
-            let number = self.context.found.get();
-            self.context.found.set(number + 1);
+            let number = self.context.data_dependent_count.get();
+            self.context.data_dependent_count.set(number + 1);
             let symbol = Symbol::new(&format!("{stem}{number}"));
             if g.facts.declaration(&symbol).is_none() {
                 return symbol;

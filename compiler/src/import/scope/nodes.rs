@@ -53,7 +53,7 @@ impl<'a> NameScope<'_, 'a> {
             g.origin = title(node);
             let result = self.node(g, node);
             if result.is_err() && self.context.needs_split.take() {
-                return self.apart(g, node, &nodes[k + 1..], outputs).at(|| title(node));
+                return self.split_at_branch(g, node, &nodes[k + 1..], outputs).at(|| title(node));
             }
             result.at(|| title(node))?;
         }
@@ -61,13 +61,13 @@ impl<'a> NameScope<'_, 'a> {
     }
 
     /// `nodes` in an order in which every name is defined before it is used.
-    pub(crate) fn order(&self, nodes: &'a [NodeProto]) -> Result<Vec<&'a NodeProto>> {
-        order(nodes, &|name| self.initializers.contains_key(name))
+    pub(crate) fn order(&self, node_count: &'a [NodeProto]) -> Result<Vec<&'a NodeProto>> {
+        order(node_count, &|name| self.initializers.contains_key(name))
     }
 
     fn node(&self, g: &mut Graph, proto: &'a NodeProto) -> Result<()> {
-        self.context.nodes.set(self.context.nodes.get() + 1);
-        if self.context.nodes.get() > MAX_NODES {
+        self.context.node_count.set(self.context.node_count.get() + 1);
+        if self.context.node_count.get() > MAX_NODES {
             return Err(Error::new(ErrorKind::Limit, format!("more than {MAX_NODES} nodes")));
         }
 
@@ -148,9 +148,9 @@ impl<'a> NameScope<'_, 'a> {
             return Ok(vec![NodeOutput::List(list)]);
         }
 
-        let settled =
-            outputs.0.into_iter().map(|value| value.map(|value| constant::settled(g, value)).transpose());
-        settled.map(|value| Ok(NodeOutput::new(value?, node.output_type()))).collect()
+        let resolved =
+            outputs.0.into_iter().map(|value| value.map(|value| constant::resolved(g, value)).transpose());
+        resolved.map(|value| Ok(NodeOutput::new(value?, node.output_type()))).collect()
     }
 
     fn custom(&self, g: &mut Graph, proto: &'a NodeProto, custom: &Custom) -> Result<Vec<NodeOutput>> {

@@ -52,9 +52,9 @@ fn attend(g: &mut Graph, [q, k, v]: [Value; 3], scores: &Scores) -> Result<Value
 
     if let Some(past) = &scores.causal {
         let shape = g.shape(sum)[2..].to_vec();
-        let ahead = g.index(DType::I64, shape, Dim::from(axis(1)) - Dim::from(axis(0)) - past)?;
+        let distance = g.index(DType::I64, shape, Dim::from(axis(1)) - Dim::from(axis(0)) - past)?;
         let zero = g.scalar(Scalar::i64(0))?;
-        let seen = g.compare(CompareOp::Le, ahead, zero)?;
+        let seen = g.compare(CompareOp::Le, distance, zero)?;
         let low = g.number(dtype, f64::NEG_INFINITY)?;
         sum = g.select(seen, sum, low)?;
     }

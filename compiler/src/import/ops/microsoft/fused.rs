@@ -135,9 +135,9 @@ fn unpacked(g: &mut Graph, x: Value, bits: i64, count: &Dim) -> Result<Value> {
 
     let mut values = x;
     if each > 1 {
-        let apart = g.unsqueeze(x, &[last + 1])?;
+        let unsqueezed = g.unsqueeze(x, &[last + 1])?;
         let place = g.index(DType::U8, vec![each.into()], Dim::from(axis(0)) * bits)?;
-        let shifted = g.binary(BinaryOp::Shr, apart, place)?;
+        let shifted = g.binary(BinaryOp::Shr, unsqueezed, place)?;
         let mask = g.scalar(Scalar::from_i64(DType::U8, (1 << bits) - 1))?;
         let parts = g.and(shifted, mask)?;
         shape[last] = g.facts.simplify(&(&shape[last] * each));

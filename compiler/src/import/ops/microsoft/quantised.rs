@@ -31,7 +31,7 @@ ops! {
 }
 
 /// Input `k`, dequantised by the scale and zero point in the next two inputs.
-fn real(g: &mut Graph, n: &OnnxNode, k: usize) -> Result<Value> {
+fn dequantised(g: &mut Graph, n: &OnnxNode, k: usize) -> Result<Value> {
     let centred = centred(g, n.input(k)?, n.optional(k + 2), 0)?;
     let wide = g.cast(DType::F32, centred)?;
     let scale = scale_at(g, n.input(k + 1)?, 0)?;
@@ -50,9 +50,9 @@ fn quantised(g: &mut Graph, n: &OnnxNode, y: Value, k: usize, dtype: DType) -> R
 }
 
 /// `f` of the dequantised input 0 (scale and zero point in inputs 1 and 2), quantised by inputs 3 and 4.
-fn of_one(g: &mut Graph, n: &OnnxNode, f: impl FnOnce(&mut Graph, Value) -> Result<Value>) -> Result<Value> {
+fn unary(g: &mut Graph, n: &OnnxNode, f: impl FnOnce(&mut Graph, Value) -> Result<Value>) -> Result<Value> {
     let dtype = g.dtype(n.input(0)?);
-    let x = real(g, n, 0)?;
+    let x = dequantised(g, n, 0)?;
     let y = f(g, x)?;
     quantised(g, n, y, 3, dtype)
 }
@@ -63,8 +63,8 @@ fn of_one(g: &mut Graph, n: &OnnxNode, f: impl FnOnce(&mut Graph, Value) -> Resu
 /// `QLinearAdd(u8[[3]], 0.5, u8:1, u8[[2]], 2, u8:0, 1, u8:10) = u8[[15]]`
 fn qlinear_add(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let dtype = g.dtype(n.input(0)?);
-    let a = real(g, n, 0)?;
-    let b = real(g, n, 3)?;
+    let a = dequantised(g, n, 0)?;
+    let b = dequantised(g, n, 3)?;
     let y = g.add(a, b)?;
     quantised(g, n, y, 6, dtype)
 }
@@ -74,8 +74,8 @@ fn qlinear_add(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `QLinearMul(u8[[3]], 0.5, u8:1, u8[[2]], 2, u8:0, 1, u8:10) = u8[[14]]`
 fn qlinear_mul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let dtype = g.dtype(n.input(0)?);
-    let a = real(g, n, 0)?;
-    let b = real(g, n, 3)?;
+    let a = dequantised(g, n, 0)?;
+    let b = dequantised(g, n, 3)?;
     let y = g.mul(a, b)?;
     quantised(g, n, y, 6, dtype)
 }
@@ -84,7 +84,7 @@ fn qlinear_mul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `QLinearSigmoid(u8[[128]], 1, u8:128, 0.01, u8:0) = u8[[50]]`
 fn qlinear_sigmoid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    of_one(g, n, logistic)
+    unary(g, n, logistic)
 }
 
 /// `LeakyRelu` of a quantised tensor. The inputs are `X, X_scale, X_zero_point, Y_scale, Y_zero_point`.
@@ -92,7 +92,7 @@ fn qlinear_sigmoid(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// `QLinearLeakyRelu(u8[[28, 130]], 1, u8:128, 1, u8:128; alpha=0.1) = u8[[118, 130]]`
 fn qlinear_leaky_relu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let alpha = n.float_or("alpha", 0.01)?;
-    of_one(g, n, |g, x| {
+    unary(g, n, |g, x| {
         let alpha = g.number(DType::F32, alpha)?;
         let zero = g.number(DType::F32, 0.0)?;
         let below = g.mul(x, alpha)?;
@@ -113,7 +113,7 @@ fn qlinear_softmax(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if !late && axis + 1 != g.rank(x) {
         return Err(Error::unsupported("QLinearSoftmax over several axes"));
     }
-    of_one(g, n, |g, x| g.softmax(x, axis))
+    unary(g, n, |g, x| g.softmax(x, axis))
 }
 
 /// Mean over all spatial axes of a quantised tensor. The inputs are `X, X_scale, X_zero_point, Y_scale, Y_zero_point`.
@@ -124,7 +124,7 @@ fn qlinear_softmax(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn qlinear_global_average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     channels_first(n)?;
     let axes = space(g, n.input(0)?)?;
-    of_one(g, n, |g, x| g.mean(x, &axes, true))
+    unary(g, n, |g, x| g.mean(x, &axes, true))
 }
 
 fn channels_first(n: &OnnxNode) -> Result<()> {
@@ -142,7 +142,7 @@ fn channels_first(n: &OnnxNode) -> Result<()> {
 /// `QLinearAveragePool(u8[[[1, 3, 5]]], 1, u8:0, 1, u8:0; kernel_shape=[2]) = u8[[[2, 4]]]`
 fn qlinear_average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     channels_first(n)?;
-    of_one(g, n, |g, x| average(g, n, x))
+    unary(g, n, |g, x| average(g, n, x))
 }
 
 /// Quantised tensors, concatenated along `axis`. Inputs 0 and 1 are scale and zero point of the result. Then each
@@ -157,7 +157,7 @@ fn qlinear_concat(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
     let dtype = g.dtype(n.input(2)?);
     let axis = n.axis(g, n.input(2)?, None)?;
-    let parts: Vec<Value> = (0..count).map(|k| real(g, n, 2 + 3 * k)).collect::<Result<_>>()?;
+    let parts: Vec<Value> = (0..count).map(|k| dequantised(g, n, 2 + 3 * k)).collect::<Result<_>>()?;
     let y = g.concat(&parts, axis)?;
     quantised(g, n, y, 0, dtype)
 }

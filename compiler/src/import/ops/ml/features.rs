@@ -130,12 +130,12 @@ fn label_encoder(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let keys = g.cast(g.dtype(x), keys)?;
 
     let last = g.rank(x);
-    let apart = g.unsqueeze(x, &[last])?;
+    let unsqueezed = g.unsqueeze(x, &[last])?;
 
-    let hit = g.compare(CompareOp::Eq, apart, keys)?;
+    let hit = g.compare(CompareOp::Eq, unsqueezed, keys)?;
     let hit = if g.dtype(x).is_float() {
         // A key may be NaN, which equals NaN here.
-        let a = g.unary(UnaryOp::IsNan, apart)?;
+        let a = g.unary(UnaryOp::IsNan, unsqueezed)?;
         let b = g.unary(UnaryOp::IsNan, keys)?;
         let both = g.and(a, b)?;
         g.or(hit, both)?

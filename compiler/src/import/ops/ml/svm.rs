@@ -247,8 +247,8 @@ fn similarity(g: &mut Graph, n: &OnnxNode, x: Value, vectors: &[f32], count: usi
 
     let kind = n.string_or("kernel_type", "LINEAR")?;
     if kind == "RBF" {
-        let apart = g.unsqueeze(x, &[1])?;
-        let way = g.sub(apart, table)?;
+        let unsqueezed = g.unsqueeze(x, &[1])?;
+        let way = g.sub(unsqueezed, table)?;
         let squares = g.mul(way, way)?;
         let squares = g.reduce(ReduceOp::Sum, squares, &[2], false)?;
         let scale = g.number(DType::F32, -param(0))?;

@@ -28,7 +28,7 @@ ops! {
 fn tree_ensemble(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let trees = Trees::read(n)?;
-    let y = trees.grown(g, n, x)?;
+    let y = trees.predictions(g, n, x)?;
     let name = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"];
     let at = usize::try_from(n.int_or("post_transform", 0)?).unwrap_or(usize::MAX);
     transformed(g, y, name.get(at).copied().unwrap_or("?"))
@@ -52,7 +52,7 @@ fn tree_ensemble_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let trees = Trees::read_by_tree(n, "class", count)?;
 
     let name = n.string_or("post_transform", "NONE")?;
-    let scores = trees.grown(g, n, x)?;
+    let scores = trees.predictions(g, n, x)?;
     let scores = g.cast(DType::F32, scores)?;
     let (lone, positive) = trees.votes();
 
@@ -95,7 +95,7 @@ fn tree_ensemble_classifier(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 fn tree_ensemble_regressor(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let trees = Trees::read_by_tree(n, "target", n.int_or("n_targets", 1)?)?;
-    let y = trees.grown(g, n, x)?;
+    let y = trees.predictions(g, n, x)?;
     let y = g.cast(DType::F32, y)?;
     transformed(g, y, n.string_or("post_transform", "NONE")?)
 }

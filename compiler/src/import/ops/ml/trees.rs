@@ -134,7 +134,7 @@ impl Trees {
         let leaves = targets
             .iter()
             .zip(&weights)
-            .map(|(target, weight)| Ok(vec![(within(*target, count_targets)?, *weight)]));
+            .map(|(target, weight)| Ok(vec![(checked_target(*target, count_targets)?, *weight)]));
 
         let leaves: Vec<Vec<(usize, f64)>> = leaves.collect::<Result<_>>()?;
 
@@ -217,7 +217,7 @@ impl Trees {
             let leaf = place(*tree, *node)?
                 .checked_sub(nodes.len())
                 .ok_or_else(|| bad("a weight of a node that is not a leaf"))?;
-            leaves[leaf].push((within(*target, targets)?, *weight));
+            leaves[leaf].push((checked_target(*target, targets)?, *weight));
         }
 
         // The root of a tree is its first node in the lists.
@@ -291,7 +291,7 @@ impl Trees {
     }
 
     /// The predictions of the trees for each row of `x`, `[N, features]`: `[N, targets]`.
-    pub(crate) fn grown(&self, g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
+    pub(crate) fn predictions(&self, g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
         if g.rank(x) != 2 {
             return Err(bad("the input must have 2 axes"));
         }
@@ -304,7 +304,7 @@ impl Trees {
             .ok_or_else(|| Error::internal("the elements of a vector must match its shape"))?;
         let roots = g.constant(roots)?;
         let start = g.broadcast_to(roots, &[rows, self.roots.len().into()])?;
-        let arrived = if self.nodes.is_empty() { start } else { self.walked(g, n, x, start)? };
+        let arrived = if self.nodes.is_empty() { start } else { self.reached_leaves(g, n, x, start)? };
 
         let leaves: Vec<Scalar> = self.weights();
         let shape = vec![self.leaves.len(), self.targets];
@@ -353,7 +353,7 @@ impl Trees {
     }
 
     /// The leaf that each row reaches in each tree, `[N, trees]`.
-    fn walked(&self, g: &mut Graph, n: &OnnxNode, x: Value, start: Value) -> Result<Value> {
+    fn reached_leaves(&self, g: &mut Graph, n: &OnnxNode, x: Value, start: Value) -> Result<Value> {
         let own = self.nodes.len() as f64;
         let features = self.table(g, DType::I64, |node| node.feature as f64, 0.0)?;
         let splits = self.table(g, self.dtype, |node| node.split, 0.0)?;
@@ -482,7 +482,7 @@ fn picked(g: &mut Graph, x: Value, feature: Value) -> Result<Value> {
     g.push(Op::Gather { shape, coords }, &[x, feature])
 }
 
-fn within(target: i64, count: i64) -> Result<usize> {
+fn checked_target(target: i64, count: i64) -> Result<usize> {
     usize::try_from(target)
         .ok()
         .filter(|_| target < count)

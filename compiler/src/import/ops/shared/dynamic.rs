@@ -6,7 +6,7 @@ use crate::{
     import::{
         node::{
             OnnxNode,
-            axes::{by_axis, counted, normal_axes},
+            axes::{by_axis, normal_axes, normal_position},
         },
         ops::shared::arithmetic::int,
     },
@@ -158,16 +158,16 @@ fn span(g: &mut Graph, [start, end, step]: [Value; 3], size: Value) -> Result<[V
     let high = g.select(forward, size, last)?;
 
     let inside = |g: &mut Graph, at: Value, low: Value| {
-        let at = counted(g, at, size)?;
+        let at = normal_position(g, at, size)?;
         let at = g.max(at, low)?;
         g.min(at, high)
     };
 
     let start = inside(g, start, zero)?;
     let end = inside(g, end, low)?;
-    let ahead = g.sub(end, start)?;
-    let back = g.sub(start, end)?;
-    let way = g.select(forward, ahead, back)?;
+    let up = g.sub(end, start)?;
+    let down = g.sub(start, end)?;
+    let way = g.select(forward, up, down)?;
     let way = g.max(way, zero)?;
 
     let stride = g.abs(step)?;
@@ -301,7 +301,7 @@ pub(crate) fn squeeze(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let rank = int(g, shape.len() as i64)?;
 
     for axis in n.elements(g, 1)? {
-        let axis = counted(g, axis, rank)?;
+        let axis = normal_position(g, axis, rank)?;
         let size = g.gather(sizes, axis, 0)?;
         n.data_dependent(g, size, 1, 1)?;
     }
@@ -352,13 +352,7 @@ pub(crate) fn range(g: &mut Graph, n: &OnnxNode, [start, limit, step]: [Value; 3
 }
 
 /// The axes in input `k` as values. Without this input, the first `count` axes.
-pub(crate) fn axis_values(
-    g: &mut Graph,
-    n: &OnnxNode,
-    k: usize,
-    count: usize,
-    rank: usize,
-) -> Result<Vec<Value>> {
+fn axis_values(g: &mut Graph, n: &OnnxNode, k: usize, count: usize, rank: usize) -> Result<Vec<Value>> {
     if n.optional(k).is_some() && !n.is_known(g, k) {
         return n.elements(g, k);
     }

@@ -13,9 +13,9 @@ use crate::{
 /// An activation: its name in lower case, and its parameters.
 #[derive(Clone)]
 pub(crate) struct Activation {
-    pub name: String,
-    pub alpha: f64,
-    pub beta: f64,
+    pub(crate) name: String,
+    pub(crate) alpha: f64,
+    pub(crate) beta: f64,
 }
 
 /// The activations of a node's gates, of all directions one after the other.

@@ -35,9 +35,9 @@ struct Counter {
 
 /// A loop body, with the initial carried values.
 pub(crate) struct Rounds<'r, 'n, 'a> {
-    pub n: &'r OnnxNode<'n, 'a>,
-    pub body: &'a GraphProto,
-    pub carried: &'r [Value],
+    pub(crate) n: &'r OnnxNode<'n, 'a>,
+    pub(crate) body: &'a GraphProto,
+    pub(crate) carried: &'r [Value],
     /// The nodes of the body by their first output.
     producers: HashMap<&'a str, &'a NodeProto>,
 }

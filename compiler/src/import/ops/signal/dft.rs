@@ -143,10 +143,10 @@ fn transform(g: &mut Graph, n: &OnnxNode, x: Value, along: usize) -> Result<Valu
     let minus = g.neg(sin)?;
 
     // `e^(-iφ)` forwards, `e^(iφ)` backwards.
-    let (ahead, back) = if inverse { (sin, minus) } else { (minus, sin) };
+    let (forth, back) = if inverse { (sin, minus) } else { (minus, sin) };
 
     let mut re = transformed(g, real, cos, along)?;
-    let mut im = transformed(g, real, ahead, along)?;
+    let mut im = transformed(g, real, forth, along)?;
     if let Some(imaginary) = imaginary {
         let a = transformed(g, imaginary, back, along)?;
         let b = transformed(g, imaginary, cos, along)?;
