@@ -1,10 +1,17 @@
-//! Programs into machine code: one Cranelift function for each kernel, the contract's functions, the driver and the
-//! tables of the artefact, into any [`Module`].
+//! Code generation: a program becomes machine code and data in any cranelift [`Module`], for the JIT or an object file.
 //!
-//! The same code serves the JIT and object files. What comes out imports nothing but the
-//! functions that the program calls by name: maths is emitted ([`function::math`]), and no
-//! instruction is used that the target would turn into a call of a library. The plan's sizes and every index stay
-//! within 64 bits for all allowed values of the symbols; what can't is refused here.
+//! The input is a scheduled [`Program`] with its arena plan. The output is a Cranelift function for each kernel part,
+//! the functions that an artefact exports, and the tables that describe it:
+//!
+//! - [`run`]: one call, from the exported functions to the calls of kernels;
+//! - [`body`]: one kernel: loops, strips and contractions;
+//! - [`microkernel`] and [`vector`]: the hot loops, written over a vector ISA;
+//! - [`function`]: one function, and the module that it goes to;
+//! - [`artefact`]: the descriptor and the summary.
+//!
+//! The generated code imports only the program's external functions: maths is emitted, see [`function::math`], and no
+//! instruction is used that the target would lower to a library call. The plan's sizes and every index stay within 64 bits
+//! for all allowed values of the symbols; [`generate`] refuses programs for which that does not hold.
 
 mod artefact;
 mod body;
@@ -25,17 +32,19 @@ use crate::{
     options::{CompileOptions, Microkernels},
     plan::Plan,
 };
+use artefact::ExportedFunctions;
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_module::Module;
 use run::{contract, levels, sizes};
 use target_lexicon::Architecture;
 
-/// Emits a program and its contract into `module`.
+/// Emits a program and its call contract into `module`.
 ///
 /// # Errors
-/// A symbol that the inputs' shapes don't determine, a size without a bound or beyond what can be addressed, an input or
-/// output of more than [`symshape_runtime::MAX_AXES`] axes, and
-/// whatever the target cannot do.
+/// - a symbol that the shapes of the inputs don't determine;
+/// - a size without an upper bound, or beyond the address space;
+/// - an input or output of more than [`symshape_runtime::MAX_AXES`] axes;
+/// - an instruction that the target does not have.
 pub fn generate(
     program: &Program,
     plan: &Plan,
@@ -43,19 +52,24 @@ pub fn generate(
     options: &CompileOptions,
     module: &mut dyn Module,
 ) -> Result<Summary> {
-    let options =
-        if has_vectors(module.isa()) { options } else { &options.microkernels(Microkernels::ScalarLoops) };
     sizes::require_bounds(program)?;
     sizes::require_axes(program)?;
 
-    let call_contract = Contract::of(program)?;
-    let unit = &mut ModuleBuilder::new(module, program, &call_contract, plan, form, options);
+    let scalar_options;
+    let options = if has_vectors(module.isa()) {
+        options
+    } else {
+        scalar_options = options.microkernels(Microkernels::ScalarLoops);
+        &scalar_options
+    };
+    let contract = Contract::of(program)?;
+    let unit = &mut ModuleBuilder::new(module, program, &contract, plan, form, options);
+
     let arena_bytes = sizes::arena_bytes(unit)?;
     let run = levels::run(unit, arena_bytes)?;
     let check = contract::check(unit)?;
     let output_shape = sizes::output_shape(unit)?;
-    let functions = artefact::Functions { check, arena_bytes, output_shape, run };
-    artefact::summary(unit, &functions)
+    artefact::summary(unit, &ExportedFunctions { check, arena_bytes, output_shape, run })
 }
 
 /// Bytes of the frame that the partitions of one call share.
@@ -63,8 +77,10 @@ pub fn frame_bytes(program: &Program) -> usize {
     function::frame::bytes(program) as usize
 }
 
-/// Whether the machine has vectors at all; only RISC-V comes without.
+/// Whether the machine has vector registers. RISC-V is the only target without them in its base level.
 fn has_vectors(isa: &dyn TargetIsa) -> bool {
-    let has_v = || isa.isa_flags().iter().any(|flag| flag.name == "has_v" && flag.as_bool() == Some(true));
-    !matches!(isa.triple().architecture, Architecture::Riscv64(_)) || has_v()
+    if !matches!(isa.triple().architecture, Architecture::Riscv64(_)) {
+        return true;
+    }
+    isa.isa_flags().iter().any(|flag| flag.name == "has_v" && flag.as_bool() == Some(true))
 }

@@ -4,7 +4,10 @@
 
 use super::FuncCtx;
 use crate::{error::Result, kernel::Axis};
-use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
+use cranelift_codegen::ir::{
+    Block, BlockArg, InstBuilder, MemFlagsData, Type, Value, condcodes::IntCC, types,
+};
+use cranelift_module::FuncId;
 use symshape_runtime::abi::Code;
 
 impl FuncCtx<'_, '_> {
@@ -26,6 +29,96 @@ impl FuncCtx<'_, '_> {
     /// Stores a value of any type to memory that is valid and aligned.
     pub fn store_at(&mut self, value: Value, base: Value, offset: i32) {
         self.ins().store(MemFlagsData::trusted(), value, base, offset);
+    }
+
+    /// Stores values at their offsets from `base`, in the order of the list.
+    pub(crate) fn store_fields(&mut self, base: Value, fields: &[(Value, i32)]) {
+        for (value, offset) in fields {
+            self.store_at(*value, base, *offset);
+        }
+    }
+
+    /// The address of a function of the module.
+    pub(crate) fn function_address(&mut self, func: FuncId) -> Value {
+        let func = self.func_ref(func);
+        self.ins().func_addr(types::I64, func)
+    }
+
+    /// Calls the function at an address; the result is its first one, if it has any.
+    pub(crate) fn call_indirect(
+        &mut self,
+        callee: Value,
+        params: &[Type],
+        returns: &[Type],
+        args: &[Value],
+    ) -> Option<Value> {
+        let signature = self.unit.signature(params, returns);
+        let signature = self.builder.import_signature(signature);
+        let call = self.ins().call_indirect(signature, callee, args);
+        self.builder.inst_results(call).first().copied()
+    }
+
+    /// Ends the function with a call, and returns the callee's result.
+    pub(crate) fn return_call_result(&mut self, func: FuncId, args: &[Value]) {
+        let result = self.call(func, args);
+        self.ins().return_(result.as_slice());
+    }
+
+    /// `if condition { leave }` for a rare case: `leave` must return from the function. Its block is cold, so the hot
+    /// path falls through.
+    pub(crate) fn leave_if(
+        &mut self,
+        condition: Value,
+        leave: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let rare = self.create_block();
+        let next = self.create_block();
+        self.ins().brif(condition, rare, &[], next, &[]);
+        self.fill_leaving_block(rare, next, leave)
+    }
+
+    /// `if !condition { leave }`, see [`FuncCtx::leave_if`].
+    pub(crate) fn leave_unless(
+        &mut self,
+        condition: Value,
+        leave: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let rare = self.create_block();
+        let next = self.create_block();
+        self.ins().brif(condition, next, &[], rare, &[]);
+        self.fill_leaving_block(rare, next, leave)
+    }
+
+    fn fill_leaving_block(
+        &mut self,
+        rare: Block,
+        next: Block,
+        leave: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        self.builder.set_cold_block(rare);
+        self.builder.seal_block(rare);
+        self.builder.seal_block(next);
+
+        self.switch_to_block(rare);
+        leave(self)?;
+
+        self.switch_to_block(next);
+        Ok(())
+    }
+
+    /// Returns `code`, an `i32`, from the function unless it is 0.
+    pub(crate) fn return_if_error(&mut self, code: Value) -> Result<()> {
+        self.leave_if(code, |f| {
+            f.ins().return_(&[code]);
+            Ok(())
+        })
+    }
+
+    /// Whether `lo <= value < end`, in signed 64-bit integers.
+    pub(crate) fn is_within(&mut self, value: Value, lo: Value, end: Value) -> Value {
+        let is_not_below = self.ins().icmp(IntCC::SignedGreaterThanOrEqual, value, lo);
+        let is_below_end = self.ins().icmp(IntCC::SignedLessThan, value, end);
+        self.ins().band(is_not_below, is_below_end)
     }
 
     /// Returns a code from a function that returns an `i32`.

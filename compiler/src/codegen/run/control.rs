@@ -1,7 +1,7 @@
-//! Branches and loops over whole kernels, as blocks of `run`; symbols whose values are found while running; calls.
+//! Control markers between kernels, as blocks of the driver: branches, loops, data-dependent symbols and external calls.
 //!
-//! Such a symbol has a slot of the frame, where the kernels find it as they find the model's symbols, and one behind
-//! the caller's dims, from which the shapes of outputs follow after the call.
+//! A data-dependent symbol has two slots. One is in the frame, where kernels load the model's symbols too. The other one
+//! follows the caller's dims: after the call, the shapes of the outputs are computed from it.
 
 use super::{contract, external};
 use crate::{
@@ -12,99 +12,111 @@ use crate::{
         contract::{Failure, RelationGuard},
     },
 };
-use cranelift_codegen::ir::{
-    Block, Inst, InstBuilder, MemFlagsData, StackSlot, Value, condcodes::IntCC, types,
-};
+use cranelift_codegen::ir::{Block, Inst, InstBuilder, MemFlagsData, StackSlot, Type, Value, types};
 use symshape::{Dim, Symbol};
 
-/// A region that is being emitted.
-enum Region {
+/// A region that is being emitted, with the blocks that its later markers need.
+enum ControlRegion {
+    /// The `then` of a branch.
     Then { branch: Inst, otherwise: Block, after: Block },
+    /// The `else` of a branch.
     Otherwise { after: Block },
-    Round { cell: BufferId, body: Block, after: Block },
+    /// The body of a loop, which repeats while `cell` is not zero.
+    Loop { cell: BufferId, body: Block, after: Block },
 }
 
-/// The regions around the kernel that is called next.
-pub(crate) struct Regions {
+/// The open regions around the next kernel, innermost last.
+pub(crate) struct ControlRegions {
     frame: Value,
     /// The caller's dims.
     dims: Value,
-    open: Vec<Region>,
-    /// What calls of functions outside of the compiler write their arguments to.
-    room: Option<StackSlot>,
+    open: Vec<ControlRegion>,
+    /// Stack memory for the arguments of external functions, once there is a call.
+    call_area: Option<StackSlot>,
 }
 
-impl Regions {
-    pub(crate) fn new(frame: Value, dims: Value) -> Regions {
-        Regions { frame, dims, open: Vec::new(), room: None }
+impl ControlRegions {
+    pub(crate) fn new(frame: Value, dims: Value) -> ControlRegions {
+        ControlRegions { frame, dims, open: Vec::new(), call_area: None }
     }
 
-    /// Emits what `control` asks for.
-    pub(crate) fn step(&mut self, f: &mut FuncCtx, control: &Control) -> Result<()> {
+    /// Emits the code of a control marker.
+    pub(crate) fn execute(&mut self, f: &mut FuncCtx, control: &Control) -> Result<()> {
         match control {
-            Control::If(cell) => {
-                let [then, otherwise, after] = [0; 3].map(|_| f.create_block());
-                let cond = self.load(f, *cell, types::I8);
-                let branch = f.ins().brif(cond, then, &[], otherwise, &[]);
-                enter(f, branch, then);
-                self.open.push(Region::Then { branch, otherwise, after });
-                Ok(())
-            }
-            Control::Else => match self.open.pop() {
-                Some(Region::Then { branch, otherwise, after }) => {
-                    f.ins().jump(after, &[]);
-                    f.pop_scope();
-                    enter(f, branch, otherwise);
-                    self.open.push(Region::Otherwise { after });
-                    Ok(())
-                }
-                _ => Err(Error::internal("a region that is no branch has an `else`")),
-            },
-            Control::While(cell) => {
-                let [body, after] = [0; 2].map(|_| f.create_block());
-                let cond = self.load(f, *cell, types::I8);
-                let branch = f.ins().brif(cond, body, &[], after, &[]);
-                enter(f, branch, body);
-                self.open.push(Region::Round { cell: *cell, body, after });
-                Ok(())
-            }
-            Control::End => self.end(f),
+            Control::If(cell) => self.begin_branch(f, *cell),
+            Control::Else => self.begin_otherwise(f)?,
+            Control::While(cell) => self.begin_loop(f, *cell),
+            Control::End => self.end(f)?,
             Control::Bind { symbol, from, lo, end, context } => {
-                self.bind(f, symbol, *from, [lo, end], context)
+                let value = self.load(f, *from, types::I64);
+                self.check_bounds(f, symbol, value, lo, end, context)?;
+                self.bind(f, symbol, value)?;
             }
             Control::Require(assumption) => {
-                contract::check_relation(f, self.frame, &RelationGuard::of(assumption))
+                contract::check_relation(f, self.frame, &RelationGuard::of(assumption))?;
             }
             Control::Call(call) => {
-                let room = *self.room.get_or_insert_with(|| external::room(f));
-                external::call(f, self.frame, room, call)
+                let area = *self.call_area.get_or_insert_with(|| external::call_area(f));
+                external::call(f, self.frame, area, call)?;
             }
             Control::Fail(why) => {
                 let never = f.ins().iconst(types::I8, 0);
                 let zero = f.int(0);
-                contract::require(f, self.frame, never, &Failure::contradiction(why), [zero; 3])
+                contract::require(f, self.frame, never, &Failure::contradiction(why), [zero; 3])?;
             }
         }
+        Ok(())
+    }
+
+    fn begin_branch(&mut self, f: &mut FuncCtx, cell: BufferId) {
+        let [then, otherwise, after] = [0; 3].map(|_| f.create_block());
+        let condition = self.load(f, cell, types::I8);
+        let branch = f.ins().brif(condition, then, &[], otherwise, &[]);
+
+        enter(f, branch, then);
+        self.open.push(ControlRegion::Then { branch, otherwise, after });
+    }
+
+    fn begin_otherwise(&mut self, f: &mut FuncCtx) -> Result<()> {
+        let Some(ControlRegion::Then { branch, otherwise, after }) = self.open.pop() else {
+            return Err(Error::internal("an `else` marker without a branch"));
+        };
+        f.ins().jump(after, &[]);
+        f.pop_scope();
+
+        enter(f, branch, otherwise);
+        self.open.push(ControlRegion::Otherwise { after });
+        Ok(())
+    }
+
+    fn begin_loop(&mut self, f: &mut FuncCtx, cell: BufferId) {
+        let [body, after] = [0; 2].map(|_| f.create_block());
+        let condition = self.load(f, cell, types::I8);
+        let branch = f.ins().brif(condition, body, &[], after, &[]);
+
+        enter(f, branch, body);
+        self.open.push(ControlRegion::Loop { cell, body, after });
     }
 
     fn end(&mut self, f: &mut FuncCtx) -> Result<()> {
         let after = match self.open.pop() {
-            Some(Region::Then { otherwise, after, .. }) => {
+            Some(ControlRegion::Then { otherwise, after, .. }) => {
                 f.ins().jump(after, &[]);
+                // The branch has no `else`: its block is empty.
                 f.switch_to_block(otherwise);
                 f.ins().jump(after, &[]);
                 after
             }
-            Some(Region::Otherwise { after }) => {
+            Some(ControlRegion::Otherwise { after }) => {
                 f.ins().jump(after, &[]);
                 after
             }
-            Some(Region::Round { cell, body, after }) => {
-                let cond = self.load(f, cell, types::I8);
-                f.ins().brif(cond, body, &[], after, &[]);
+            Some(ControlRegion::Loop { cell, body, after }) => {
+                let condition = self.load(f, cell, types::I8);
+                f.ins().brif(condition, body, &[], after, &[]);
                 after
             }
-            None => return Err(Error::internal("a region ends that was never begun")),
+            None => return Err(Error::internal("an `end` marker without a region")),
         };
         f.pop_scope();
         f.switch_to_block(after);
@@ -112,42 +124,47 @@ impl Regions {
     }
 
     /// Element 0 of a buffer.
-    fn load(&self, f: &mut FuncCtx, cell: BufferId, ty: types::Type) -> Value {
+    fn load(&self, f: &mut FuncCtx, cell: BufferId, ty: Type) -> Value {
         let slot = f.buffer_slot(cell);
-        let at = f.load_word(self.frame, slot);
-        f.ins().load(ty, MemFlagsData::trusted(), at, 0)
+        let address = f.load_word(self.frame, slot);
+        f.ins().load(ty, MemFlagsData::trusted(), address, 0)
     }
 
-    fn bind(
+    /// Emits the guard `lo <= value < end` of a data-dependent symbol.
+    fn check_bounds(
         &self,
         f: &mut FuncCtx,
         symbol: &Symbol,
-        from: BufferId,
-        [lo, end]: [&Dim; 2],
+        value: Value,
+        lo: &Dim,
+        end: &Dim,
         context: &str,
     ) -> Result<()> {
-        let value = self.load(f, from, types::I64);
-        let (lo, end) = (f.dim(lo)?, f.dim(end)?);
-        let not_below = f.ins().icmp(IntCC::SignedGreaterThanOrEqual, value, lo);
-        let below = f.ins().icmp(IntCC::SignedLessThan, value, end);
-        let inside = f.ins().band(not_below, below);
+        let lo = f.dim(lo)?;
+        let end = f.dim(end)?;
+        let is_within = f.is_within(value, lo, end);
         let hi = f.ins().iadd_imm_s(end, -1);
         let failure = Failure::symbol_out_of_bounds(symbol, context);
-        contract::require(f, self.frame, inside, &failure, [value, lo, hi])?;
-        let position = f.unit.program.all_symbols().position(|known| known == symbol);
-        let position = position.ok_or_else(|| Error::internal(format!("unknown symbol {symbol}")))?;
-        f.store_at(value, self.frame, frame::symbol_slot(position));
-        f.store_at(value, self.dims, 8 * position as i32);
+        contract::require(f, self.frame, is_within, &failure, [value, lo, hi])
+    }
+
+    /// Stores the value of a data-dependent symbol in both slots. Later code relies on its declaration.
+    fn bind(&self, f: &mut FuncCtx, symbol: &Symbol, value: Value) -> Result<()> {
+        let idx = f.unit.program.all_symbols().position(|other| other == symbol);
+        let idx = idx.ok_or_else(|| Error::internal(format!("unknown symbol {symbol}")))?;
+        f.store_at(value, self.frame, frame::symbol_slot(idx));
+        f.store_at(value, self.dims, 8 * idx as i32);
+
         f.bind(symbol.clone(), value);
         if let Some(declaration) = f.unit.program.facts.declaration(symbol).cloned() {
-            let known = f.facts_mut().declare(symbol, declaration);
-            known.map_err(|error| Error::internal(error.to_string()))?;
+            let declared = f.facts_mut().declare(symbol, declaration);
+            declared.map_err(|error| Error::internal(error.to_string()))?;
         }
         Ok(())
     }
 }
 
-/// Goes on in `block`, into which only `branch` leads, within a scope of its own.
+/// Enters `block` and a scope for it; only `branch` may lead there.
 fn enter(f: &mut FuncCtx, branch: Inst, block: Block) {
     f.push_scope(branch);
     f.switch_to_block(block);

@@ -1,15 +1,21 @@
-//! Which level of the instruction set a call uses: asked once, kept in a word of the artefact.
+//! The choice among levels of the instruction set at run time.
+//!
+//! The first call detects the machine's level, and stores it in a word of the artefact: the only memory of an artefact
+//! that is ever written. Threads whose first calls overlap all store the same value, so the word needs no lock.
+//!
+//! On Linux, the system must grant tile registers to a process. No call may enter the system, so a function that runs when
+//! the artefact is loaded requests them.
 
-use super::entries::Tiles;
+use super::entries::TileFunctions;
 use crate::{
     codegen::{
-        function::{ModuleBuilder, module::internal},
+        function::{FuncCtx, ModuleBuilder, module::internal},
         vector::x86::detect::{self, Grant},
     },
     error::Result,
     target::Level,
 };
-use cranelift_codegen::ir::{AbiParam, BlockArg, InstBuilder, Type, condcodes::IntCC, types};
+use cranelift_codegen::ir::{AbiParam, BlockArg, InstBuilder, Type, Value, condcodes::IntCC, types};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 
 /// Smallest result of [`detect::detect`] with which a level can run.
@@ -23,11 +29,12 @@ fn rank(level: Level) -> i64 {
     }
 }
 
-/// The exported function that says whether calls use tile registers.
+/// Name of the exported function that returns whether calls use tile registers.
 pub(crate) const USES_TILES: &str = "uses_tiles";
 
-/// Emits it where there is no code for them, so that it is there for every artefact that might.
-pub(crate) fn no_tiles(unit: &mut ModuleBuilder) -> Result<FuncId> {
+/// Emits a `uses_tiles` that returns 0, for an artefact without code for tile registers. Callers may then rely on the
+/// symbol for every program that could use them.
+pub(crate) fn uses_no_tiles(unit: &mut ModuleBuilder) -> Result<FuncId> {
     let name = unit.symbol(USES_TILES);
     let uses = unit.declare(&name, Linkage::Export, &[], &[types::I32])?;
     unit.define(uses, |f, _| {
@@ -37,17 +44,25 @@ pub(crate) fn no_tiles(unit: &mut ModuleBuilder) -> Result<FuncId> {
     Ok(uses)
 }
 
-/// The function that asks the machine, and the word that keeps its answer.
-pub(crate) struct Machine {
-    word: DataId,
-    ask: FuncId,
-    /// Present where there is code for tile registers.
-    pub(crate) tiles: Option<Tiles>,
+/// A function of the base level, and its variants for higher levels.
+pub(crate) struct LevelVariants<'v> {
+    pub(crate) base: FuncId,
+    /// Sorted by level, lowest first.
+    pub(crate) higher: &'v [(Level, FuncId)],
 }
 
-impl Machine {
-    /// Emits both.
-    pub(crate) fn ask(unit: &mut ModuleBuilder) -> Result<Machine> {
+/// The function that detects the machine's level, and the word that caches its result.
+pub(crate) struct LevelDetector {
+    /// 0 until the first call.
+    word: DataId,
+    detect: FuncId,
+    /// Present if the artefact has code for tile registers.
+    pub(crate) tiles: Option<TileFunctions>,
+}
+
+impl LevelDetector {
+    /// Emits the function, the word, and the functions for tile registers if a level has them.
+    pub(crate) fn emit(unit: &mut ModuleBuilder) -> Result<LevelDetector> {
         let name = unit.symbol("level");
         let mut data = DataDescription::new();
         data.define(vec![0; 8].into());
@@ -55,56 +70,18 @@ impl Machine {
         let word =
             unit.module.declare_data(&name, Linkage::Local, true, false).map_err(|e| internal(&name, e))?;
         unit.module.define_data(word, &data).map_err(|e| internal(&name, e))?;
-        let ask = Machine::question(unit, "detect", Grant::Refused)?;
+
+        let detect = emit_detection(unit, "detect", Grant::Refused)?;
         let has_tiles = unit.levels().iter().any(|level| level.has_tiles());
-        let tiles = has_tiles.then(|| Machine::when_loaded(unit, word)).transpose()?;
-        Ok(Machine { word, ask, tiles })
+        let tiles = has_tiles.then(|| tile_functions(unit, word)).transpose()?;
+        Ok(LevelDetector { word, detect, tiles })
     }
 
-    /// Emits a function that returns the level of the machine. It calls the system only if `grant` requires it.
-    fn question(unit: &mut ModuleBuilder, name: &str, grant: Grant) -> Result<FuncId> {
-        let name = unit.symbol(name);
-        let mut signature = unit.module.make_signature();
-        signature.returns.push(AbiParam::new(types::I64));
-        let declared = unit.module.declare_function(&name, Linkage::Local, &signature);
-        let function = declared.map_err(|e| internal(&name, e))?;
-        let code = detect::detect(grant)?;
-        unit.module.define_function_bytes(function, 16, &code, &[]).map_err(|e| internal(&name, e))?;
-        Ok(function)
-    }
-
-    /// Emits the load-time function that requests tile registers, and `uses_tiles`.
-    fn when_loaded(unit: &mut ModuleBuilder, word: DataId) -> Result<Tiles> {
-        let linux = unit.module.isa().triple().operating_system == target_lexicon::OperatingSystem::Linux;
-        let request = Machine::question(unit, "request", if linux { Grant::Linux } else { Grant::Free })?;
-        let load = unit.define_local("load", &[], &[], |f, _| {
-            let place = f.data_address(word);
-            if let Some(found) = f.call(request, &[]) {
-                f.store_at(found, place, 0);
-            }
-            f.ins().return_(&[]);
-            Ok(())
-        })?;
-        let name = unit.symbol(USES_TILES);
-        let uses = unit.declare(&name, Linkage::Export, &[], &[types::I32])?;
-        unit.define(uses, |f, _| {
-            let place = f.data_address(word);
-            let level = f.load_word(place, 0);
-            let wanted = detect::AVX512_AMX;
-            let uses = f.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, wanted);
-            let uses = f.ins().uextend(types::I32, uses);
-            f.ins().return_(&[uses]);
-            Ok(())
-        })?;
-        Ok(Tiles { load, uses })
-    }
-
-    /// The function that jumps to one of `runs`, which are sorted by level, or to `least`.
+    /// Emits the function that calls the variant of the highest level that the machine has.
     pub(crate) fn dispatch(
         &self,
         unit: &mut ModuleBuilder,
-        least: FuncId,
-        runs: &[(Level, FuncId)],
+        variants: LevelVariants,
         name: &str,
         linkage: Linkage,
         params: &[Type],
@@ -112,30 +89,81 @@ impl Machine {
         let name = unit.symbol(name);
         let id = unit.declare(&name, linkage, params, &[types::I32])?;
         unit.define(id, |f, params| {
-            let place = f.data_address(self.word);
-            let known = f.load_word(place, 0);
-            let (first, next) = (f.create_block(), f.create_block());
-            let level = f.builder.append_block_param(next, types::I64);
-            f.builder.set_cold_block(first);
-            f.ins().brif(known, next, &[BlockArg::Value(known)], first, &[]);
-            f.switch_to_block(first);
-            let found = f.call(self.ask, &[]).unwrap_or(known);
-            f.store_at(found, place, 0);
-            f.ins().jump(next, &[BlockArg::Value(found)]);
-            f.switch_to_block(next);
-            for (wanted, run) in runs.iter().rev() {
-                let (this, other) = (f.create_block(), f.create_block());
-                let can = f.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, rank(*wanted));
-                f.ins().brif(can, this, &[], other, &[]);
+            let level = self.level(f);
+            for (required, variant) in variants.higher.iter().rev() {
+                let this = f.create_block();
+                let lower = f.create_block();
+                let has_level = f.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, rank(*required));
+                f.ins().brif(has_level, this, &[], lower, &[]);
+
                 f.switch_to_block(this);
-                let result = f.call(*run, params);
-                f.ins().return_(&Vec::from_iter(result));
-                f.switch_to_block(other);
+                f.return_call_result(*variant, params);
+
+                f.switch_to_block(lower);
             }
-            let result = f.call(least, params);
-            f.ins().return_(&Vec::from_iter(result));
+            f.return_call_result(variants.base, params);
             Ok(())
         })?;
         Ok(id)
     }
+
+    /// The machine's level, which the first call detects.
+    fn level(&self, f: &mut FuncCtx) -> Value {
+        let word = f.data_address(self.word);
+        let cached = f.load_word(word, 0);
+
+        let first_call = f.create_block();
+        let next = f.create_block();
+        let level = f.builder.append_block_param(next, types::I64);
+        f.builder.set_cold_block(first_call);
+        f.ins().brif(cached, next, &[BlockArg::Value(cached)], first_call, &[]);
+
+        f.switch_to_block(first_call);
+        let detected = f.call(self.detect, &[]).unwrap_or(cached);
+        f.store_at(detected, word, 0);
+        f.ins().jump(next, &[BlockArg::Value(detected)]);
+
+        f.switch_to_block(next);
+        level
+    }
+}
+
+/// Emits a function that returns the machine's level. It enters the system only if `grant` requires it.
+fn emit_detection(unit: &mut ModuleBuilder, name: &str, grant: Grant) -> Result<FuncId> {
+    let name = unit.symbol(name);
+    let mut signature = unit.module.make_signature();
+    signature.returns.push(AbiParam::new(types::I64));
+    let declared = unit.module.declare_function(&name, Linkage::Local, &signature);
+    let function = declared.map_err(|e| internal(&name, e))?;
+
+    let code = detect::detect(grant)?;
+    unit.module.define_function_bytes(function, 16, &code, &[]).map_err(|e| internal(&name, e))?;
+    Ok(function)
+}
+
+/// Emits the load-time function that requests tile registers, and `uses_tiles`.
+fn tile_functions(unit: &mut ModuleBuilder, word: DataId) -> Result<TileFunctions> {
+    let is_linux = unit.module.isa().triple().operating_system == target_lexicon::OperatingSystem::Linux;
+    let grant = if is_linux { Grant::Linux } else { Grant::Free };
+    let request = emit_detection(unit, "request", grant)?;
+    let load = unit.define_local("load", &[], &[], |f, _| {
+        let word = f.data_address(word);
+        if let Some(level) = f.call(request, &[]) {
+            f.store_at(level, word, 0);
+        }
+        f.ins().return_(&[]);
+        Ok(())
+    })?;
+
+    let name = unit.symbol(USES_TILES);
+    let uses = unit.declare(&name, Linkage::Export, &[], &[types::I32])?;
+    unit.define(uses, |f, _| {
+        let word = f.data_address(word);
+        let level = f.load_word(word, 0);
+        let uses = f.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, detect::AVX512_AMX);
+        let uses = f.ins().uextend(types::I32, uses);
+        f.ins().return_(&[uses]);
+        Ok(())
+    })?;
+    Ok(TileFunctions { load, uses })
 }

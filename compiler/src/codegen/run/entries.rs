@@ -1,18 +1,18 @@
-//! The functions and the table that `run` is made of, for the artefact's descriptor.
+//! The functions and the table that `run` consists of, for the artefact's descriptor.
 
 use cranelift_module::{DataId, FuncId};
 
-/// The function that runs all kernels, and the others that come with it.
-pub(crate) struct Run {
+/// The function that runs all kernels, and the functions that come with it.
+pub(crate) struct RunFunctions {
     pub(crate) function: FuncId,
     /// The table of partitions, if the program has any.
-    pub(crate) partitions: Option<Partitions>,
-    /// Present where there is code for tile registers.
-    pub(crate) tiles: Option<Tiles>,
+    pub(crate) partitions: Option<PartitionFunctions>,
+    /// Present if the artefact has code for tile registers.
+    pub(crate) tiles: Option<TileFunctions>,
 }
 
 /// Functions for callers that schedule partitions themselves.
-pub(crate) struct Partitions {
+pub(crate) struct PartitionFunctions {
     pub(crate) table: DataId,
     pub(crate) begin: FuncId,
     pub(crate) arena_slice: FuncId,
@@ -20,9 +20,9 @@ pub(crate) struct Partitions {
 
 /// Functions of an artefact that has code for tile registers.
 #[derive(Clone, Copy)]
-pub(crate) struct Tiles {
-    /// Runs when the artefact is loaded.
+pub(crate) struct TileFunctions {
+    /// Requests tile registers from the system; runs when the artefact is loaded.
     pub(crate) load: FuncId,
-    /// Whether calls use tile registers.
+    /// Returns whether calls use tile registers.
     pub(crate) uses: FuncId,
 }

@@ -1,8 +1,9 @@
-//! Estimates of work while running, from the formulas of [`crate::kernel::cost`].
+//! Estimates of work at run time, from the formulas of [`crate::kernel::cost`].
 //!
-//! They are computed in floating point, which neither overflows nor traps, and decide only where work is done.
+//! They are computed in floating point, which neither overflows nor traps. They decide only where work is done, so an
+//! inexact estimate never changes a result.
 
-use super::kernels::Step;
+use super::kernels::{DriverStep, EmittedPart};
 use crate::{
     codegen::{body::split, function::FuncCtx},
     error::{Error, Result},
@@ -12,78 +13,84 @@ use cranelift_codegen::ir::{InstBuilder, Value, condcodes::FloatCC, condcodes::I
 use num_traits::ToPrimitive;
 use symshape::{Dim, Node};
 
-/// Less work than this is done by one thread before another one has begun: some microseconds.
-const MIN_PARALLEL: f64 = 200_000.0;
+/// The smallest work that is worth several threads. One thread does less before a second one has started: it is some
+/// microseconds.
+const MIN_PARALLEL_WORK: f64 = 200_000.0;
 
-/// What it costs to hand out work and to wait for its end.
-pub(crate) const HAND_OUT: f64 = 60_000.0;
+/// Work that starting a `parallel_for` and waiting for its end is equal to.
+pub(crate) const PARALLEL_FOR_WORK: f64 = 60_000.0;
 
-/// What a share of a kernel takes beyond its part: shares are never even, and what is near each thread is not what it reads
-/// next. Partitions that run at once have none of it.
-const UNEVEN: f64 = 1.06;
+/// Overhead of a shared kernel, as a factor of its work. Shares are never even, and a thread's caches don't hold what the
+/// thread reads in the next kernel. Partitions that run at once have no such overhead.
+const SHARING_OVERHEAD: f64 = 1.06;
 
-/// The most that an estimate says: sums of as many as there can be stay in 64 bits.
-const MOST: f64 = (1_u64 << 52) as f64;
+/// The upper bound of an estimate: sums of all estimates of a program stay within 64 bits.
+const MAX_WORK: f64 = (1_u64 << 52) as f64;
 
-/// Whether so much work is worth several threads.
+/// Whether this work is worth several threads.
 pub(crate) fn is_enough(f: &mut FuncCtx, work: &Dim) -> Result<Value> {
     let work = float(f, work)?;
-    let enough = f.ins().f64const(MIN_PARALLEL);
+    let enough = f.ins().f64const(MIN_PARALLEL_WORK);
     Ok(f.ins().fcmp(FloatCC::GreaterThanOrEqual, work, enough))
 }
 
-/// The work of all steps when each runs on so many threads (an `i32`), as an `i64`.
-pub(crate) fn on_threads(f: &mut FuncCtx, steps: &[Step], threads: Value) -> Result<Value> {
-    let several = f.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, threads, 1);
-    let count = f.ins().fcvt_from_uint(types::F64, threads);
-    let workers = f.unit.program.workers;
+/// The work of all steps if each runs on `threads` threads (an `i32`), as an `i64`.
+pub(crate) fn on_threads(f: &mut FuncCtx, steps: &[DriverStep], threads: Value) -> Result<Value> {
+    let is_parallel = f.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, threads, 1);
+    let threads = f.ins().fcvt_from_uint(types::F64, threads);
+
     let mut total = f.ins().f64const(0.0);
     for step in steps {
-        let emitted = match step {
-            Step::Part(emitted) => emitted,
-            Step::Control(Control::Call(call)) => {
-                let cost = float(f, &cost::call(f.unit.program, call))?;
-                total = f.ins().fadd(total, cost);
-                continue;
-            }
-            Step::Control(_) => continue,
+        let work = match step {
+            DriverStep::Part(part) => part_on_threads(f, part, is_parallel, threads)?,
+            DriverStep::Control(Control::Call(call)) => float(f, &cost::call(f.unit.program, call))?,
+            DriverStep::Control(_) => continue,
         };
-        let (work, can_share) = emitted.estimate(workers);
-        let mut cost = float(f, work)?;
-        if can_share {
-            let enough = is_enough(f, work)?;
-            let shared = f.ins().band(several, enough);
-            let shares = match split::iterations(emitted.split()) {
-                Some(iterations) => {
-                    let iterations = float(f, &iterations)?;
-                    f.ins().fmin(count, iterations)
-                }
-                None => count,
-            };
-            let uneven = f.ins().f64const(UNEVEN);
-            let split = f.ins().fmul(cost, uneven);
-            let split = f.ins().fdiv(split, shares);
-            let hand_out = f.ins().f64const(HAND_OUT);
-            let split = f.ins().fadd(split, hand_out);
-            cost = f.ins().select(shared, split, cost);
-        }
-        total = f.ins().fadd(total, cost);
+        total = f.ins().fadd(total, work);
     }
-    let (most, least) = (f.ins().f64const(MOST), f.ins().f64const(0.0));
-    let total = f.ins().fmin(total, most);
-    let total = f.ins().fmax(total, least);
+
+    let max = f.ins().f64const(MAX_WORK);
+    let min = f.ins().f64const(0.0);
+    let total = f.ins().fmin(total, max);
+    let total = f.ins().fmax(total, min);
     Ok(f.ins().fcvt_to_sint_sat(types::I64, total))
 }
 
-/// The value of an expression over the model's symbols.
+/// The work of one part, which the driver shares among `threads` (an `f64`) if that pays.
+fn part_on_threads(f: &mut FuncCtx, part: &EmittedPart, is_parallel: Value, threads: Value) -> Result<Value> {
+    let alone = float(f, &part.work)?;
+    if !part.can_share(f.unit.program.workers) {
+        return Ok(alone);
+    }
+
+    let is_enough = is_enough(f, &part.work)?;
+    let is_shared = f.ins().band(is_parallel, is_enough);
+    let shares = match split::iterations(part.split()) {
+        Some(iterations) => {
+            let iterations = float(f, &iterations)?;
+            f.ins().fmin(threads, iterations)
+        }
+        None => threads,
+    };
+
+    let overhead = f.ins().f64const(SHARING_OVERHEAD);
+    let shared = f.ins().fmul(alone, overhead);
+    let shared = f.ins().fdiv(shared, shares);
+    let start = f.ins().f64const(PARALLEL_FOR_WORK);
+    let shared = f.ins().fadd(shared, start);
+    Ok(f.ins().select(is_shared, shared, alone))
+}
+
+/// The value of an expression over the model's symbols, as an `f64`.
 fn float(f: &mut FuncCtx, dim: &Dim) -> Result<Value> {
     let fold = |f: &mut FuncCtx, list: &[Dim], join: fn(&mut FuncCtx, Value, Value) -> Value| {
         let values = list.iter().map(|dim| float(f, dim)).collect::<Result<Vec<_>>>()?;
         let joined = values.into_iter().reduce(|a, b| join(f, a, b));
-        joined.ok_or_else(|| Error::internal("an expression without operands"))
+        joined.ok_or_else(|| Error::internal("a work estimate has an operator without operands"))
     };
+
     match dim.node() {
-        Node::Int(value) => Ok(f.ins().f64const(value.to_f64().unwrap_or(MOST))),
+        Node::Int(value) => Ok(f.ins().f64const(value.to_f64().unwrap_or(MAX_WORK))),
         Node::Symbol(_) => {
             let value = f.dim(dim)?;
             Ok(f.ins().fcvt_from_sint(types::F64, value))
@@ -92,17 +99,20 @@ fn float(f: &mut FuncCtx, dim: &Dim) -> Result<Value> {
         Node::Mul(factors) => fold(f, factors, |f, a, b| f.ins().fmul(a, b)),
         Node::Min(list) => fold(f, list, |f, a, b| f.ins().fmin(a, b)),
         Node::Max(list) => fold(f, list, |f, a, b| f.ins().fmax(a, b)),
-        Node::FloorDiv(a, b) => quotient(f, a, b),
+        Node::FloorDiv(a, b) => floor_quotient(f, a, b),
         Node::Mod(a, b) => {
-            let (quotient, whole, divisor) = (quotient(f, a, b)?, float(f, a)?, float(f, b)?);
-            let less = f.ins().fmul(quotient, divisor);
-            Ok(f.ins().fsub(whole, less))
+            let quotient = floor_quotient(f, a, b)?;
+            let dividend = float(f, a)?;
+            let divisor = float(f, b)?;
+            let multiple = f.ins().fmul(quotient, divisor);
+            Ok(f.ins().fsub(dividend, multiple))
         }
     }
 }
 
-fn quotient(f: &mut FuncCtx, a: &Dim, b: &Dim) -> Result<Value> {
-    let (a, b) = (float(f, a)?, float(f, b)?);
-    let quotient = f.ins().fdiv(a, b);
+fn floor_quotient(f: &mut FuncCtx, a: &Dim, b: &Dim) -> Result<Value> {
+    let dividend = float(f, a)?;
+    let divisor = float(f, b)?;
+    let quotient = f.ins().fdiv(dividend, divisor);
     Ok(f.ins().floor(quotient))
 }

@@ -1,12 +1,17 @@
 //! `run` for one level of the instruction set or several.
 //!
-//! With several levels there is a `run` with kernels and microkernels for each, and the exported one goes to the highest that
-//! the machine can do. It asks the machine once, at the first call, and keeps the answer in a word of the artefact: the
-//! only memory of it that is ever written. Threads that call for the first time at once all write the same. Tile registers
-//! have to be granted by the system, which no call may enter: a function that runs when the artefact is loaded asks for
-//! them. Where nothing runs it, there are none.
+//! With several levels, each has a `run` of its own, with its own kernels and microkernels. The exported `run` calls the
+//! one of the highest level that the machine has, see [`super::dispatch`]. An artefact that must not run without tile
+//! registers has a `run` for levels with tiles only; on other machines it reports an error.
 
-use super::{batch_blocking::Images, dispatch::Machine, driver, entries::Run, kernels, partitions};
+use super::{
+    arguments::{RUN_PARAMS, RunArguments},
+    batch_blocking::BatchBlocking,
+    dispatch::{LevelDetector, LevelVariants},
+    driver,
+    entries::RunFunctions,
+    kernels, partitions,
+};
 use crate::{
     codegen::function::{ModuleBuilder, report_error},
     error::Result,
@@ -18,43 +23,44 @@ use cranelift_module::{FuncId, Linkage};
 use symshape_runtime::abi::Code;
 
 /// Emits `run`. `arena_bytes` is the exported function.
-pub(crate) fn run(unit: &mut ModuleBuilder, arena_bytes: FuncId) -> Result<Run> {
-    let Some(images) = Images::of(unit.program) else {
-        return all(unit, "run", Linkage::Export);
+pub(crate) fn run(unit: &mut ModuleBuilder, arena_bytes: FuncId) -> Result<RunFunctions> {
+    let Some(blocking) = BatchBlocking::of(unit.program) else {
+        return run_all(unit, "run", Linkage::Export);
     };
-    let inner = all(unit, "run_images", Linkage::Local)?;
-    let function = images.run(unit, inner.function, arena_bytes)?;
-    Ok(Run { function, ..inner })
+    let inner = run_all(unit, "run_images", Linkage::Local)?;
+    let function = blocking.run(unit, inner.function, arena_bytes)?;
+    Ok(RunFunctions { function, ..inner })
 }
 
-/// The function of this name that runs all kernels.
-fn all(unit: &mut ModuleBuilder, name: &str, linkage: Linkage) -> Result<Run> {
+/// Emits the function of this name that runs all kernels.
+fn run_all(unit: &mut ModuleBuilder, name: &str, linkage: Linkage) -> Result<RunFunctions> {
     if !unit.program.partitions.is_empty() {
-        return partitions::all(unit, name, linkage);
+        return partitions::run_all(unit, name, linkage);
     }
-    let mut wider = unit.levels();
-    let range = 0..unit.program.kernels.len();
-    let refuses = unit.options.require_tiles && wider.iter().any(|level| level.has_tiles());
-    if refuses {
-        wider.retain(|level| level.has_tiles());
-        let least = refuse(unit)?;
-        return dispatched(unit, least, wider, name, linkage);
+
+    let mut levels = unit.levels();
+    let requires_tiles = unit.options.require_tiles && levels.iter().any(|level| level.has_tiles());
+    if requires_tiles {
+        levels.retain(|level| level.has_tiles());
+        let base = refuse(unit)?;
+        return run_with_levels(unit, base, levels, name, linkage);
     }
-    let kernels = kernels::emit(unit, range, "")?;
-    if wider.is_empty() {
-        let function = driver::run(unit, &kernels, name, linkage)?;
-        return Ok(Run { function, partitions: None, tiles: None });
+
+    let steps = kernels::emit(unit, 0..unit.program.kernels.len(), "")?;
+    if levels.is_empty() {
+        let function = driver::run(unit, &steps, name, linkage)?;
+        return Ok(RunFunctions { function, partitions: None, tiles: None });
     }
-    let least = driver::run(unit, &kernels, "run_least", Linkage::Local)?;
-    dispatched(unit, least, wider, name, linkage)
+    let base = driver::run(unit, &steps, "run_least", Linkage::Local)?;
+    run_with_levels(unit, base, levels, name, linkage)
 }
 
-/// The function that ends every call, since the machine has no tile registers.
+/// Emits the function that fails every call, because the machine has no tile registers.
 fn refuse(unit: &mut ModuleBuilder) -> Result<FuncId> {
-    unit.define_local("run_least", &[types::I64; 5], &[types::I32], |f, params| {
-        let [inputs, outputs, dims, arena, exec] = *params else { return Ok(()) };
+    unit.define_local("run_least", &RUN_PARAMS, &[types::I32], |f, params| {
         let frame = driver::frame_on_stack(f);
-        driver::open(f, frame, [inputs, outputs, dims, arena, exec])?;
+        driver::open(f, frame, &RunArguments::of(params)?)?;
+
         let why = "this artefact was compiled for tile registers alone (--fallback none), which this machine lacks or its \
                    system refused";
         let failure = Failure { why: Some(why.into()), ..Failure::new(Code::NoTiles) };
@@ -65,22 +71,24 @@ fn refuse(unit: &mut ModuleBuilder) -> Result<FuncId> {
     })
 }
 
-/// The function of this name that runs all kernels at the highest of these levels that the machine can do, or calls `least`.
-fn dispatched(
+/// Emits a `run` for each of these levels, and the function of this name that calls the best one, or `base`.
+fn run_with_levels(
     unit: &mut ModuleBuilder,
-    least: FuncId,
+    base: FuncId,
     levels: Vec<Level>,
     name: &str,
     linkage: Linkage,
-) -> Result<Run> {
-    let (mut runs, range) = (Vec::new(), 0..unit.program.kernels.len());
+) -> Result<RunFunctions> {
+    let mut higher = Vec::new();
     for level in levels {
         unit.set_level(level);
-        let kernels = kernels::emit(unit, range.clone(), &format!("_{}", level.suffix()))?;
-        let name = format!("run_{}", level.suffix());
-        runs.push((level, driver::run(unit, &kernels, &name, Linkage::Local)?));
+        let suffix = format!("_{}", level.suffix());
+        let steps = kernels::emit(unit, 0..unit.program.kernels.len(), &suffix)?;
+        higher.push((level, driver::run(unit, &steps, &format!("run{suffix}"), Linkage::Local)?));
     }
-    let machine = Machine::ask(unit)?;
-    let function = machine.dispatch(unit, least, &runs, name, linkage, &[types::I64; 5])?;
-    Ok(Run { function, partitions: None, tiles: machine.tiles })
+
+    let detector = LevelDetector::emit(unit)?;
+    let variants = LevelVariants { base, higher: &higher };
+    let function = detector.dispatch(unit, variants, name, linkage, &RUN_PARAMS)?;
+    Ok(RunFunctions { function, partitions: None, tiles: detector.tiles })
 }

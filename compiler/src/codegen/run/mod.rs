@@ -1,5 +1,13 @@
 //! One call: the functions that an artefact exports, and the code between a call and its kernels.
+//!
+//! `check` binds the symbols ([`contract`]), `arena_bytes` and `output_shape` evaluate sizes ([`sizes`]), and `run` calls
+//! the kernels ([`driver`]). Three layers may surround the driver, from the inside out: a scheduler of partitions
+//! ([`partitions`], [`scheduler`]), a dispatcher over levels of the instruction set ([`levels`], [`dispatch`]), and a loop
+//! over blocks of the batch ([`batch_blocking`]). Kernel bodies are emitted by [`super::body`].
+//!
+//! No exported function allocates memory, and `run` guards the dims itself: a caller may skip `check`.
 
+mod arguments;
 mod batch_blocking;
 pub(crate) mod contract;
 mod control;
@@ -11,7 +19,10 @@ mod external;
 mod host;
 mod kernels;
 pub(crate) mod levels;
+mod partition_table;
 mod partitions;
+mod schedule_estimate;
 mod scheduler;
 mod share;
 pub(crate) mod sizes;
+mod workers;

@@ -1,6 +1,7 @@
-//! Sizes as functions of the dims: `arena_bytes`, `output_shape`, and where each buffer lies.
+//! Sizes as functions of the dims: `arena_bytes`, `output_shape`, and the layout of the arena.
 //!
-//! The offset of a buffer is the largest end of those that it lies above, see [`crate::plan`].
+//! A buffer begins at the largest end of the buffers that its placement lists, see [`crate::plan`]. The functions rely on
+//! dims that passed the guards, and on [`require_bounds`]: then no size exceeds 64 bits.
 
 use crate::{
     codegen::function::{FuncCtx, ModuleBuilder},
@@ -19,15 +20,15 @@ pub(crate) fn require_bounds(program: &Program) -> Result<()> {
     program.buffers.keys().try_for_each(|buffer| plan::size::upper_bound_bytes(program, buffer).map(|_| ()))
 }
 
-/// Refuses tensors with more axes than a call can be lent.
+/// Refuses inputs and outputs with more axes than the ABI can describe.
 pub(crate) fn require_axes(program: &Program) -> Result<()> {
-    for (what, port) in (program.inputs.iter().map(|port| ("input", port)))
-        .chain(program.outputs.iter().map(|port| ("output", port)))
-    {
+    let inputs = program.inputs.iter().map(|port| ("input", port));
+    let outputs = program.outputs.iter().map(|port| ("output", port));
+    for (kind, port) in inputs.chain(outputs) {
         let rank = port.shape.len();
         if rank > MAX_AXES {
             let why = format!(
-                "{what} `{}` has {rank} axes, and tensors of calls have at most {MAX_AXES}: join some of them by a Reshape",
+                "{kind} `{}` has {rank} axes, but inputs and outputs have at most {MAX_AXES}: join some of them by a Reshape",
                 port.name
             );
             return Err(Error::new(ErrorKind::Contract, why));
@@ -36,31 +37,27 @@ pub(crate) fn require_axes(program: &Program) -> Result<()> {
     Ok(())
 }
 
-/// Values in a function, one for each buffer of the arena.
-type Places = HashMap<BufferId, Value>;
+/// Byte offsets in the arena, one for each buffer, as values of the function that computes them.
+type Offsets = HashMap<BufferId, Value>;
 
-/// Where every buffer of the arena begins, and the arena's size: values in the present function, which has dims.
-pub(crate) fn offsets(f: &mut FuncCtx) -> Result<(Places, Value)> {
-    let (begins, ends) = spans(f)?;
-    let mut total = f.int(0);
-    for placement in &f.unit.plan.placements {
-        total = f.ins().smax(total, ends[&placement.buffer]);
-    }
-    Ok((begins, total))
+/// The layout of the arena: a buffer occupies the bytes from its `begins` up to its `ends`.
+pub(crate) struct ArenaLayout {
+    pub(crate) begins: Offsets,
+    pub(crate) ends: Offsets,
 }
 
-/// Where every buffer of the arena begins and ends.
-pub(crate) fn spans(f: &mut FuncCtx) -> Result<(Places, Places)> {
+/// The layout of the arena for the dims of the current function.
+pub(crate) fn arena_layout(f: &mut FuncCtx) -> Result<ArenaLayout> {
     let placements = &f.unit.plan.placements;
     let zero = f.int(0);
     let spans = plan::layout(placements, &mut EmittedOffsets { f, zero })?;
 
     let begins = spans.iter().map(|span| (span.buffer, span.begin)).collect();
     let ends = spans.iter().map(|span| (span.buffer, span.end)).collect();
-    Ok((begins, ends))
+    Ok(ArenaLayout { begins, ends })
 }
 
-/// Offsets as values of the present function.
+/// Computes offsets by instructions of the current function.
 struct EmittedOffsets<'f, 'a, 'b> {
     f: &'f mut FuncCtx<'a, 'b>,
     zero: Value,
@@ -80,14 +77,16 @@ impl OffsetArithmetic for EmittedOffsets<'_, '_, '_> {
     }
 }
 
+/// The bytes of a buffer, rounded up to the alignment.
 fn rounded_size(f: &mut FuncCtx, buffer: BufferId) -> Result<Value> {
     let size = f.unit.program.bytes(buffer);
-    let negative = f.facts().bounds(&size).lo.is_none_or(|lo| lo.is_negative());
+    let may_be_negative = f.facts().bounds(&size).lo.is_none_or(|lo| lo.is_negative());
     let mut value = f.dim(&size)?;
-    if negative {
+    if may_be_negative {
         let zero = f.int(0);
         value = f.ins().smax(value, zero);
     }
+
     let value = f.ins().iadd_imm_s(value, ALIGN_BYTES - 1);
     Ok(f.ins().band_imm_s(value, -ALIGN_BYTES))
 }
@@ -98,23 +97,28 @@ pub(crate) fn arena_bytes(unit: &mut ModuleBuilder) -> Result<FuncId> {
     let id = unit.declare(&name, Linkage::Export, &[types::I64], &[types::I64])?;
     unit.define(id, |f, params| {
         f.set_dims(params[0], 0);
-        let (_, total) = offsets(f)?;
+        let ends = arena_layout(f)?.ends;
+        let mut total = f.int(0);
+        for placement in &f.unit.plan.placements {
+            total = f.ins().smax(total, ends[&placement.buffer]);
+        }
         f.ins().return_(&[total]);
         Ok(())
     })?;
     Ok(id)
 }
 
-/// Binds what is found while running to the values behind the symbols in `dims`, or to its bounds where there are none.
+/// Binds data-dependent symbols to the values that `run` stored after the dims. Before the call they have no values: then
+/// their upper bounds are used.
 fn bind_data_dependent(f: &mut FuncCtx, dims: Value) -> Result<()> {
     let program = f.unit.program;
-    for (idx, found) in program.data_dependent.iter().enumerate() {
-        let at = 8 * (program.symbols.len() + idx) as i32;
-        let value = f.load_word(dims, at);
-        let unknown = f.ins().icmp_imm_s(IntCC::Equal, value, abi::UNKNOWN_DIM);
-        let most = f.dim(&found.upper_bound)?;
-        let value = f.ins().select(unknown, most, value);
-        f.bind(found.symbol.clone(), value);
+    for (idx, declared) in program.data_dependent.iter().enumerate() {
+        let offset = 8 * (program.symbols.len() + idx) as i32;
+        let value = f.load_word(dims, offset);
+        let is_unknown = f.ins().icmp_imm_s(IntCC::Equal, value, abi::UNKNOWN_DIM);
+        let upper_bound = f.dim(&declared.upper_bound)?;
+        let value = f.ins().select(is_unknown, upper_bound, value);
+        f.bind(declared.symbol.clone(), value);
     }
     Ok(())
 }
@@ -122,16 +126,19 @@ fn bind_data_dependent(f: &mut FuncCtx, dims: Value) -> Result<()> {
 /// Emits `output_shape(output, dims, shape) -> code`.
 pub(crate) fn output_shape(unit: &mut ModuleBuilder) -> Result<FuncId> {
     let name = unit.symbol("output_shape");
-    let params = [types::I32, types::I64, types::I64];
-    let id = unit.declare(&name, Linkage::Export, &params, &[types::I32])?;
+    let id = unit.declare(&name, Linkage::Export, &[types::I32, types::I64, types::I64], &[types::I32])?;
     unit.define(id, |f, params| {
-        f.set_dims(params[1], 0);
-        bind_data_dependent(f, params[1])?;
+        let [output, dims, shape] = *params else {
+            return Err(Error::internal("`output_shape` has three parameters"));
+        };
+        f.set_dims(dims, 0);
+        bind_data_dependent(f, dims)?;
+
         let outputs = &f.unit.program.outputs;
-        f.switch(params[0], outputs.len(), |f, idx| {
+        f.switch(output, outputs.len(), |f, idx| {
             for (axis, dim) in outputs[idx].shape.iter().enumerate() {
-                let value = f.dim(dim)?;
-                f.store_at(value, params[2], 8 * axis as i32);
+                let size = f.dim(dim)?;
+                f.store_at(size, shape, 8 * axis as i32);
             }
             Ok(())
         })

@@ -1,19 +1,24 @@
-//! `run` as a loop around the function that runs all kernels, and its images shared by several threads.
+//! `run` as a loop over blocks of a batch, whose images several threads may share.
 //!
-//! With several threads each takes as many whole images as the others, from the caller's tensors and with a part of the
-//! arena for itself: nobody waits for anybody between kernels, and what a kernel leaves is in the caches of the thread
-//! that runs the next one. Images that are left over are run by all threads together, kernel by kernel.
+//! Each thread then takes the same number of whole images: a *share*. A share reads and writes the caller's tensors, and
+//! has a slice of the arena for itself. Threads don't wait for each other between kernels, and the output of a kernel is in
+//! the caches of the thread that runs the next one. The images that remain run afterwards, kernel by kernel, on all
+//! threads.
 //!
-//! A thread that fails says so and no more: the loop begins anew with the first image then, finds the failure again, and
-//! reports it as a call on one thread does.
+//! A share that fails only sets a flag, because several may fail at once. The loop then starts again from the first image,
+//! meets the failure again, and reports it exactly as a call on one thread does.
 
-use super::Images;
+use super::BatchBlocking;
 use crate::{
     codegen::{
         function::{FuncCtx, ModuleBuilder},
-        run::{estimate, host::Host},
+        run::{
+            arguments::{RUN_PARAMS, RunArguments},
+            estimate,
+            host::{Host, TASK_PARAMS},
+        },
     },
-    error::Result,
+    error::{Error, Result},
     kernel::cost,
     plan::ALIGN_BYTES,
 };
@@ -21,150 +26,185 @@ use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, condcode
 use cranelift_module::{FuncId, Linkage};
 use symshape::Dim;
 
-/// What the threads are told, in words on the stack of `run`.
+/// The job of the threads: offsets of words on the stack of `run`.
 mod job {
-    /// The caller's arrays of tensors, and the first byte of the arena.
+    /// The caller's arrays of tensors, and the address of the arena.
     pub(super) const INPUTS: i32 = 0;
     pub(super) const OUTPUTS: i32 = 8;
     pub(super) const ARENA: i32 = 16;
-    /// Images of each share, of each call within it, and the bytes of arena that such a call takes.
-    pub(super) const EACH: i32 = 24;
-    pub(super) const GROUP: i32 = 32;
-    pub(super) const BYTES: i32 = 40;
-    /// Not zero once a call has failed.
+    /// Images of each share.
+    pub(super) const SHARE_IMAGES: i32 = 24;
+    /// Images of each block within a share.
+    pub(super) const BLOCK_IMAGES: i32 = 32;
+    /// Bytes of the arena's slice of a share.
+    pub(super) const SLICE_BYTES: i32 = 40;
+    /// Not zero once a share has failed.
     pub(super) const FAILED: i32 = 48;
-    /// Length.
+    /// Size of the job.
     pub(super) const WORDS: usize = 7;
 }
 
-/// The arguments of one call after another, in memory.
-struct Call {
+/// Arguments of the calls for one block after another: arrays on the stack, see [`RunArguments`].
+struct BlockArrays {
     inputs: Value,
     outputs: Value,
     dims: Value,
 }
 
-impl Images {
-    /// Emits `run`, which calls `inner` for each group; `arena_bytes` is the exported function of that name.
+/// The images that a sequence of blocks covers.
+#[derive(Clone, Copy)]
+struct Images {
+    first: Value,
+    end: Value,
+    /// Images of a block; the last block may have fewer.
+    block: Value,
+}
+
+impl BatchBlocking {
+    /// Emits `run`, which calls `inner` for each block; `arena_bytes` is the exported function of that name.
     pub(crate) fn run(&self, unit: &mut ModuleBuilder, inner: FuncId, arena_bytes: FuncId) -> Result<FuncId> {
-        let task = self.at_once.then(|| self.task(unit, inner)).transpose()?;
+        let task = if self.can_share { Some(self.task(unit, inner)?) } else { None };
         let name = unit.symbol("run");
-        let id = unit.declare(&name, Linkage::Export, &[types::I64; 5], &[types::I32])?;
+        let id = unit.declare(&name, Linkage::Export, &RUN_PARAMS, &[types::I32])?;
         unit.define(id, |f, params| {
-            let [inputs, outputs, dims, arena, exec] = *params else { return Ok(()) };
-            let count = f.load_word(dims, 8 * self.symbol as i32);
-            let (alone, once, several) = (f.create_block(), f.create_block(), f.create_block());
-            let done = f.builder.append_block_param(alone, types::I64);
-            let call = self.call(f);
+            let arguments = RunArguments::of(params)?;
+            let count = f.load_word(arguments.dims, 8 * self.symbol as i32);
+            let rest = f.create_block();
+            let whole = f.create_block();
+            let blocks = f.create_block();
+            let done = f.builder.append_block_param(rest, types::I64);
+            let arrays = self.block_arrays(f);
             for idx in 0..f.unit.program.symbols.len() as i32 {
-                let value = f.load_word(dims, 8 * idx);
-                f.store_at(value, call.dims, 8 * idx);
+                let value = f.load_word(arguments.dims, 8 * idx);
+                f.store_at(value, arrays.dims, 8 * idx);
             }
-            // What breaks the contract is refused by the function that runs the kernels.
-            let known = f.ins().icmp_imm_s(IntCC::SignedLessThanOrEqual, count, self.most);
+
+            // This function has no guards. It passes a count out of range on to `inner`, which reports the error.
+            let in_range = f.ins().icmp_imm_s(IntCC::SignedLessThanOrEqual, count, self.max_images);
             let zero = f.int(0);
-            match task {
-                None => _ = f.ins().jump(alone, &[BlockArg::Value(zero)]),
+            let shared = match task {
                 Some(task) => {
-                    let shared = Shared { images: self, task, arena_bytes, call: &call, count, known };
-                    let done = shared.emit(f, [inputs, outputs, dims, arena, exec])?;
-                    f.ins().jump(alone, &[BlockArg::Value(done)]);
+                    let sharing =
+                        ImageSharing { blocking: self, task, arena_bytes, arrays: &arrays, count, in_range };
+                    sharing.emit(f, &arguments)?
                 }
-            }
-            f.switch_to_block(alone);
-            let many = f.ins().icmp_imm_s(IntCC::SignedGreaterThan, count, self.group);
-            let cut = f.ins().band(many, known);
-            let begun = f.ins().icmp_imm_s(IntCC::NotEqual, done, 0);
-            let cut = f.ins().bor(cut, begun);
-            f.ins().brif(cut, several, &[], once, &[]);
-            f.switch_to_block(once);
-            let result = f.call(inner, params);
-            f.ins().return_(&Vec::from_iter(result));
-            f.switch_to_block(several);
-            let group = f.int(self.group);
-            let code = self.groups(f, inner, &call, [inputs, outputs, arena, exec], (done, count), group)?;
+                None => zero,
+            };
+            f.ins().jump(rest, &[BlockArg::Value(shared)]);
+
+            f.switch_to_block(rest);
+            let is_larger = f.ins().icmp_imm_s(IntCC::SignedGreaterThan, count, self.block_images);
+            let is_blocked = f.ins().band(is_larger, in_range);
+            let has_begun = f.ins().icmp_imm_s(IntCC::NotEqual, done, 0);
+            let is_blocked = f.ins().bor(is_blocked, has_begun);
+            f.ins().brif(is_blocked, blocks, &[], whole, &[]);
+
+            f.switch_to_block(whole);
+            f.return_call_result(inner, params);
+
+            f.switch_to_block(blocks);
+            let block = f.int(self.block_images);
+            let images = Images { first: done, end: count, block };
+            let code = self.run_blocks(f, inner, &arrays, &arguments, images)?;
             f.ins().return_(&[code]);
             Ok(())
         })?;
         Ok(id)
     }
 
-    /// Room for the arguments of calls for a group.
-    fn call(&self, f: &mut FuncCtx) -> Call {
-        let [inputs, outputs, dims] =
-            [self.inputs.len(), self.outputs.len(), f.unit.program.symbols.len()].map(|count| f.words(count));
-        Call { inputs, outputs, dims }
+    /// Stack memory for the arguments of calls for a block.
+    fn block_arrays(&self, f: &mut FuncCtx) -> BlockArrays {
+        let inputs = f.words(self.inputs.len());
+        let outputs = f.words(self.outputs.len());
+        let dims = f.words(f.unit.program.symbols.len());
+        BlockArrays { inputs, outputs, dims }
     }
 
-    /// Calls `inner` for the images from `first` on, some of them at a time; the code of the call that failed, or 0.
-    fn groups(
+    /// Calls `inner` for one block of images after another. Returns the code of the call that failed, or 0.
+    fn run_blocks(
         &self,
         f: &mut FuncCtx,
         inner: FuncId,
-        call: &Call,
-        [inputs, outputs, arena, exec]: [Value; 4],
-        (first, end): (Value, Value),
-        group: Value,
+        arrays: &BlockArrays,
+        arguments: &RunArguments,
+        images: Images,
     ) -> Result<Value> {
+        let Images { first, end, block } = images;
         let after = f.create_block();
         let code = f.builder.append_block_param(after, types::I32);
         let ok = f.ins().iconst(types::I32, 0);
         let zero = f.int(0);
-        let (all, rest) = (f.ins().isub(end, first), f.ins().iadd_imm_s(group, -1));
-        let padded = f.ins().iadd(all, rest);
-        let calls = f.ins().udiv(padded, group);
-        f.for_range(zero, calls, |f, number| {
-            let before = f.ins().imul(number, group);
-            let at = f.ins().iadd(first, before);
-            let left = f.ins().isub(end, at);
-            let here = f.ins().smin(left, group);
-            f.store_at(here, call.dims, 8 * self.symbol as i32);
-            for (strides, from, to) in
-                [(&self.inputs, inputs, call.inputs), (&self.outputs, outputs, call.outputs)]
-            {
-                for (idx, stride) in strides.iter().enumerate() {
-                    let start = f.load_word(from, 8 * idx as i32);
-                    let skipped = f.ins().imul_imm_s(at, *stride);
-                    let start = f.ins().iadd(start, skipped);
-                    f.store_at(start, to, 8 * idx as i32);
-                }
-            }
-            let result = f.call(inner, &[call.inputs, call.outputs, call.dims, arena, exec]);
-            let result = result.unwrap_or(ok);
+        let count = f.ins().isub(end, first);
+        let round_up = f.ins().iadd_imm_s(block, -1);
+        let padded = f.ins().iadd(count, round_up);
+        let n_blocks = f.ins().udiv(padded, block);
+
+        f.for_range(zero, n_blocks, |f, idx| {
+            let skipped = f.ins().imul(idx, block);
+            let image = f.ins().iadd(first, skipped);
+            let remaining = f.ins().isub(end, image);
+            let count = f.ins().smin(remaining, block);
+            f.store_at(count, arrays.dims, 8 * self.symbol as i32);
+            advance_tensors(f, &self.inputs, arguments.inputs, arrays.inputs, image);
+            advance_tensors(f, &self.outputs, arguments.outputs, arrays.outputs, image);
+
+            let block_arguments = RunArguments {
+                inputs: arrays.inputs,
+                outputs: arrays.outputs,
+                dims: arrays.dims,
+                ..*arguments
+            };
+            let result = f.call(inner, &block_arguments.values());
+            let result = result.ok_or_else(|| Error::internal("`run` returns a code"))?;
             let next = f.create_block();
             f.ins().brif(result, after, &[BlockArg::Value(result)], next, &[]);
+
             f.switch_to_block(next);
             Ok(())
         })?;
         f.ins().jump(after, &[BlockArg::Value(ok)]);
+
         f.switch_to_block(after);
         Ok(code)
     }
 
     /// Emits the task that runs shares `begin..end` of a job: `(job, begin, end, worker)`.
     fn task(&self, unit: &mut ModuleBuilder, inner: FuncId) -> Result<FuncId> {
-        let params = [types::I64, types::I64, types::I64, types::I32];
-        unit.define_local("share_images", &params, &[], |f, params| {
-            let [job, begin, end, _] = *params else { return Ok(()) };
-            let call = self.call(f);
-            let word = |f: &mut FuncCtx, at: i32| f.load_word(job, at);
-            let [inputs, outputs, arena, each, group, bytes] =
-                [job::INPUTS, job::OUTPUTS, job::ARENA, job::EACH, job::GROUP, job::BYTES]
-                    .map(|at| word(f, at));
+        unit.define_local("share_images", &TASK_PARAMS, &[], |f, params| {
+            let [job, begin, end, _] = *params else {
+                return Err(Error::internal("a task has four parameters"));
+            };
+            let arrays = self.block_arrays(f);
+            let [inputs, outputs, arena, share_images, block, slice_bytes] = [
+                job::INPUTS,
+                job::OUTPUTS,
+                job::ARENA,
+                job::SHARE_IMAGES,
+                job::BLOCK_IMAGES,
+                job::SLICE_BYTES,
+            ]
+            .map(|offset| f.load_word(job, offset));
+
             f.for_range(begin, end, |f, share| {
-                let (failed, next) = (f.create_block(), f.create_block());
-                let first = f.ins().imul(share, each);
-                let last = f.ins().iadd(first, each);
-                let skipped = f.ins().imul(share, bytes);
-                let own = f.ins().iadd(arena, skipped);
-                let nobody = f.int(0);
-                let lent = [inputs, outputs, own, nobody];
-                let code = self.groups(f, inner, &call, lent, (first, last), group)?;
+                let failed = f.create_block();
+                let next = f.create_block();
+                let first = f.ins().imul(share, share_images);
+                let end = f.ins().iadd(first, share_images);
+                let skipped = f.ins().imul(share, slice_bytes);
+                let arena = f.ins().iadd(arena, skipped);
+
+                // A share runs on one thread, and must not report an error, so it has no `exec`.
+                let exec = f.int(0);
+                let arguments = RunArguments { inputs, outputs, dims: arrays.dims, arena, exec };
+                let code = self.run_blocks(f, inner, &arrays, &arguments, Images { first, end, block })?;
                 f.ins().brif(code, failed, &[], next, &[]);
+
                 f.switch_to_block(failed);
-                let (one, place) = (f.int(1), f.ins().iadd_imm_s(job, i64::from(job::FAILED)));
-                f.ins().atomic_store(trusted(), one, place);
+                let one = f.int(1);
+                let flag = f.ins().iadd_imm_s(job, i64::from(job::FAILED));
+                f.ins().atomic_store(MemFlagsData::trusted(), one, flag);
                 f.ins().jump(next, &[]);
+
                 f.switch_to_block(next);
                 Ok(())
             })?;
@@ -174,89 +214,134 @@ impl Images {
     }
 }
 
-/// The part of `run` that shares images.
-struct Shared<'i> {
-    images: &'i Images,
-    task: FuncId,
-    arena_bytes: FuncId,
-    call: &'i Call,
-    count: Value,
-    /// The count is not above its range.
-    known: Value,
-}
-
-impl Shared<'_> {
-    /// Runs as many images as can be shared evenly, where that pays; how many were run.
-    fn emit(&self, f: &mut FuncCtx, [inputs, outputs, dims, arena, exec]: [Value; 5]) -> Result<Value> {
-        let (images, count) = (self.images, self.count);
-        let [asked, known, able, sized, fewer, shared, after] = [0; 7].map(|_| f.create_block());
-        let group = f.builder.append_block_param(sized, types::I64);
-        let done = f.builder.append_block_param(after, types::I64);
-        let zero = f.int(0);
-        let none = [BlockArg::Value(zero)];
-        f.ins().brif(exec, asked, &[], after, &none);
-
-        f.switch_to_block(asked);
-        let host = Host::offered(f, exec);
-        let threads = host.threads;
-        let several = f.ins().icmp_imm_s(IntCC::NotEqual, host.parallel_for, 0);
-        let enough = f.ins().icmp(IntCC::SignedLessThanOrEqual, threads, count);
-        let can = f.ins().band(several, enough);
-        let can = f.ins().band(can, self.known);
-        f.ins().brif(can, known, &[], after, &none);
-
-        // The count lies within its range here, so that formulas over it hold.
-        f.switch_to_block(known);
-        f.set_dims(dims, 0);
-        let program = f.unit.program;
-        let work = Dim::sum(program.kernels.iter().map(|kernel| cost::work(program, &kernel.body)));
-        let pays = estimate::is_enough(f, &work)?;
-        f.ins().brif(pays, able, &[], after, &none);
-
-        // Each share has a part of the arena that the whole batch may use. What a call takes beside its images' tensors
-        // is in none of the parts of a batch that is cut evenly: then a share's images come a few at a time.
-        f.switch_to_block(able);
-        let each = f.ins().udiv(count, threads);
-        let most = f.int(images.group);
-        let most = f.ins().smin(each, most);
-        let whole = f.call(self.arena_bytes, &[dims]).unwrap_or(zero);
-        f.ins().jump(sized, &[BlockArg::Value(most)]);
-        f.switch_to_block(sized);
-        f.store_at(group, self.call.dims, 8 * images.symbol as i32);
-        let bytes = f.call(self.arena_bytes, &[self.call.dims]).unwrap_or(zero);
-        let bytes = f.ins().iadd_imm_s(bytes, ALIGN_BYTES - 1);
-        let bytes = f.ins().band_imm_s(bytes, -ALIGN_BYTES);
-        let all = f.ins().imul(bytes, threads);
-        let fits = f.ins().icmp(IntCC::SignedLessThanOrEqual, all, whole);
-        f.ins().brif(fits, shared, &[], fewer, &[]);
-        f.switch_to_block(fewer);
-        let half = f.ins().ushr_imm_u(group, 1);
-        let any = f.ins().icmp_imm_s(IntCC::SignedGreaterThan, half, 0);
-        f.ins().brif(any, sized, &[BlockArg::Value(half)], after, &none);
-
-        f.switch_to_block(shared);
-        let job = f.words(job::WORDS);
-        for (value, at) in [
-            (inputs, job::INPUTS),
-            (outputs, job::OUTPUTS),
-            (arena, job::ARENA),
-            (each, job::EACH),
-            (group, job::GROUP),
-            (bytes, job::BYTES),
-            (zero, job::FAILED),
-        ] {
-            f.store_at(value, job, at);
-        }
-        host.parallel_for(f, threads, self.task, job);
-        let failed = f.load_word(job, job::FAILED);
-        let even = f.ins().imul(each, threads);
-        let run = f.ins().select(failed, zero, even);
-        f.ins().jump(after, &[BlockArg::Value(run)]);
-        f.switch_to_block(after);
-        Ok(done)
+/// Stores the addresses of all tensors at an image, given the bytes from image to image of each.
+fn advance_tensors(f: &mut FuncCtx, strides: &[i64], from: Value, to: Value, image: Value) {
+    for (idx, stride) in strides.iter().enumerate() {
+        let begin = f.load_word(from, 8 * idx as i32);
+        let skipped = f.ins().imul_imm_s(image, *stride);
+        let address = f.ins().iadd(begin, skipped);
+        f.store_at(address, to, 8 * idx as i32);
     }
 }
 
-fn trusted() -> MemFlagsData {
-    MemFlagsData::trusted()
+/// The part of `run` that shares images among threads.
+struct ImageSharing<'i> {
+    blocking: &'i BatchBlocking,
+    task: FuncId,
+    arena_bytes: FuncId,
+    arrays: &'i BlockArrays,
+    /// Images of the call.
+    count: Value,
+    /// Whether the count is at most the largest one allowed.
+    in_range: Value,
+}
+
+/// The size of the shares.
+struct Shares {
+    /// Images of each share.
+    images: Value,
+    /// Images of a block.
+    block: Value,
+    slice_bytes: Value,
+}
+
+impl ImageSharing<'_> {
+    /// Runs the largest number of images that threads can share evenly, if that pays. Returns how many were run: none if
+    /// a share failed.
+    fn emit(&self, f: &mut FuncCtx, arguments: &RunArguments) -> Result<Value> {
+        let [has_exec, can_share, pays, sized, smaller, shared, after] = [0; 7].map(|_| f.create_block());
+        let block = f.builder.append_block_param(sized, types::I64);
+        let done = f.builder.append_block_param(after, types::I64);
+        let zero = f.int(0);
+        let none = [BlockArg::Value(zero)];
+        f.ins().brif(arguments.exec, has_exec, &[], after, &none);
+
+        f.switch_to_block(has_exec);
+        let host = Host::offered(f, arguments.exec);
+        let is_possible = self.is_possible(f, &host);
+        f.ins().brif(is_possible, can_share, &[], after, &none);
+
+        // The count is in range here, so formulas over it hold.
+        f.switch_to_block(can_share);
+        f.set_dims(arguments.dims, 0);
+        let program = f.unit.program;
+        let work = Dim::sum(program.kernels.iter().map(|kernel| cost::work(program, &kernel.body)));
+        let is_enough = estimate::is_enough(f, &work)?;
+        f.ins().brif(is_enough, pays, &[], after, &none);
+
+        f.switch_to_block(pays);
+        let images = f.ins().udiv(self.count, host.threads);
+        let max_block = f.int(self.blocking.block_images);
+        let max_block = f.ins().smin(images, max_block);
+        let arena_bytes = f.call(self.arena_bytes, &[arguments.dims]);
+        let arena_bytes = arena_bytes.ok_or_else(|| Error::internal("`arena_bytes` returns a size"))?;
+        f.ins().jump(sized, &[BlockArg::Value(max_block)]);
+
+        // Halve the block until the slices of all threads fit in the arena of the whole batch. A call needs some memory
+        // that does not grow with its images, so slices for a full share may not fit.
+        f.switch_to_block(sized);
+        let slice_bytes = self.slice_bytes(f, block)?;
+        let slices_bytes = f.ins().imul(slice_bytes, host.threads);
+        let fits = f.ins().icmp(IntCC::SignedLessThanOrEqual, slices_bytes, arena_bytes);
+        f.ins().brif(fits, shared, &[], smaller, &[]);
+
+        f.switch_to_block(smaller);
+        let half = f.ins().ushr_imm_u(block, 1);
+        let has_images = f.ins().icmp_imm_s(IntCC::SignedGreaterThan, half, 0);
+        f.ins().brif(has_images, sized, &[BlockArg::Value(half)], after, &none);
+
+        f.switch_to_block(shared);
+        let shares = Shares { images, block, slice_bytes };
+        let n_done = self.run_shares(f, &host, arguments, &shares, zero);
+        f.ins().jump(after, &[BlockArg::Value(n_done)]);
+
+        f.switch_to_block(after);
+        Ok(done)
+    }
+
+    /// Whether the host has threads, and each gets an image.
+    fn is_possible(&self, f: &mut FuncCtx, host: &Host) -> Value {
+        let has_threads = f.ins().icmp_imm_s(IntCC::NotEqual, host.parallel_for, 0);
+        let has_images = f.ins().icmp(IntCC::SignedLessThanOrEqual, host.threads, self.count);
+        let is_possible = f.ins().band(has_threads, has_images);
+        f.ins().band(is_possible, self.in_range)
+    }
+
+    /// The aligned bytes of arena that a call for one block needs.
+    fn slice_bytes(&self, f: &mut FuncCtx, block: Value) -> Result<Value> {
+        f.store_at(block, self.arrays.dims, 8 * self.blocking.symbol as i32);
+        let bytes = f.call(self.arena_bytes, &[self.arrays.dims]);
+        let bytes = bytes.ok_or_else(|| Error::internal("`arena_bytes` returns a size"))?;
+        let bytes = f.ins().iadd_imm_s(bytes, ALIGN_BYTES - 1);
+        Ok(f.ins().band_imm_s(bytes, -ALIGN_BYTES))
+    }
+
+    /// Runs a share on each thread. Returns the number of images, or zero if a share failed.
+    fn run_shares(
+        &self,
+        f: &mut FuncCtx,
+        host: &Host,
+        arguments: &RunArguments,
+        shares: &Shares,
+        zero: Value,
+    ) -> Value {
+        let job = f.words(job::WORDS);
+        f.store_fields(
+            job,
+            &[
+                (arguments.inputs, job::INPUTS),
+                (arguments.outputs, job::OUTPUTS),
+                (arguments.arena, job::ARENA),
+                (shares.images, job::SHARE_IMAGES),
+                (shares.block, job::BLOCK_IMAGES),
+                (shares.slice_bytes, job::SLICE_BYTES),
+                (zero, job::FAILED),
+            ],
+        );
+        host.parallel_for(f, host.threads, self.task, job);
+
+        let has_failed = f.load_word(job, job::FAILED);
+        let n_images = f.ins().imul(shares.images, host.threads);
+        f.ins().select(has_failed, zero, n_images)
+    }
 }
