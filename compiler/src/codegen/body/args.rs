@@ -4,7 +4,7 @@ use super::body_builder::{ScalarArg, Stream};
 use crate::{codegen::function::FuncCtx, error::Result};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
 
-/// An argument block while its values are computed.
+/// An argument block while its values are computed. A slot without a value becomes zero.
 #[derive(Clone)]
 pub(crate) struct Args {
     values: Vec<Option<Value>>,
@@ -33,17 +33,16 @@ impl Args {
         Ok(())
     }
 
-    /// Sets a slot to 32 bits.
+    /// Sets a slot to a scalar, in its low 32 bits.
     pub(crate) fn set_scalar(&mut self, f: &mut FuncCtx, slot: usize, scalar: &ScalarArg) -> Result<()> {
         let value = match scalar {
             ScalarArg::Index(dim) => f.dim(dim)?,
             ScalarArg::Local(local) => {
                 let value = f.local(*local)?;
-                let bits = match f.builder.func.dfg.value_type(value) {
-                    types::F32 => f.builder.ins().bitcast(types::I32, MemFlagsData::new(), value),
-                    _ => value,
-                };
-                f.builder.ins().uextend(types::I64, bits)
+                let is_float = f.builder.func.dfg.value_type(value) == types::F32;
+                let bits =
+                    if is_float { f.ins().bitcast(types::I32, MemFlagsData::new(), value) } else { value };
+                f.ins().uextend(types::I64, bits)
             }
         };
         self.set(slot, value);
@@ -56,7 +55,7 @@ impl Args {
         self.values.iter().map(|value| value.unwrap_or(zero)).collect()
     }
 
-    /// The address of the block in memory.
+    /// Stores the block on the stack; its address is valid until the next block is stored.
     pub(crate) fn place(&self, f: &mut FuncCtx) -> Value {
         let values = self.values(f);
         f.args(&values)

@@ -1,26 +1,28 @@
-//! Straight-line kernel code as the bodies of microkernels: addresses become numbered streams, outer values scalar arguments.
+//! Straight-line kernel code as the bodies of microkernels.
 //!
-//! A stream is an access that is linear in the microkernel's two loop variables (row and column, either of which may be
-//! missing): an origin, which the code around computes, and two strides. What is not linear, or of a type that lanes
-//! don't have, is refused by `None`: the scalar loops take it.
+//! Registers become lanes of vectors. An access becomes a numbered stream if it is linear in the microkernel's two loop
+//! variables, row and column, either of which may be missing: an origin, which the code around the microkernel computes, and
+//! two strides. Values from outside the loops become scalar arguments. The builder returns `None` for an index that isn't
+//! linear, and for types without lanes: scalar loops run that code.
 
 use crate::{
     codegen::microkernel::op::{Body, Op, Ty},
     kernel::{Access, Axis, Inst, InstSeq, Kernel, Local, Program},
-    scalar::{Reg, UnaryOp},
+    scalar::{Reg, Scalar, UnaryOp},
 };
+use num_bigint::BigInt;
 use std::collections::HashMap;
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
-/// An access along the microkernel's loops; strides are in elements.
+/// An access along the microkernel's loops.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Stream {
-    /// At row 0 and column 0.
+    /// The element at row 0 and column 0.
     pub(crate) origin: Access,
-    /// From row to row.
+    /// Elements from row to row.
     pub(crate) row: Dim,
-    /// From column to column.
+    /// Elements from column to column.
     pub(crate) column: Dim,
 }
 
@@ -29,11 +31,11 @@ pub(crate) struct Stream {
 pub(crate) enum ScalarArg {
     /// A scalar variable of the kernel.
     Local(Local),
-    /// An integer.
+    /// An index, which fits in 32 bits.
     Index(Dim),
 }
 
-/// Collects what the bodies of one microkernel refer to.
+/// Translates the bodies of one microkernel, and collects the streams and arguments that they refer to.
 pub(crate) struct BodyBuilder<'a> {
     pub(crate) program: &'a Program,
     pub(crate) kernel: &'a Kernel,
@@ -42,17 +44,17 @@ pub(crate) struct BodyBuilder<'a> {
     pub(crate) row: Option<&'a Symbol>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) scalars: Vec<ScalarArg>,
-    /// The locals that live inside the microkernel, by the number of their variable.
+    /// The locals that the microkernel's variables hold, in the order of the variables.
     pub(crate) variables: Vec<Local>,
     /// Locals that the microkernel sets somewhere.
     pub(crate) inner: Vec<Local>,
-    /// Registers of the body at hand that stand for 64-bit integers.
+    /// Registers of the current body that hold 64-bit integers in 32-bit lanes.
     pub(crate) wide: Vec<u32>,
-    /// The type of a contraction's sums.
+    /// The type of a contraction's accumulators, for epilogues.
     pub(crate) sum: Option<Ty>,
 }
 
-/// The type of lanes that hold elements of this type.
+/// The type of the lanes that hold elements of this type, if there are such lanes.
 pub(crate) fn lane_type(dtype: DType) -> Option<Ty> {
     match dtype {
         DType::F32 => Some(Ty::F32),
@@ -66,7 +68,7 @@ pub(crate) fn lane_type(dtype: DType) -> Option<Ty> {
     }
 }
 
-/// What `expr` moves by when `symbol` grows by one, and its value where the symbol is zero; `None` if it isn't linear.
+/// The step of `expr` per unit of `symbol`, and its value at `symbol = 0`; `None` if it isn't linear.
 pub(crate) fn linear_parts(facts: &Facts, expr: &Dim, symbol: Option<&Symbol>) -> Option<(Dim, Dim)> {
     match symbol {
         Some(symbol) if expr.contains(symbol) => {
@@ -77,7 +79,7 @@ pub(crate) fn linear_parts(facts: &Facts, expr: &Dim, symbol: Option<&Symbol>) -
     }
 }
 
-/// The steps of `expr` along each axis, and its value where all of them are zero; `None` if it isn't linear.
+/// The steps of `expr` along each axis, and its value where all variables are zero; `None` if it isn't linear.
 pub(crate) fn linear_steps(facts: &Facts, expr: &Dim, axes: &[Axis]) -> Option<(Vec<Dim>, Dim)> {
     let mut rest = expr.clone();
     let mut steps = Vec::new();
@@ -112,7 +114,7 @@ impl<'a> BodyBuilder<'a> {
         }
     }
 
-    /// The body for this code, whose loop runs over `column`; `None` where microkernels can't.
+    /// The body for this code in a loop over `column`; `None` if microkernels don't support it.
     pub(crate) fn body(&mut self, code: &InstSeq, column: Option<&Symbol>) -> Option<Body> {
         let mut body = Body::default();
         let mut regs = Vec::with_capacity(code.insts.len());
@@ -126,61 +128,38 @@ impl<'a> BodyBuilder<'a> {
 
     fn inst(&mut self, body: &mut Body, regs: &[u32], inst: &Inst, column: Option<&Symbol>) -> Option<u32> {
         let at = |reg: &Reg| regs[reg.0 as usize];
-        let ty_of = |body: &Body, reg: &Reg| body.insts[regs[reg.0 as usize] as usize].1;
+        let ty_of = |body: &Body, reg: &Reg| body.insts[at(reg) as usize].1;
+        if self.has_wide_arithmetic(inst, at) {
+            return None;
+        }
+
         match inst {
-            Inst::Const(scalar) => {
-                let bits = match scalar.dtype() {
-                    DType::I8 | DType::I16 => scalar.as_i64() as u32,
-                    DType::BF16 => (scalar.bits() as u32) << 16,
-                    _ => scalar.bits() as u32,
-                };
-                body.push(Op::Const(bits), lane_type(scalar.dtype())?)
-            }
-            Inst::Index(dtype, dim) => {
-                let inside = [self.row, column].into_iter().flatten().any(|symbol| dim.contains(symbol));
-                (!inside && self.is_narrow(*dtype, dim)).then_some(())?;
-                let slot = position(&mut self.scalars, ScalarArg::Index(dim.clone()));
-                let reg = body.push(Op::Splat(slot), Ty::I32)?;
-                if *dtype == DType::I64 {
-                    self.wide.push(reg);
-                }
-                Some(reg)
-            }
+            Inst::Const(scalar) => body.push(Op::Const(lane_bits(*scalar)), lane_type(scalar.dtype())?),
+            Inst::Index(dtype, dim) => self.index(body, *dtype, dim, column),
             Inst::Load(access) => {
                 let (stream, ty) = self.stream(access, column)?;
                 body.push(Op::Load(stream), ty)
             }
             Inst::Sum => body.push(Op::Accumulator, self.sum?),
-            Inst::Get(local) => {
-                let ty = lane_type(self.kernel.locals[*local])?;
-                if self.inner.contains(local) {
-                    return body.push(Op::Get(position(&mut self.variables, *local)), ty);
-                }
-                body.push(Op::Splat(position(&mut self.scalars, ScalarArg::Local(*local))), ty)
-            }
-            // Locals of the wide type hold more than a lane.
-            Inst::Set(_, x) | Inst::Reduce(_, x, _) if self.is_wide(at(x)) => None,
+            Inst::Get(local) => self.get(body, *local),
             Inst::Set(local, x) => {
                 let var = position(&mut self.variables, *local);
                 body.push(Op::Set(var, at(x)), ty_of(body, x))
             }
             Inst::Unary(op, x) => {
-                (!self.is_wide(at(x))).then_some(())?;
-                let truth = matches!(op, UnaryOp::IsNan | UnaryOp::IsInf);
-                let ty = if truth { Ty::Bool } else { ty_of(body, x) };
+                let is_predicate = matches!(op, UnaryOp::IsNan | UnaryOp::IsInf);
+                let ty = if is_predicate { Ty::Bool } else { ty_of(body, x) };
                 body.push(Op::Unary(*op, at(x)), ty)
             }
-            Inst::Binary(op, x, y) => {
-                (!self.is_wide(at(x)) && !self.is_wide(at(y))).then_some(())?;
-                body.push(Op::Binary(*op, at(x), at(y)), ty_of(body, x))
-            }
+            Inst::Binary(op, x, y) => body.push(Op::Binary(*op, at(x), at(y)), ty_of(body, x)),
             Inst::Compare(op, x, y) => body.push(Op::Compare(*op, at(x), at(y)), Ty::Bool),
-            Inst::Select(_, x, y) if self.is_wide(at(x)) || self.is_wide(at(y)) => None,
-            Inst::Select(c, x, y) => body.push(Op::Select(at(c), at(x), at(y)), ty_of(body, x)),
+            Inst::Select(cond, x, y) => body.push(Op::Select(at(cond), at(x), at(y)), ty_of(body, x)),
             Inst::Cast(dtype, x) => body.push(Op::Cast(at(x)), lane_type(*dtype)?),
             Inst::Store(access, x) => {
                 let (stream, ty) = self.stream(access, column)?;
-                (ty_of(body, x) == ty).then_some(())?;
+                if ty_of(body, x) != ty {
+                    return None;
+                }
                 body.push(Op::Store(stream, at(x)), ty)
             }
             Inst::Reduce(op, x, local) => {
@@ -191,44 +170,83 @@ impl<'a> BodyBuilder<'a> {
         }
     }
 
-    /// Whether the register stands for a 64-bit integer, on which arithmetic could overflow in a lane.
-    fn is_wide(&self, reg: u32) -> bool {
-        self.wide.contains(&reg)
+    /// Whether the instruction computes with a 64-bit integer, which could overflow in a lane, or keeps it in a local, which
+    /// has 64 bits. Comparisons and casts of small values give the same results in 32 bits.
+    fn has_wide_arithmetic(&self, inst: &Inst, at: impl Fn(&Reg) -> u32) -> bool {
+        let is_wide = |reg: &Reg| self.wide.contains(&at(reg));
+        match inst {
+            Inst::Set(_, x) | Inst::Reduce(_, x, _) | Inst::Unary(_, x) => is_wide(x),
+            Inst::Binary(_, x, y) | Inst::Select(_, x, y) => is_wide(x) || is_wide(y),
+            _ => false,
+        }
     }
 
-    /// Whether an index of this type may be computed in 32 bits: of the wide type there are no lanes, but small values
-    /// convert and compare in the narrow one just the same; arithmetic on them is refused.
-    fn is_narrow(&self, dtype: DType, dim: &Dim) -> bool {
+    /// An index that is the same for the whole loop, as a scalar argument. A 64-bit index is computed in 32 bits if its
+    /// bounds allow: there are no lanes of 64 bits.
+    fn index(&mut self, body: &mut Body, dtype: DType, dim: &Dim, column: Option<&Symbol>) -> Option<u32> {
+        let varies = [self.row, column].into_iter().flatten().any(|symbol| dim.contains(symbol));
+        if varies || !self.fits_lane(dtype, dim) {
+            return None;
+        }
+        let slot = position(&mut self.scalars, ScalarArg::Index(dim.clone()));
+        let reg = body.push(Op::Splat(slot), Ty::I32)?;
+        if dtype == DType::I64 {
+            self.wide.push(reg);
+        }
+        Some(reg)
+    }
+
+    fn fits_lane(&self, dtype: DType, dim: &Dim) -> bool {
         let bounds = self.facts.bounds(dim);
-        let fits =
-            |bound: Option<num_bigint::BigInt>| bound.is_some_and(|bound| i32::try_from(bound).is_ok());
+        let fits = |bound: Option<BigInt>| bound.is_some_and(|bound| i32::try_from(bound).is_ok());
         dtype == DType::I32 || dtype == DType::I64 && fits(bounds.lo) && fits(bounds.hi)
     }
 
-    /// The number of the stream that an access is, and the type of its lanes.
+    /// A local: a variable if the microkernel sets it, else a scalar argument.
+    fn get(&mut self, body: &mut Body, local: Local) -> Option<u32> {
+        let ty = lane_type(self.kernel.locals[local])?;
+        let op = if self.inner.contains(&local) {
+            Op::Get(position(&mut self.variables, local))
+        } else {
+            Op::Splat(position(&mut self.scalars, ScalarArg::Local(local)))
+        };
+        body.push(op, ty)
+    }
+
+    /// The index of the stream for an access, which is added if it is new, and the type of its lanes.
     fn stream(&mut self, access: &Access, column: Option<&Symbol>) -> Option<(u32, Ty)> {
         let ty = lane_type(self.program.buffers[access.buffer].dtype)?;
         let (column, rest) = linear_parts(self.facts, &access.index, column)?;
         let (row, origin) = linear_parts(self.facts, &rest, self.row)?;
-        // A stride that moves with the row would have to be read anew for each.
+        // The strides are arguments, which are the same for all rows.
         if self.row.is_some_and(|symbol| column.contains(symbol)) {
             return None;
         }
+
         let origin = Access { buffer: access.buffer, index: origin };
         Some((position(&mut self.streams, Stream { origin, row, column }), ty))
     }
 }
 
-/// Where the item stands in the list, to which it is added if need be.
-fn position<T: PartialEq>(list: &mut Vec<T>, item: T) -> u32 {
-    let known = list.iter().position(|other| *other == item);
-    known.unwrap_or_else(|| {
-        list.push(item);
-        list.len() - 1
-    }) as u32
+/// A constant as the bits of a lane.
+fn lane_bits(scalar: Scalar) -> u32 {
+    match scalar.dtype() {
+        DType::I8 | DType::I16 => scalar.as_i64() as u32,
+        DType::BF16 => (scalar.bits() as u32) << 16,
+        _ => scalar.bits() as u32,
+    }
 }
 
-/// Numbers of reads of each local in a kernel.
+/// The index of an item in the list, to which it is added if it is new.
+fn position<T: PartialEq>(list: &mut Vec<T>, item: T) -> u32 {
+    let idx = list.iter().position(|other| *other == item).unwrap_or_else(|| {
+        list.push(item);
+        list.len() - 1
+    });
+    idx as u32
+}
+
+/// The number of reads of each local.
 pub(crate) fn reads<'a>(insts: impl Iterator<Item = &'a Inst>) -> HashMap<Local, usize> {
     let mut reads = HashMap::new();
     for inst in insts {

@@ -1,30 +1,30 @@
-//! How a kernel is cut into shares for several threads.
+//! The division of a kernel into parts, and of a part into shares for several threads.
 //!
-//! A kernel runs as one or more *parts*, one after another: its statements where no scalar variable or binding passes
-//! between them, else all of them as one. What of a part may run at once is its [`Split`]: the joint iterations of its
-//! parallel loops, the elements of a strip, or the rows or columns of a contraction.
+//! A kernel runs as one or more *parts*, one after another. Each statement of its body is a part, unless scalar variables,
+//! bindings or scratch memory pass between statements: then the whole body is one part. The [`Split`] of a part names the
+//! iterations that may run at once: those of its parallel loops, the elements of a strip, or the rows or columns of a
+//! contraction.
 //!
-//! The driver cuts a part's iterations into as many *shares* as there are threads, at places that depend on their number
-//! only, and hands the shares to the host; [`share`] is the task that the host calls. A share, not a thread, owns a copy
-//! of the kernel's scratch. No result depends on where the cuts are: every element is computed in one share, in the
-//! order in which it is computed alone.
+//! The driver divides a part's iterations into one *share* for each thread, see `codegen/run/share.rs`. The boundaries depend
+//! only on the number of shares. A share, not a thread, owns a copy of the kernel's scratch memory. No result depends on
+//! the boundaries: every element is computed within one share, in the same order as on one thread.
 
 use crate::{
     codegen::function::{FuncCtx, frame},
     error::Result,
     kernel::{Axis, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Stmt, walk},
 };
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
-use std::collections::BTreeMap;
+use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
+use std::{collections::BTreeMap, slice};
 use symshape::Dim;
 
-/// Meaning of the range that a part's function is called with, in the frame's slot [`frame::SPLIT_AXIS`].
+/// The axis that the range in the call of a part's function refers to; the frame stores it at [`frame::SPLIT_AXIS`].
 pub(crate) mod split_axis {
-    /// Nothing: everything is to be done.
+    /// Contractions ignore the range: the call computes everything. Other parts have a single axis.
     pub(crate) const ALL: i64 = 0;
-    /// A range of a contraction's rows, in steps of its own.
+    /// The rows of a contraction, in units that the contraction chooses.
     pub(crate) const ROWS: i64 = 1;
-    /// A range of a contraction's columns, in steps of its own.
+    /// The columns of a contraction, in units that the contraction chooses.
     pub(crate) const COLUMNS: i64 = 2;
 }
 
@@ -37,43 +37,55 @@ pub(crate) struct KernelPart<'k> {
     pub(crate) split: Split<'k>,
 }
 
-/// What of a part may run at once.
+/// The iterations of a part that may run at once.
 #[derive(Clone, Copy)]
 pub(crate) enum Split<'k> {
-    /// Nothing.
+    /// The part runs on one thread.
     Sequential,
-    /// The iterations of a loop, or of two directly nested ones taken together.
-    Loops(&'k Axis, Option<&'k Axis>, &'k [Stmt]),
-    /// The elements of a strip without reductions.
-    Strip(&'k Axis, &'k InstSeq),
-    /// Rows or columns.
+    /// The iterations of a parallel loop around `body`, or of two directly nested ones, counted from the inner one.
+    Loops { axis: &'k Axis, inner: Option<&'k Axis>, body: &'k [Stmt] },
+    /// The elements of a strip without reductions, in units of [`STRIP_STEP`].
+    Strip { axis: &'k Axis, code: &'k InstSeq },
+    /// The rows or the columns of a contraction: its size decides at run time.
     Contraction(&'k Contraction),
+}
+
+/// A range of iterations, as values of the function that runs them.
+#[derive(Clone, Copy)]
+pub(crate) struct IterationRange {
+    pub(crate) begin: Value,
+    /// Exclusive.
+    pub(crate) end: Value,
 }
 
 /// The parts of a kernel.
 pub(crate) fn parts<'k>(program: &Program, kernel: &'k Kernel) -> Vec<KernelPart<'k>> {
     let body = &kernel.body[..];
-    let apart = |stmt: &Stmt| matches!(stmt, Stmt::For { .. } | Stmt::Strip { .. } | Stmt::Contraction(_));
-    let whole = body.len() < 2
+    let is_loop = |stmt: &Stmt| matches!(stmt, Stmt::For { .. } | Stmt::Strip { .. } | Stmt::Contraction(_));
+    let is_one_part = body.len() < 2
         || !kernel.locals.is_empty()
-        || !body.iter().all(apart)
+        || !body.iter().all(is_loop)
         || passes_scratch(program, body);
-    let pieces: Vec<&[Stmt]> = if whole { vec![body] } else { body.chunks(1).collect() };
-    pieces.into_iter().map(|body| KernelPart { body, split: split(body) }).collect()
+
+    if is_one_part { vec![part(body)] } else { body.chunks(1).map(part).collect() }
 }
 
-/// Whether scratch memory, of which each share has its own, passes from one statement to another. Into a parallel loop
-/// none does: what is there belongs to one of its iterations.
+fn part(body: &[Stmt]) -> KernelPart<'_> {
+    KernelPart { body, split: split(body) }
+}
+
+/// Whether scratch memory passes from one statement to another. Each share has its own copy, so the statements must not be
+/// divided separately. A parallel loop reads no scratch of earlier statements: it belongs to one of its iterations.
 fn passes_scratch(program: &Program, body: &[Stmt]) -> bool {
-    let mut first = BTreeMap::new();
+    let mut first_use = BTreeMap::new();
     let mut passes = false;
-    for (number, stmt) in body.iter().enumerate() {
-        let begins_anew = matches!(stmt, Stmt::For { parallel: true, .. });
-        walk::accesses(std::slice::from_ref(stmt), &mut |site| {
+    for (idx, stmt) in body.iter().enumerate() {
+        let is_parallel = matches!(stmt, Stmt::For { parallel: true, .. });
+        walk::accesses(slice::from_ref(stmt), &mut |site| {
             let buffer = site.access.buffer;
             let is_scratch = matches!(program.buffers[buffer].space, MemorySpace::Scratch);
-            let is_known = *first.entry(buffer).or_insert(number) != number;
-            passes |= is_scratch && is_known && !begins_anew;
+            let is_used_before = *first_use.entry(buffer).or_insert(idx) != idx;
+            passes |= is_scratch && is_used_before && !is_parallel;
         });
     }
     passes
@@ -83,44 +95,50 @@ fn split(body: &[Stmt]) -> Split<'_> {
     match body {
         [Stmt::For { axis, parallel: true, body }] => match &body[..] {
             [Stmt::For { axis: inner, parallel: true, body }] if !inner.extent.contains(&axis.var) => {
-                Split::Loops(axis, Some(inner), body)
+                Split::Loops { axis, inner: Some(inner), body }
             }
-            _ => Split::Loops(axis, None, body),
+            _ => Split::Loops { axis, inner: None, body },
         },
-        [Stmt::Strip { axis, code }] if is_free(code) => Split::Strip(axis, code),
+        [Stmt::Strip { axis, code }] if only_stores(code) => Split::Strip { axis, code },
         [Stmt::Contraction(contraction)] => Split::Contraction(contraction),
         _ => Split::Sequential,
     }
 }
 
-/// Whether the elements of a strip leave nothing behind but what they store.
-fn is_free(code: &InstSeq) -> bool {
+/// Whether stores are the only effect of the code on later statements.
+fn only_stores(code: &InstSeq) -> bool {
     !code.insts.iter().any(|inst| matches!(inst, Inst::Reduce(..) | Inst::Set(..) | Inst::Bind(..)))
 }
 
-/// The extents of the loops of a part, multiplied; `None` where they are not known before it runs.
+/// The number of iterations that may run at once; `None` if the part decides at run time, or is sequential.
 pub(crate) fn iterations(split: Split) -> Option<Dim> {
     match split {
-        Split::Loops(axis, None, _) => Some(axis.extent.clone()),
-        Split::Loops(axis, Some(inner), _) => Some(&axis.extent * &inner.extent),
-        Split::Strip(axis, _) => Some(axis.extent.ceil_div(STRIP_STEP)),
+        Split::Loops { axis, inner: None, .. } => Some(axis.extent.clone()),
+        Split::Loops { axis, inner: Some(inner), .. } => Some(&axis.extent * &inner.extent),
+        Split::Strip { axis, .. } => Some(axis.extent.ceil_div(STRIP_STEP)),
         Split::Sequential | Split::Contraction(_) => None,
     }
 }
 
-/// The part of `0..count` that is to be done, as multiples of `step` where the frame says `way`; see [`split_axis`].
+/// The part of `0..count` that a call computes along an axis of a contraction. If the driver splits this axis, it is the
+/// range of the call in units of `step`; else it is everything.
 pub(crate) fn range(
     f: &mut FuncCtx,
-    (begin, end): (Value, Value),
+    range: (Value, Value),
     axis: i64,
     step: i64,
     count: Value,
 ) -> Result<(Value, Value)> {
+    let (begin, end) = range;
     let frame = f.frame()?;
-    let set = f.builder.ins().load(types::I64, MemFlagsData::trusted(), frame, frame::SPLIT_AXIS);
-    let mine = f.builder.ins().icmp_imm_s(IntCC::Equal, set, axis);
+    let current = f.load_word(frame, frame::SPLIT_AXIS);
+    let is_split = f.ins().icmp_imm_s(IntCC::Equal, current, axis);
+
     let zero = f.int(0);
-    let (first, last) = (f.builder.ins().imul_imm_s(begin, step), f.builder.ins().imul_imm_s(end, step));
-    let last = f.builder.ins().smin(last, count);
-    Ok((f.builder.ins().select(mine, first, zero), f.builder.ins().select(mine, last, count)))
+    let first = f.ins().imul_imm_s(begin, step);
+    let last = f.ins().imul_imm_s(end, step);
+    let last = f.ins().smin(last, count);
+    let first = f.ins().select(is_split, first, zero);
+    let last = f.ins().select(is_split, last, count);
+    Ok((first, last))
 }

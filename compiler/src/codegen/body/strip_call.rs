@@ -1,0 +1,162 @@
+//! The decision whether a strip microkernel supports some statements, and which one.
+//!
+//! It depends only on the kernel and on facts about symbols, so no code is emitted for statements that are refused.
+
+use super::{
+    body_builder::{BodyBuilder, ScalarArg, Stream, reads},
+    strip_pointers::{Pointer, StripPointers},
+};
+use crate::{
+    codegen::microkernel::{
+        op::{Op, StreamStep},
+        strip::{Phase, StripKey},
+    },
+    kernel::{Axis, Inst, InstSeq, Kernel, Local, Program, Stmt},
+};
+use std::collections::BTreeSet;
+use symshape::{Dim, Facts, Symbol};
+
+/// A microkernel and its arguments.
+pub(super) struct StripCall {
+    pub(super) key: StripKey,
+    /// The extents of the inner loops, without repetitions.
+    pub(super) extents: Vec<Dim>,
+    pub(super) pointers: Vec<Pointer>,
+    pub(super) scalars: Vec<ScalarArg>,
+    /// The locals that the microkernel returns.
+    pub(super) results: Vec<Local>,
+}
+
+impl StripCall {
+    /// The call for these statements, repeated along `row` if there is one. `None` unless all of them are strips or scalar
+    /// code that microkernels support.
+    pub(super) fn recognise(
+        program: &Program,
+        kernel: &Kernel,
+        facts: &Facts,
+        row: Option<&Axis>,
+        body: &[Stmt],
+    ) -> Option<StripCall> {
+        if !body.iter().any(|stmt| matches!(stmt, Stmt::Strip { .. })) {
+            return None;
+        }
+        let codes: Vec<&InstSeq> = body.iter().map(straight_line).collect::<Option<_>>()?;
+        let inner = locals_set(&codes);
+        // The microkernel of a row loop returns no locals, so nothing outside may read those that it sets.
+        if row.is_some() && !are_reads_within(kernel, &codes, &inner) {
+            return None;
+        }
+
+        let row_var = row.map(|axis| &axis.var);
+        let mut builder = BodyBuilder { inner, ..BodyBuilder::new(program, kernel, facts, row_var) };
+        let mut extents = Vec::new();
+        let phases = phases(&mut builder, &mut extents, row_var, body)?;
+        let StripPointers { pointers, streams } =
+            StripPointers::of(program, facts, &builder.streams, &extents);
+        let has_independent_rows = reads_nothing_written(&phases, &builder.streams);
+        let row_step = |pointer: &Pointer| {
+            if has_independent_rows { pointer.row_step(program) } else { StreamStep::Stride }
+        };
+        let results = if row.is_none() { builder.variables.clone() } else { Vec::new() };
+
+        let key = StripKey {
+            rows: row.is_some(),
+            phases,
+            row_steps: pointers.iter().map(row_step).collect(),
+            pointers: pointers.iter().map(Pointer::column_step).collect(),
+            streams,
+            extents: extents.len() as u32,
+            scalars: builder.scalars.len() as u32,
+            variables: builder.variables.len() as u32,
+            results: (0..results.len() as u32).collect(),
+        };
+        Some(StripCall { key, extents, pointers, scalars: builder.scalars, results })
+    }
+}
+
+/// The code of a strip or of a block.
+fn straight_line(stmt: &Stmt) -> Option<&InstSeq> {
+    match stmt {
+        Stmt::Block(code) | Stmt::Strip { code, .. } => Some(code),
+        _ => None,
+    }
+}
+
+/// The phases of a row. Adds the extents of their loops to `extents`.
+fn phases(
+    builder: &mut BodyBuilder,
+    extents: &mut Vec<Dim>,
+    row: Option<&Symbol>,
+    body: &[Stmt],
+) -> Option<Vec<Phase>> {
+    let mut phases = Vec::new();
+    for stmt in body {
+        let phase = match stmt {
+            // An extent is an argument, which is the same for all rows.
+            Stmt::Strip { axis, .. } if row.is_some_and(|row| axis.extent.contains(row)) => return None,
+            Stmt::Strip { axis, code } => {
+                let body = builder.body(code, Some(&axis.var))?;
+                Phase::Loop { extent: extent_argument(extents, &axis.extent), body }
+            }
+            Stmt::Block(code) => Phase::Scalar(builder.body(code, None)?),
+            _ => return None,
+        };
+        phases.push(phase);
+    }
+    Some(phases)
+}
+
+/// Index of the argument for an extent, which is added if it is new.
+fn extent_argument(extents: &mut Vec<Dim>, extent: &Dim) -> u32 {
+    let idx = extents.iter().position(|other| other == extent).unwrap_or_else(|| {
+        extents.push(extent.clone());
+        extents.len() - 1
+    });
+    idx as u32
+}
+
+/// Whether the phases read no buffer that they write. Rows are then independent, and may run in any order.
+fn reads_nothing_written(phases: &[Phase], streams: &[Stream]) -> bool {
+    let buffer = |stream: &u32| streams[*stream as usize].origin.buffer;
+    let mut read = BTreeSet::new();
+    let mut written = BTreeSet::new();
+    for phase in phases {
+        let (Phase::Scalar(body) | Phase::Loop { body, .. }) = phase;
+        for (op, _) in &body.insts {
+            match op {
+                Op::Load(stream) => _ = read.insert(buffer(stream)),
+                Op::Store(stream, _) => _ = written.insert(buffer(stream)),
+                _ => {}
+            }
+        }
+    }
+    read.is_disjoint(&written)
+}
+
+/// The locals that the code sets.
+fn locals_set(codes: &[&InstSeq]) -> Vec<Local> {
+    let insts = codes.iter().flat_map(|code| &code.insts);
+    let locals = insts.filter_map(|inst| match inst {
+        Inst::Set(local, _) | Inst::Reduce(_, _, local) => Some(*local),
+        _ => None,
+    });
+    locals.collect()
+}
+
+/// Whether all reads of these locals in the kernel are within the code.
+fn are_reads_within(kernel: &Kernel, codes: &[&InstSeq], locals: &[Local]) -> bool {
+    let reads_in_kernel = reads(all_insts(&kernel.body).into_iter());
+    let reads_in_code = reads(codes.iter().flat_map(|code| &code.insts));
+    locals.iter().all(|local| reads_in_kernel.get(local) == reads_in_code.get(local))
+}
+
+/// All straight-line instructions of these statements.
+fn all_insts(body: &[Stmt]) -> Vec<&Inst> {
+    let insts = body.iter().flat_map(|stmt| match stmt {
+        Stmt::Block(code) | Stmt::Strip { code, .. } => code.insts.iter().collect(),
+        Stmt::Contraction(contraction) => contraction.epilogue.insts.iter().collect(),
+        Stmt::For { body, .. } | Stmt::While { body, .. } => all_insts(body),
+        Stmt::If { then, otherwise, .. } => [all_insts(then), all_insts(otherwise)].concat(),
+    });
+    insts.collect()
+}
