@@ -6,7 +6,7 @@
 use super::{
     block::{self, BlockContext},
     scalar_contraction,
-    split::{IterationRange, KernelPart, STRIP_STEP, Split},
+    split::{IterationRange, KernelPart, PartSplit, STRIP_STEP},
     strips, tiles,
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use cranelift_frontend::Variable;
 
-/// Emits the function of a kernel part, `(frame, begin, end, copy)`, where the range is that of its [`Split`].
+/// Emits the function of a kernel part, `(frame, begin, end, copy)`, where the range is that of its [`PartSplit`].
 ///
 /// Returns whether the function heeds the range. A function that does not must be called once, for everything.
 pub(crate) fn part(f: &mut FuncCtx, kernel: &Kernel, part: &KernelPart, params: &[Value]) -> Result<bool> {
@@ -32,19 +32,19 @@ pub(crate) fn part(f: &mut FuncCtx, kernel: &Kernel, part: &KernelPart, params: 
 
     let mut is_divisible = true;
     match part.split {
-        Split::Sequential => {
+        PartSplit::Sequential => {
             is_divisible = false;
             emit_all(f, kernel, part.body)?;
         }
-        Split::Loops { axis, inner: None, body } => emit_range(f, kernel, axis, range, body)?,
-        Split::Loops { axis, inner: Some(inner), body } => {
+        PartSplit::Loops { axis, inner: None, body } => emit_range(f, kernel, axis, range, body)?,
+        PartSplit::Loops { axis, inner: Some(inner), body } => {
             emit_joint_range(f, kernel, axis, inner, range, body)?;
         }
-        Split::Strip { axis, code } => {
+        PartSplit::Strip { axis, code } => {
             let range = strip_range(f, axis, range)?;
             emit_strip(f, kernel, axis, Some(range), code)?;
         }
-        Split::Contraction(contraction) => {
+        PartSplit::Contraction(contraction) => {
             is_divisible = emit_contraction(f, kernel, contraction, Some(range))?;
         }
     }

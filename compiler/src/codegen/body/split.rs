@@ -1,7 +1,7 @@
 //! The division of a kernel into parts, and of a part into shares for several threads.
 //!
 //! A kernel runs as one or more *parts*, one after another. Each statement of its body is a part, unless scalar variables,
-//! bindings or scratch memory pass between statements: then the whole body is one part. The [`Split`] of a part names the
+//! bindings or scratch memory pass between statements: then the whole body is one part. The [`PartSplit`] of a part names the
 //! iterations that may run at once: those of its parallel loops, the elements of a strip, or the rows or columns of a
 //! contraction.
 //!
@@ -34,12 +34,12 @@ pub(crate) const STRIP_STEP: i64 = 64;
 /// Statements of a kernel that run as one function.
 pub(crate) struct KernelPart<'k> {
     pub(crate) body: &'k [Stmt],
-    pub(crate) split: Split<'k>,
+    pub(crate) split: PartSplit<'k>,
 }
 
 /// The iterations of a part that may run at once.
 #[derive(Clone, Copy)]
-pub(crate) enum Split<'k> {
+pub(crate) enum PartSplit<'k> {
     /// The part runs on one thread.
     Sequential,
     /// The iterations of a parallel loop around `body`, or of two directly nested ones, counted from the inner one.
@@ -91,17 +91,17 @@ fn passes_scratch(program: &Program, body: &[Stmt]) -> bool {
     passes
 }
 
-fn split(body: &[Stmt]) -> Split<'_> {
+fn split(body: &[Stmt]) -> PartSplit<'_> {
     match body {
         [Stmt::For { axis, parallel: true, body }] => match &body[..] {
             [Stmt::For { axis: inner, parallel: true, body }] if !inner.extent.contains(&axis.var) => {
-                Split::Loops { axis, inner: Some(inner), body }
+                PartSplit::Loops { axis, inner: Some(inner), body }
             }
-            _ => Split::Loops { axis, inner: None, body },
+            _ => PartSplit::Loops { axis, inner: None, body },
         },
-        [Stmt::Strip { axis, code }] if only_stores(code) => Split::Strip { axis, code },
-        [Stmt::Contraction(contraction)] => Split::Contraction(contraction),
-        _ => Split::Sequential,
+        [Stmt::Strip { axis, code }] if only_stores(code) => PartSplit::Strip { axis, code },
+        [Stmt::Contraction(contraction)] => PartSplit::Contraction(contraction),
+        _ => PartSplit::Sequential,
     }
 }
 
@@ -111,12 +111,12 @@ fn only_stores(code: &InstSeq) -> bool {
 }
 
 /// The number of iterations that may run at once; `None` if the part decides at run time, or is sequential.
-pub(crate) fn iterations(split: Split) -> Option<Dim> {
+pub(crate) fn iterations(split: PartSplit) -> Option<Dim> {
     match split {
-        Split::Loops { axis, inner: None, .. } => Some(axis.extent.clone()),
-        Split::Loops { axis, inner: Some(inner), .. } => Some(&axis.extent * &inner.extent),
-        Split::Strip { axis, .. } => Some(axis.extent.ceil_div(STRIP_STEP)),
-        Split::Sequential | Split::Contraction(_) => None,
+        PartSplit::Loops { axis, inner: None, .. } => Some(axis.extent.clone()),
+        PartSplit::Loops { axis, inner: Some(inner), .. } => Some(&axis.extent * &inner.extent),
+        PartSplit::Strip { axis, .. } => Some(axis.extent.ceil_div(STRIP_STEP)),
+        PartSplit::Sequential | PartSplit::Contraction(_) => None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The parameters that `run`, `begin` and the functions behind them share.
+//! The parameters that `run`, `begin` and the functions that they call share.
 
 use crate::error::{Error, Result};
 use cranelift_codegen::ir::{Type, Value, types};

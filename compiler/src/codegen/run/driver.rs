@@ -16,7 +16,7 @@ use super::{
 use crate::{
     codegen::{
         body::{
-            split::{self, Split, split_axis},
+            split::{self, PartSplit, split_axis},
             tiles,
         },
         function::{FuncCtx, ModuleBuilder, frame},
@@ -224,7 +224,7 @@ fn call_shared(f: &mut FuncCtx, frame: Value, host: &Host, part: &EmittedPart) -
 /// How to cut a part for the host's threads.
 fn sharing(f: &mut FuncCtx, host: &Host, part: &EmittedPart) -> Result<Sharing> {
     let (axis, count) = match part.split() {
-        Split::Contraction(contraction) => tiles::select_split(f, contraction, host.threads)?,
+        PartSplit::Contraction(contraction) => tiles::select_split(f, contraction, host.threads)?,
         split => {
             let axis = f.int(split_axis::ALL);
             let count = f.dim(&split::iterations(split).unwrap_or_else(Dim::one))?;

@@ -8,7 +8,7 @@ use crate::{
     codegen::{
         body::{
             loops,
-            split::{self, KernelPart, Split},
+            split::{self, KernelPart, PartSplit},
         },
         function::ModuleBuilder,
     },
@@ -35,7 +35,7 @@ pub(crate) struct EmittedPart<'k> {
 
 impl EmittedPart<'_> {
     /// The parts that may run at once.
-    pub(crate) fn split(&self) -> Split<'_> {
+    pub(crate) fn split(&self) -> PartSplit<'_> {
         self.part.split
     }
 

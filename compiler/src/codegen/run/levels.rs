@@ -1,6 +1,6 @@
 //! `run` for one level of the instruction set or several.
 //!
-//! With several levels, each has a `run` of its own, with its own kernels and microkernels. The exported `run` calls the
+//! With several levels, each has a `run` with kernels and microkernels for that level. The exported `run` calls the
 //! one of the highest level that the machine has, see [`super::dispatch`]. An artefact that must not run without tile
 //! registers has a `run` for levels with tiles only; on other machines it reports an error.
 

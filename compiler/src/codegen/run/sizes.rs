@@ -38,12 +38,12 @@ pub(crate) fn require_axes(program: &Program) -> Result<()> {
 }
 
 /// Byte offsets in the arena, one for each buffer, as values of the function that computes them.
-type Offsets = HashMap<BufferId, Value>;
+type BufferOffsets = HashMap<BufferId, Value>;
 
 /// The layout of the arena: a buffer occupies the bytes from its `begins` up to its `ends`.
 pub(crate) struct ArenaLayout {
-    pub(crate) begins: Offsets,
-    pub(crate) ends: Offsets,
+    pub(crate) begins: BufferOffsets,
+    pub(crate) ends: BufferOffsets,
 }
 
 /// The layout of the arena for the dims of the current function.
