@@ -77,21 +77,26 @@ impl FuncCtx<'_, '_> {
         }
     }
 
-    /// A double as a single, an inexact one as the neighbour whose last bit is set: rounding that once more gives
-    /// what rounding the double directly would.
+    /// A double rounded to odd in single precision: an inexact result is the neighbour whose last bit is set. Rounding it once
+    /// more gives the same result as rounding the double directly.
     fn demote_to_odd(&mut self, x: Value) -> Value {
         let nearest = self.ins().fdemote(types::F32, x);
         let back = self.ins().fpromote(types::F64, nearest);
         let bits = self.ins().bitcast(types::I32, MemFlagsData::new(), nearest);
-        let (above, below) = (self.ins().iadd_imm_s(bits, 1), self.ins().iadd_imm_s(bits, -1));
-        let (magnitude, wanted) = (self.ins().fabs(back), self.ins().fabs(x));
-        let too_large = self.ins().fcmp(FloatCC::GreaterThan, magnitude, wanted);
-        let other = self.ins().select(too_large, below, above);
+        let above = self.ins().iadd_imm_s(bits, 1);
+        let below = self.ins().iadd_imm_s(bits, -1);
+
+        // The other neighbour of the double is below the nearest one if that is too large.
+        let nearest_magnitude = self.ins().fabs(back);
+        let exact_magnitude = self.ins().fabs(x);
+        let is_too_large = self.ins().fcmp(FloatCC::GreaterThan, nearest_magnitude, exact_magnitude);
+        let other = self.ins().select(is_too_large, below, above);
+
         let last = self.ins().band_imm_u(bits, 1);
         let even = self.ins().icmp_imm_u(IntCC::Equal, last, 0);
         let inexact = self.ins().fcmp(FloatCC::OrderedNotEqual, back, x);
-        let moves = self.ins().band(even, inexact);
-        let result = self.ins().select(moves, other, bits);
+        let takes_other = self.ins().band(even, inexact);
+        let result = self.ins().select(takes_other, other, bits);
         self.ins().bitcast(types::F32, MemFlagsData::new(), result)
     }
 
@@ -107,7 +112,8 @@ impl FuncCtx<'_, '_> {
             _ => (0, i64::from(u16::MAX)),
         };
         let wide = self.ins().fcvt_to_sint_sat(types::I32, x);
-        let (lo, hi) = (self.ins().iconst(types::I32, lo), self.ins().iconst(types::I32, hi));
+        let lo = self.ins().iconst(types::I32, lo);
+        let hi = self.ins().iconst(types::I32, hi);
         let wide = self.ins().smax(wide, lo);
         let wide = self.ins().smin(wide, hi);
         self.ins().ireduce(Self::reg_type(to), wide)

@@ -1,7 +1,7 @@
-//! [`FuncCtx`]: one function while it is emitted: scopes of loop variables, locals, buffers and calls.
+//! [`FuncCtx`]: one function while it is emitted, with its scopes, locals, buffers and calls.
 //!
-//! Scopes nest as the loops do. What depends on outer symbols only is computed where its innermost symbol is bound,
-//! just before control leaves for the inner loop, and only once: see [`FuncCtx::dim`] and [`FuncCtx::address`].
+//! Scopes nest as the loops do. A value is computed once, in the scope that binds its innermost symbol, just before control
+//! enters the inner loop: see [`FuncCtx::dim`] and [`FuncCtx::address`].
 
 use super::{
     frame,
@@ -24,9 +24,9 @@ use std::collections::HashMap;
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
-/// The values that depend on the symbols bound in one loop body (or at the top), and on those around it.
+/// The values that depend on the symbols bound in one loop body, or at the top of the function, and on outer symbols.
 #[derive(Default)]
-pub(crate) struct Scope {
+pub(crate) struct LoopScope {
     pub(crate) facts: Facts,
     bound: HashMap<Symbol, Value>,
     pub(crate) dims: HashMap<Dim, Value>,
@@ -37,22 +37,22 @@ pub(crate) struct Scope {
 
 /// A function that is being emitted.
 pub struct FuncCtx<'f, 'u> {
-    /// Where instructions go.
+    /// Appends instructions to the function.
     pub builder: FunctionBuilder<'f>,
-    /// What all functions share.
+    /// The state that all functions share.
     pub unit: &'f mut ModuleBuilder<'u>,
-    pub(crate) scopes: Vec<Scope>,
-    /// Where the values of the program's symbols lie: a pointer and an offset.
+    pub(crate) scopes: Vec<LoopScope>,
+    /// The address of the values of the program's symbols: a pointer and an offset.
     dims: Option<(Value, i32)>,
     frame: Option<Value>,
-    /// Which copy of the scratch buffers is this function's.
+    /// The index of this function's copy of the scratch buffers.
     copy: Option<Value>,
     locals: HashMap<Local, Variable>,
     args: Option<(ir::StackSlot, usize)>,
     functions: HashMap<FuncId, ir::FuncRef>,
-    /// The function may report an error.
+    /// Whether the function may report an error.
     pub fails: bool,
-    /// The function uses memory that a worker has for itself.
+    /// Whether the function uses scratch memory, of which each worker has a copy.
     pub uses_scratch: bool,
 }
 
@@ -70,7 +70,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         let ctx = FuncCtx {
             builder,
             unit,
-            scopes: vec![Scope::default()],
+            scopes: vec![LoopScope::default()],
             dims: None,
             frame: None,
             copy: None,
@@ -83,19 +83,19 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         (ctx, params)
     }
 
-    /// Says that the program's symbols lie in the array at `dims` and have passed the contract's check.
+    /// Sets the array that holds the program's symbols. They have passed the check of the call contract.
     pub fn set_dims(&mut self, dims: Value, offset: i32) {
         self.dims = Some((dims, offset));
         self.scopes[0].facts = self.unit.program.facts.clone();
     }
 
-    /// Says that `frame` is the frame, see [`frame`].
+    /// Sets the address of the frame, see [`frame`].
     pub fn set_frame(&mut self, frame: Value) {
         self.frame = Some(frame);
         self.set_dims(frame, frame::symbol_slot(0));
     }
 
-    /// Says which copy of the scratch buffers this function uses; a value of the function's top.
+    /// Sets the index of the copy of the scratch buffers that this function uses. The value is computed at the function's top.
     pub fn set_copy(&mut self, copy: Value) {
         self.copy = Some(copy);
     }
@@ -120,7 +120,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         self.ins().iconst(types::I64, value)
     }
 
-    /// From here on `symbol` stands for this `i64`, until the loop body around ends.
+    /// Binds a symbol to an `i64` until the surrounding loop body ends.
     pub fn bind(&mut self, symbol: Symbol, value: Value) {
         for scope in &mut self.scopes {
             scope.bound.remove(&symbol);
@@ -130,18 +130,18 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         self.innermost().bound.insert(symbol, value);
     }
 
-    /// What is known about the symbols bound here, loop variables among them.
+    /// The facts about the symbols bound here, loop variables among them.
     pub fn facts(&self) -> &Facts {
         &self.scopes[self.scopes.len() - 1].facts
     }
 
-    /// Adds to what is known until the scope ends.
+    /// The facts of the innermost scope, for additions that hold until it ends.
     pub fn facts_mut(&mut self) -> &mut Facts {
         &mut self.innermost().facts
     }
 
-    pub(crate) fn innermost(&mut self) -> &mut Scope {
-        self.scopes.last_mut().expect("the function's own scope is never left")
+    pub(crate) fn innermost(&mut self) -> &mut LoopScope {
+        self.scopes.last_mut().expect("the outermost scope is never left")
     }
 
     /// The value of a symbol, and the scope in which it is bound.
@@ -160,7 +160,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         Ok((value, 0))
     }
 
-    /// Loads from memory that stays the same during the whole function, at the function's top.
+    /// Loads from memory that does not change during the function. The load is emitted at the function's top.
     pub(crate) fn load_fixed(&mut self, ty: Type, base: Value, offset: i32) -> Value {
         let flags = MemFlagsData::trusted().with_readonly().with_can_move();
         match self.scopes[0].exit {
@@ -169,12 +169,12 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         }
     }
 
-    /// A cursor that inserts before an instruction that is already there.
+    /// A cursor that inserts before an existing instruction.
     pub(crate) fn before(&mut self, inst: Inst) -> FuncCursor<'_> {
         FuncCursor::new(self.builder.func).at_inst(inst)
     }
 
-    /// The address of the first element of a buffer; bound at the function's top.
+    /// The address of the first element of a buffer, computed at the function's top.
     pub fn base(&mut self, buffer: BufferId) -> Result<Value> {
         let key = (buffer, Dim::zero());
         if let Some(value) = self.scopes[0].addresses.get(&key) {
@@ -187,7 +187,8 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
                 self.data_address(data)
             }
             _ => {
-                let (frame, offset) = (self.frame()?, self.buffer_slot(buffer));
+                let frame = self.frame()?;
+                let offset = self.buffer_slot(buffer);
                 let first = self.load_fixed(types::I64, frame, offset);
                 self.copy_of(buffer, first)?
             }
@@ -196,7 +197,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         Ok(value)
     }
 
-    /// The function's own copy of a buffer, given where the first begins; computed at the function's top.
+    /// The address of the function's copy of a scratch buffer, given that of the first copy. It is computed at the function's top.
     fn copy_of(&mut self, buffer: BufferId, first: Value) -> Result<Value> {
         let program = self.unit.program;
         let is_scratch = matches!(program.buffers[buffer].space, MemorySpace::Scratch);
@@ -238,8 +239,8 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         self.builder.create_global_value(symbol)
     }
 
-    /// Whether everything of the module is in reach of a relative address: a linker sees to it, while the pieces of
-    /// memory that a JIT gets may lie anywhere.
+    /// Whether relative addresses reach all of the module. A linker ensures this, but a JIT allocates pieces of memory at any
+    /// distance.
     fn is_near(&self) -> bool {
         self.unit.module.isa().flags().is_pic()
     }
@@ -256,7 +257,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
             .builder
             .func
             .declare_imported_user_function(UserExternalName { namespace: 0, index: func.as_u32() });
-        // Nobody knows where a function of somebody else's will lie.
+        // An external function may be at any distance.
         let colocated = self.is_near() && !imported;
         let name = ExternalName::user(name);
         let data = ExtFuncData { name, signature, colocated, patchable: false };
@@ -265,27 +266,27 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         reference
     }
 
-    /// Calls a function of the module; the result is its first one, if it has any.
+    /// Calls a function of the module and returns its first result, if it has any.
     pub fn call(&mut self, func: FuncId, args: &[Value]) -> Option<Value> {
         let func = self.func_ref(func);
         let call = self.ins().call(func, args);
         self.builder.inst_results(call).first().copied()
     }
 
-    /// Memory on the stack that nothing else of this function uses, at a multiple of `align_bytes`, a power of two.
+    /// A new stack slot. `align_bytes` is a power of two.
     pub(crate) fn slot(&mut self, bytes: usize, align_bytes: u32) -> ir::StackSlot {
         let align = align_bytes.trailing_zeros() as u8;
         let data = StackSlotData::new(StackSlotKind::ExplicitSlot, bytes as u32, align);
         self.builder.create_sized_stack_slot(data)
     }
 
-    /// The address of so many 64-bit words on the stack, or of one where there are none.
+    /// The address of `count` 64-bit words on the stack, at least one.
     pub(crate) fn words(&mut self, count: usize) -> Value {
         let slot = self.slot(8 * count.max(1), 8);
         self.ins().stack_addr(types::I64, slot, 0)
     }
 
-    /// The address of a block of 64-bit words on the stack that holds `args`; valid until the next such block.
+    /// The address of a block of 64-bit words on the stack that holds `args`. The next call overwrites it.
     pub fn args(&mut self, args: &[Value]) -> Value {
         let slot = match self.args {
             Some((slot, words)) if words >= args.len() => slot,
@@ -302,7 +303,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         self.ins().stack_addr(types::I64, slot, 0)
     }
 
-    /// The type in which registers hold elements of this type: halves are computed in single precision.
+    /// The type of registers that hold elements of this type. Halves are computed in single precision.
     pub fn reg_type(dtype: DType) -> Type {
         match dtype {
             DType::F32 | DType::F16 | DType::BF16 => types::F32,
@@ -331,7 +332,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         self.locals.get(&local).copied().ok_or_else(|| Error::internal(format!("{local} is not declared")))
     }
 
-    /// Declares a kernel's scalar variables; they begin as zero.
+    /// Declares a kernel's scalar variables, which are zero at first.
     pub fn declare_locals(&mut self, locals: impl Iterator<Item = (Local, DType)>) {
         for (local, dtype) in locals {
             let ty = Self::reg_type(dtype);
@@ -351,17 +352,16 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         }
     }
 
-    /// Enters a scope inside the present one, which control leaves by `exit`: the branch just emitted, which must be
-    /// the only way into the new scope.
+    /// Enters a scope inside the current one. `exit` is the branch just emitted, which must be the only way into the new scope.
     pub fn push_scope(&mut self, exit: Inst) {
         self.innermost().exit = Some(exit);
         let facts = self.facts().clone();
-        self.scopes.push(Scope { facts, ..Scope::default() });
+        self.scopes.push(LoopScope { facts, ..LoopScope::default() });
     }
 
     /// Leaves the innermost scope.
     pub fn pop_scope(&mut self) {
-        debug_assert!(self.scopes.len() > 1, "the function's own scope is never left");
+        debug_assert!(self.scopes.len() > 1, "the outermost scope is never left");
         self.scopes.pop();
         self.innermost().exit = None;
     }
@@ -375,7 +375,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
 }
 
 impl<'u> ModuleBuilder<'u> {
-    /// Emits the body of a declared function; `emit` gets the parameters and ends with a return.
+    /// Emits the body of a declared function. `emit` receives the parameters and ends with a return.
     pub fn define(
         &mut self,
         id: FuncId,
@@ -386,14 +386,16 @@ impl<'u> ModuleBuilder<'u> {
         let name = declaration.linkage_name(id).into_owned();
         context.func.signature = declaration.signature.clone();
         let config = self.module.target_config();
-        let mut buffers = FunctionBuilderContext::new();
+        let mut builder_context = FunctionBuilderContext::new();
+
         {
-            let builder = FunctionBuilder::new(&mut context.func, &mut buffers);
+            let builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
             let (mut f, params) = FuncCtx::new(self, builder);
             emit(&mut f, &params)?;
             f.builder.seal_all_blocks();
             f.builder.finalize(config);
         }
+
         if self.options.listing {
             self.clif.push_str(&format!("; {name}\n{}\n", context.func.display()));
         }

@@ -1,8 +1,8 @@
-//! Index expressions as instructions: [`FuncCtx::dim`] and the sums behind [`FuncCtx::address`].
+//! Index expressions as instructions: [`FuncCtx::dim`], and the sums of [`FuncCtx::address`].
 //!
-//! Every term is computed in the scope where the innermost of its symbols is bound. Terms of a sum are added from
-//! the outermost scope inwards, so that loops only add what varies in them.
-//! Code that is moved out of a loop runs even where the loop would not, so nothing here may trap.
+//! Every term is computed in the scope that binds its innermost symbol. Terms of a sum are added from the outermost scope
+//! inwards, so that a loop adds only the terms that vary in it. Code that is moved out of a loop runs even if the loop does not,
+//! so no instruction here may trap.
 
 use super::FuncCtx;
 use crate::{
@@ -14,7 +14,7 @@ use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive, Zero};
 use symshape::{Dim, Node};
 
-/// Emits one instruction in the scope `depth`: at its end, or before the branch by which control left it.
+/// Emits one instruction in scope `depth`: at its end, or before the branch by which control left it.
 macro_rules! emit {
     ($ctx:expr, $depth:expr, $op:ident $(, $arg:expr)*) => {
         match $ctx.scopes[$depth].exit {
@@ -33,7 +33,7 @@ impl FuncCtx<'_, '_> {
     /// The value of an expression as an `i64`.
     ///
     /// # Errors
-    /// A symbol that is not bound here, or a part that does not fit in 64 bits.
+    /// `Internal` if a symbol is not bound here, `Limit` if a part does not fit in 64 bits.
     pub fn dim(&mut self, dim: &Dim) -> Result<Value> {
         Ok(self.place(dim)?.0)
     }
@@ -78,7 +78,7 @@ impl FuncCtx<'_, '_> {
         dims.iter().map(|dim| self.place(dim)).collect()
     }
 
-    /// Combines from the outermost scope inwards.
+    /// Combines the values from the outermost scope inwards.
     fn fold(
         &mut self,
         mut list: Vec<Placed>,
@@ -102,11 +102,11 @@ impl FuncCtx<'_, '_> {
         Ok(self.fold(list, combine))
     }
 
-    /// The quotient rounded down, and whether it may be had by a shift or an unsigned division.
+    /// The quotient rounded down: a shift or an unsigned division if possible.
     fn place_quotient(&mut self, a: &Dim, b: &Dim) -> Result<Placed> {
         let (x, dx) = self.place(a)?;
         if let Some(shift) = power_of_two(b) {
-            // An arithmetic shift rounds down, whatever the sign.
+            // An arithmetic shift rounds down for either sign.
             return Ok((emit!(self, dx, sshr_imm_u, x, i64::from(shift)), dx));
         }
         let (y, dy) = self.place(b)?;
@@ -120,7 +120,7 @@ impl FuncCtx<'_, '_> {
         Ok((emit!(self, depth, isub, quotient, less), depth))
     }
 
-    /// What [`FuncCtx::place_quotient`] leaves over.
+    /// The remainder of [`FuncCtx::place_quotient`].
     fn place_remainder(&mut self, a: &Dim, b: &Dim) -> Result<Placed> {
         let (x, dx) = self.place(a)?;
         if let Some(shift) = power_of_two(b) {
@@ -139,18 +139,19 @@ impl FuncCtx<'_, '_> {
         Ok((emit!(self, depth, iadd, remainder, back), depth))
     }
 
-    /// Quotient rounded towards zero, and what it leaves over. The least integer divided by -1 would trap: the
-    /// operands are within the bounds that [`FuncCtx::require_fit`] asked for, or clamped to be.
+    /// The quotient rounded towards zero, and its remainder.
+    ///
+    /// The smallest integer divided by -1 would trap, so the dividend is clamped. It has that value only in code that was moved
+    /// out of a loop which does not run: see [`FuncCtx::require_fit`].
     fn truncated(&mut self, depth: usize, x: Value, y: Value) -> (Value, Value) {
-        let least = emit!(self, depth, iconst, types::I64, -i64::MAX);
-        let x = emit!(self, depth, smax, x, least);
+        let min = emit!(self, depth, iconst, types::I64, -i64::MAX);
+        let x = emit!(self, depth, smax, x, min);
         let quotient = emit!(self, depth, sdiv, x, y);
         let back = emit!(self, depth, imul, quotient, y);
         (quotient, emit!(self, depth, isub, x, back))
     }
 
-    /// 1 where the truncated quotient lies above the floor: the remainder is not zero and its sign is not the
-    /// divisor's.
+    /// 1 if the truncated quotient is above the floor, else 0: the remainder is not zero, and its sign differs from the divisor's.
     fn rounds_down(&mut self, depth: usize, remainder: Value, y: Value) -> Value {
         let zero = emit!(self, depth, iconst, types::I64, 0);
         let signs = emit!(self, depth, bxor, remainder, y);
@@ -160,7 +161,7 @@ impl FuncCtx<'_, '_> {
         emit!(self, depth, uextend, types::I64, both)
     }
 
-    /// The divisor itself where it can't be zero, else 1 in place of zero: the quotient is then never used.
+    /// The divisor if it can't be zero. Otherwise zero is replaced by 1, because a quotient by zero is never used.
     fn nonzero_divisor(&mut self, b: &Dim, y: Value, depth: usize) -> Result<Value> {
         let bounds = self.scopes[depth].facts.bounds(b);
         let is_zero = |bound: &Option<BigInt>| bound.as_ref().is_none_or(Zero::is_zero);
@@ -178,22 +179,23 @@ impl FuncCtx<'_, '_> {
         Ok(emit!(self, depth, select, bad, one, y))
     }
 
-    /// What is known in the scope where a value is put holds for all its later uses; what is known deeper inside
-    /// holds only there.
+    /// Whether the facts of scope `depth` prove that the expression is not negative. Facts of inner scopes do not count: the value
+    /// may be reused outside of them.
     fn not_negative(&self, dim: &Dim, depth: usize) -> Result<bool> {
         self.require_fit(dim)?;
         let lo = self.scopes[depth].facts.bounds(dim).lo;
         Ok(lo.is_some_and(|lo| !lo.is_negative()))
     }
 
-    /// Wrapped sums and products are right again once they are back in range; what is divided or compared is not.
+    /// Requires that an operand of a division or comparison fits in 64 bits. Sums and products may wrap: they are right again as
+    /// soon as they are in range.
     fn require_fit(&self, dim: &Dim) -> Result<()> {
         let bounds = self.facts().bounds(dim);
         let fits = |bound: &Option<BigInt>| bound.as_ref().is_none_or(|value| value.to_i64().is_some());
         if fits(&bounds.lo) && fits(&bounds.hi) { Ok(()) } else { Err(too_large(dim)) }
     }
 
-    /// `base + at * size`, each part in its scope.
+    /// `base + at * size`, each term in its scope.
     pub(crate) fn element(&mut self, buffer: BufferId, base: Value, at: &Dim, size: i64) -> Result<Value> {
         let key = (buffer, at.clone());
         for scope in &self.scopes {
@@ -206,13 +208,17 @@ impl FuncCtx<'_, '_> {
             Node::Add(terms) => terms.as_slice(),
             _ => &single,
         };
-        let (mut constant, mut placed) = (0i64, vec![(base, 0)]);
+
+        // The constant terms become one displacement.
+        let mut constant = 0i64;
+        let mut placed = vec![(base, 0)];
         for term in terms {
             match term.as_i64().and_then(|value| value.checked_mul(size)) {
                 Some(bytes) => constant = constant.wrapping_add(bytes),
                 None => placed.push(self.scaled(term, size)?),
             }
         }
+
         let (mut value, depth) = self.fold(placed, |f, depth, a, b| emit!(f, depth, iadd, a, b));
         if constant != 0 {
             value = emit!(self, depth, iadd_imm_s, value, constant);
@@ -221,19 +227,22 @@ impl FuncCtx<'_, '_> {
         Ok(value)
     }
 
-    /// `term * size`, with one multiplication for the term's own coefficient and the size.
+    /// `term * size`, with one multiplication by the product of the term's coefficient and the size.
     fn scaled(&mut self, term: &Dim, size: i64) -> Result<Placed> {
-        let (mut by, mut rest) = (size, term.clone());
+        let mut factor = size;
+        let mut rest = term.clone();
         if let Node::Mul(factors) = term.node()
             && let Some(coefficient) = factors[0].as_i64().and_then(|c| c.checked_mul(size))
         {
-            (by, rest) = (coefficient, Dim::product(factors[1..].iter().cloned()));
+            factor = coefficient;
+            rest = Dim::product(factors[1..].iter().cloned());
         }
+
         let (value, depth) = self.place(&rest)?;
-        Ok(match by {
-            1 => (value, depth),
-            _ => (emit!(self, depth, imul_imm_s, value, by), depth),
-        })
+        if factor == 1 {
+            return Ok((value, depth));
+        }
+        Ok((emit!(self, depth, imul_imm_s, value, factor), depth))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Errors that generated code reports: templates in the artefact, filled in with the value that was met.
+//! Errors that generated code reports: templates in the artefact, completed with the offending value.
 
 use super::{FuncCtx, ModuleBuilder, frame};
 use crate::{error::Result, kernel::contract::Failure};
@@ -7,7 +7,7 @@ use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 use std::mem::offset_of;
 use symshape_runtime::abi;
 
-/// The error with everything but its numbers, as a data object.
+/// A data object with the error, except its values.
 fn define(failure: &Failure, unit: &mut ModuleBuilder) -> Result<DataId> {
     let mut bytes = vec![0; size_of::<abi::Error>()];
     let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -15,6 +15,7 @@ fn define(failure: &Failure, unit: &mut ModuleBuilder) -> Result<DataId> {
     put(offset_of!(abi::Error, tensor), failure.axis.map_or(u32::MAX, |axis| axis.input));
     put(offset_of!(abi::Error, axis), failure.axis.map_or(0, |axis| axis.axis));
     put(offset_of!(abi::Error, symbol), failure.symbol.unwrap_or(u32::MAX));
+
     let mut data = DataDescription::new();
     data.define(bytes.into());
     data.set_align(align_of::<abi::Error>() as u64);
@@ -29,12 +30,13 @@ fn define(failure: &Failure, unit: &mut ModuleBuilder) -> Result<DataId> {
             data.write_data_addr(at as u32, string, 0);
         }
     }
-    let number = unit.unique_id();
-    let name = unit.symbol(&format!("error_{number}"));
+
+    let id = unit.unique_id();
+    let name = unit.symbol(&format!("error_{id}"));
     unit.define_data(&name, Linkage::Local, &data)
 }
 
-/// Emits the report of an error to the frame's error slot; `frame` may be any memory that begins like a frame.
+/// Emits the report of an error to the frame's error slot. `frame` may be any memory that begins like a frame.
 pub(crate) fn emit(
     f: &mut FuncCtx,
     frame: Value,
@@ -43,8 +45,9 @@ pub(crate) fn emit(
     lo: Value,
     hi: Value,
 ) -> Result<()> {
-    let (fail, data) = (function(f.unit)?, define(failure, f.unit)?);
-    // Here, not at the function's top: errors are rare.
+    let fail = function(f.unit)?;
+    let data = define(failure, f.unit)?;
+    // The address is computed here and not at the function's top, because errors are rare.
     let global = f.global(data);
     let template = f.ins().symbol_value(types::I64, global);
     f.fails = true;
@@ -52,7 +55,7 @@ pub(crate) fn emit(
     Ok(())
 }
 
-/// `fail(frame, template, value, lo, hi)`: the first caller sets the frame's code and fills the error.
+/// `fail(frame, template, value, lo, hi)`: the first caller sets the frame's code and fills in the error. Later ones do nothing.
 fn function(unit: &mut ModuleBuilder) -> Result<FuncId> {
     if let Some(id) = unit.on_demand.get("fail") {
         return Ok(*id);
@@ -60,13 +63,15 @@ fn function(unit: &mut ModuleBuilder) -> Result<FuncId> {
     let id = unit.define_local("fail", &[types::I64; 5], &[], |f, params| {
         let [frame, template, value, lo, hi] = params else { return Ok(()) };
         let trusted = MemFlagsData::trusted();
-        let (fill, done) = (f.create_block(), f.create_block());
+        let fill = f.create_block();
+        let done = f.create_block();
         let code = f.ins().sload32(trusted, *template, offset_of!(abi::Error, code) as i32);
         let slot = f.ins().iadd_imm_s(*frame, i64::from(frame::FAILED));
         let none = f.int(0);
         let old = f.ins().atomic_cas(trusted, slot, none, code);
         let first = f.ins().icmp_imm_s(IntCC::Equal, old, 0);
         f.ins().brif(first, fill, &[] as &[BlockArg], done, &[]);
+
         f.switch_to_block(fill);
         let error = f.load_word(*frame, frame::ERROR);
         for at in (0..size_of::<abi::Error>() as i32).step_by(8) {
@@ -77,6 +82,7 @@ fn function(unit: &mut ModuleBuilder) -> Result<FuncId> {
         f.store_at(*lo, error, offset_of!(abi::Error, lo) as i32);
         f.store_at(*hi, error, offset_of!(abi::Error, hi) as i32);
         f.ins().jump(done, &[]);
+
         f.switch_to_block(done);
         f.ins().return_(&[]);
         Ok(())

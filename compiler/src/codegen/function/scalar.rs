@@ -1,7 +1,7 @@
 //! The scalar vocabulary as instructions: constants, operators and conversions on registers.
 //!
-//! Halves are kept in single precision and rounded when they are stored or cast to; everything else is as
-//! [`crate::scalar::eval`] defines it.
+//! Halves are kept in single precision and are rounded by stores and casts. All other semantics are those of
+//! [`crate::scalar::eval`].
 
 use super::{FuncCtx, math::Math};
 use crate::{
@@ -70,7 +70,7 @@ impl FuncCtx<'_, '_> {
         self.ins().ireduce(types::I16, result)
     }
 
-    /// The exponent is rebiased by a multiplication, which is exact and takes care of subnormals.
+    /// A multiplication changes the bias of the exponent. It is exact, for subnormal numbers too.
     pub(crate) fn f32_from_f16(&mut self, bits: Value) -> Value {
         let wide = self.ins().uextend(types::I32, bits);
         let magnitude = self.ins().band_imm_u(wide, 0x7fff);
@@ -88,8 +88,8 @@ impl FuncCtx<'_, '_> {
         self.ins().bitcast(types::F32, MemFlagsData::new(), result)
     }
 
-    /// Rounds to nearest even: normal results by an addition to the bits, subnormal ones by adding a number so large
-    /// that the last bit kept is the last bit of the sum.
+    /// Rounds to nearest even: normal results by an addition to the bits, subnormal ones by adding a float so large that the last
+    /// bit of the sum is the last bit to keep.
     pub(crate) fn f16_from_f32(&mut self, value: Value) -> Value {
         let bits = self.ins().bitcast(types::I32, MemFlagsData::new(), value);
         let sign = self.ins().ushr_imm_u(bits, 16);
@@ -137,7 +137,8 @@ impl FuncCtx<'_, '_> {
             UnaryOp::Sqrt => self.ins().sqrt(x),
             UnaryOp::IsNan => self.ins().fcmp(FloatCC::Unordered, x, x),
             UnaryOp::Sign => {
-                let (one, zero) = (self.float_like(x, 1.0), self.float_like(x, 0.0));
+                let one = self.float_like(x, 1.0);
+                let zero = self.float_like(x, 0.0);
                 let unit = self.ins().fcopysign(one, x);
                 let signed = self.ins().fcmp(FloatCC::OrderedNotEqual, x, zero);
                 self.ins().select(signed, unit, x)
@@ -147,14 +148,17 @@ impl FuncCtx<'_, '_> {
                 self.ins().fdiv(one, x)
             }
             UnaryOp::RoundBf16 => {
-                let (rounded, magnitude) = (self.rounded(DType::BF16, x), self.ins().fabs(x));
-                let (zero, least) = (self.float_like(x, 0.0), self.float_like(x, f32::MIN_POSITIVE.into()));
+                let rounded = self.rounded(DType::BF16, x);
+                let magnitude = self.ins().fabs(x);
+                let zero = self.float_like(x, 0.0);
+                let smallest_normal = self.float_like(x, f32::MIN_POSITIVE.into());
                 let zero = self.ins().fcopysign(zero, x);
-                let is_denormal = self.ins().fcmp(FloatCC::LessThan, magnitude, least);
+                let is_denormal = self.ins().fcmp(FloatCC::LessThan, magnitude, smallest_normal);
                 self.ins().select(is_denormal, zero, rounded)
             }
             UnaryOp::IsInf => {
-                let (magnitude, infinity) = (self.ins().fabs(x), self.float_like(x, f64::INFINITY));
+                let magnitude = self.ins().fabs(x);
+                let infinity = self.float_like(x, f64::INFINITY);
                 self.ins().fcmp(FloatCC::Equal, magnitude, infinity)
             }
             _ => return Err(Error::internal(format!("{op:?} of a float"))),
@@ -193,7 +197,7 @@ impl FuncCtx<'_, '_> {
         }
         let unsigned = !dtype.is_signed_int();
         Ok(match op {
-            // Sums and products of bools stay bools, as NumPy has it.
+            // Sums and products of bools are bools, as in NumPy.
             BinaryOp::Add if dtype == DType::Bool => self.ins().bor(a, b),
             BinaryOp::Mul if dtype == DType::Bool => self.ins().band(a, b),
             BinaryOp::Sub if dtype == DType::Bool => self.ins().bxor(a, b),
@@ -232,8 +236,8 @@ impl FuncCtx<'_, '_> {
         })
     }
 
-    /// A divisor that can't trap, in place of 0, and of -1 when the dividend is the least integer: then 1, which
-    /// gives the wrapped quotient and the remainder.
+    /// A divisor that can't trap, and whether the divisor is 0. The divisor is replaced by 1 if it is 0, or if it is -1 and the
+    /// dividend is the smallest integer: 1 then gives the wrapped quotient and the remainder.
     fn safe_divisor(&mut self, dtype: DType, a: Value, b: Value) -> (Value, Value) {
         let ty = Self::reg_type(dtype);
         let one = self.ins().iconst(ty, 1);
@@ -242,28 +246,24 @@ impl FuncCtx<'_, '_> {
         if !dtype.is_signed_int() {
             return (safe, by_zero);
         }
-        let least = self.ins().icmp_imm_s(IntCC::Equal, a, i64::MIN >> (64 - ty.bits()));
-        let minus = self.ins().icmp_imm_s(IntCC::Equal, b, -1);
-        let overflows = self.ins().band(least, minus);
+        let is_min = self.ins().icmp_imm_s(IntCC::Equal, a, i64::MIN >> (64 - ty.bits()));
+        let is_minus_one = self.ins().icmp_imm_s(IntCC::Equal, b, -1);
+        let overflows = self.ins().band(is_min, is_minus_one);
         (self.ins().select(overflows, one, safe), by_zero)
     }
 
     fn divide(&mut self, dtype: DType, a: Value, b: Value) -> Value {
         let (safe, by_zero) = self.safe_divisor(dtype, a, b);
-        let quotient = match dtype.is_signed_int() {
-            true => self.ins().sdiv(a, safe),
-            false => self.ins().udiv(a, safe),
-        };
+        let quotient =
+            if dtype.is_signed_int() { self.ins().sdiv(a, safe) } else { self.ins().udiv(a, safe) };
         let zero = self.zero(Self::reg_type(dtype));
         self.ins().select(by_zero, zero, quotient)
     }
 
     fn remainder(&mut self, dtype: DType, a: Value, b: Value) -> Value {
         let (safe, by_zero) = self.safe_divisor(dtype, a, b);
-        let remainder = match dtype.is_signed_int() {
-            true => self.ins().srem(a, safe),
-            false => self.ins().urem(a, safe),
-        };
+        let remainder =
+            if dtype.is_signed_int() { self.ins().srem(a, safe) } else { self.ins().urem(a, safe) };
         let zero = self.zero(Self::reg_type(dtype));
         self.ins().select(by_zero, zero, remainder)
     }
@@ -323,7 +323,7 @@ impl FuncCtx<'_, '_> {
         self.ins().icmp(cc, a, b)
     }
 
-    /// The second where the bool holds, else the third.
+    /// `yes` if the bool holds, else `no`.
     pub fn select(&mut self, cond: Value, yes: Value, no: Value) -> Value {
         self.ins().select(cond, yes, no)
     }
@@ -339,11 +339,11 @@ impl FuncCtx<'_, '_> {
         self.binary(op, dtype, acc, value)
     }
 
-    /// Initial value of an accumulator.
+    /// The initial value of an accumulator.
     pub fn neutral(&mut self, op: ReduceOp, dtype: DType) -> Value {
         let ty = Self::reg_type(dtype);
         let bits = u64::MAX >> (64 - ty.bits());
-        let (least, most) = match dtype {
+        let (min, max) = match dtype {
             DType::Bool => (0, 1),
             _ if dtype.is_signed_int() => (1 << (ty.bits() - 1), bits >> 1),
             _ => (0, bits),
@@ -353,8 +353,8 @@ impl FuncCtx<'_, '_> {
             (ReduceOp::Prod, _) => self.constant(Scalar::from_i64(dtype, 1)),
             (ReduceOp::Min, true) => self.constant(Scalar::from_f64(dtype, f64::INFINITY)),
             (ReduceOp::Max, true) => self.constant(Scalar::from_f64(dtype, f64::NEG_INFINITY)),
-            (ReduceOp::Min, false) => self.constant(Scalar::from_bits(dtype, most)),
-            (ReduceOp::Max, false) => self.constant(Scalar::from_bits(dtype, least)),
+            (ReduceOp::Min, false) => self.constant(Scalar::from_bits(dtype, max)),
+            (ReduceOp::Max, false) => self.constant(Scalar::from_bits(dtype, min)),
         }
     }
 
@@ -366,7 +366,7 @@ impl FuncCtx<'_, '_> {
         }
     }
 
-    /// An integer in a type that is as wide or wider.
+    /// An integer extended to a type of at least its width.
     pub fn widened(&mut self, x: Value, to: Type, signed: bool) -> Value {
         match self.builder.func.dfg.value_type(x) {
             from if from == to => x,

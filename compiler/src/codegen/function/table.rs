@@ -4,10 +4,12 @@ use super::module::ModuleBuilder;
 use crate::error::Result;
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 
-/// A struct, or an array of them, that is being filled in.
+/// A struct or an array of structs that is being filled in.
 pub(crate) struct Table {
     bytes: Vec<u8>,
+    /// The addresses of data objects, by offset.
     pub(crate) data: Vec<(usize, DataId)>,
+    /// The addresses of functions, by offset.
     pub(crate) functions: Vec<(usize, FuncId)>,
 }
 
@@ -39,7 +41,7 @@ impl Table {
             let func = unit.module.declare_func_in_data(id, &mut data);
             data.write_function_addr(at as u32, func);
         }
-        // An empty table, as that of a scalar's dims, still needs an address, and read-only memory like the others.
+        // An empty table, such as the dims of a scalar, still needs an address in read-only memory.
         let bytes = if self.bytes.is_empty() { vec![0] } else { self.bytes };
         data.define(bytes.into());
         data.set_align(8);

@@ -1,7 +1,6 @@
-//! Exponentials, logarithms and what is made of them, in double precision.
+//! Exponentials, logarithms, and functions defined by them, in double precision.
 //!
-//! The reductions and coefficients are those of FreeBSD's msun (Sun Microsystems, 1993), with cases turned into
-//! selections.
+//! The reductions and coefficients are those of FreeBSD's msun (Sun Microsystems, 1993), with selections instead of branches.
 
 use super::value::V;
 
@@ -29,7 +28,7 @@ const LOG_ODD: [f64; 4] =
     [0.666_666_666_666_673_5, 0.285_714_287_436_623_9, 0.181_835_721_616_180_5, 0.147_981_986_051_165_86];
 const LOG_EVEN: [f64; 3] = [0.399_999_999_994_094_2, 0.222_221_984_321_497_84, 0.153_138_376_992_093_73];
 
-/// `k` and `x - k * ln 2` in two parts, of which the second is to be subtracted; `k` is a double.
+/// `k`, and `x - k * ln 2` as the difference of two parts. `k` is a double.
 fn reduce<'e>(x: V<'e>) -> (V<'e>, V<'e>, V<'e>) {
     let k = (x * INV_LN2).round();
     (k, x - k * LN2_HI, k * LN2_LO)
@@ -55,7 +54,7 @@ pub(super) fn expm1(x: V<'_>) -> V<'_> {
     let t = 3.0 - r1 * half;
     let e = square * ((r1 - t) / (6.0 - r * t));
     let reduced = r - (r * e - square);
-    // `2^k (1 + reduced) - 1 = 2^k ((1 - 2^-k) + reduced)`, and the bracket loses nothing that matters.
+    // `2^k (1 + reduced) - 1 = 2^k ((1 - 2^-k) + reduced)`, and the rounding of the bracket is negligible.
     let k = k.to_int();
     let one = x.float(1.0);
     let scaled = ((one - one.scale(-k)) + reduced).scale(k);
@@ -96,7 +95,7 @@ pub(super) fn log1p(x: V<'_>) -> V<'_> {
     let u = x + 1.0;
     let (k, m) = split(u);
     let large = k.int_ge(2);
-    // What `1 + x` has lost.
+    // The rounding error of `1 + x`.
     let lost = large.pick(1.0 - (u - x), x - (u - 1.0)) / u;
     let c = k.int_ge(54).pick_const(0.0, lost);
     let near = x.gt(-0.292_893_218_813_452_4) & x.lt(0.414_213_562_373_095_03);

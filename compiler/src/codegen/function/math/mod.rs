@@ -1,7 +1,7 @@
-//! Mathematical functions as local functions of the artefact, defined on first use: nothing is left to a library.
+//! Mathematical functions as local functions of the artefact, defined on first use. No library is called.
 //!
-//! All are computed in double precision, which for the shorter types is rounded once: half an ulp and a bit.
-//! Vector code has its own forms, see `microkernel`.
+//! All are computed in double precision. For narrower types the result is rounded once, so its error is little more than half
+//! an ulp. Vector code has other forms, see [`crate::codegen::microkernel::math`].
 
 mod erf;
 mod exact;
@@ -21,10 +21,10 @@ use std::cell::RefCell;
 use symshape_runtime::DType;
 use value::{Emit, V};
 
-/// A function that no instruction computes.
+/// A function that is not a machine instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Math {
-    /// One argument.
+    /// A function of one argument.
     Unary(UnaryOp),
     /// Power.
     Pow,
@@ -32,12 +32,12 @@ pub enum Math {
     Fmod,
     /// Remainder with the sign of the divisor.
     Mod,
-    /// Angle.
+    /// The angle of a point.
     Atan2,
 }
 
 impl Math {
-    /// The function behind an operator, if it takes one.
+    /// The function that an operator calls, if it is not an instruction.
     pub fn unary(op: UnaryOp) -> Option<Math> {
         use UnaryOp::{
             Acos, Acosh, Asin, Asinh, Atan, Atanh, Cos, Cosh, Erf, Exp, Expm1, Log, Log1p, Sin, Sinh, Tan,
@@ -82,7 +82,8 @@ impl Math {
 impl FuncCtx<'_, '_> {
     /// Calls a mathematical function on registers of this type.
     pub fn math(&mut self, math: Math, dtype: DType, args: &[Value]) -> Result<Value> {
-        let (ty, signed) = (if dtype.is_float() { types::F64 } else { types::I64 }, dtype.is_signed_int());
+        let ty = if dtype.is_float() { types::F64 } else { types::I64 };
+        let signed = dtype.is_signed_int();
         if ty == types::I64 && math != Math::Pow {
             return Err(Error::internal(format!("{math:?} of {dtype}")));
         }
@@ -132,7 +133,8 @@ fn body(f: &mut FuncCtx, math: Math, ty: Type, signed: bool, params: &[Value]) -
 
 fn formula(f: &mut FuncCtx, math: Math, x: Value, y: Value) -> Result<Value> {
     let emit = Emit(RefCell::new(f));
-    let (x, y) = (V { sink: &emit, value: x }, V { sink: &emit, value: y });
+    let x = V { sink: &emit, value: x };
+    let y = V { sink: &emit, value: y };
     let result = match math {
         Math::Pow => pow::pow(x, y),
         Math::Atan2 => trig::atan2(x, y),
@@ -154,7 +156,7 @@ fn formula(f: &mut FuncCtx, math: Math, x: Value, y: Value) -> Result<Value> {
             UnaryOp::Asin => trig::asin(x),
             UnaryOp::Acos => trig::acos(x),
             UnaryOp::Atan => trig::atan(x),
-            _ => return Err(Error::internal(format!("{op:?} is no function"))),
+            _ => return Err(Error::internal(format!("{op:?} is not a function"))),
         },
         Math::Fmod | Math::Mod => return Err(Error::internal(format!("{math:?} has no formula"))),
     };

@@ -1,8 +1,8 @@
 //! Trigonometric functions and their inverses in double precision.
 //!
-//! Arguments are reduced by multiples of π/2 in three exact steps (Cody and Waite), and from 2^20 on by multiplying
-//! with as many bits of 2/π as matter (Payne and Hanek). Kernels and inverses are those of FreeBSD's msun (Sun
-//! Microsystems, 1993), with cases turned into selections.
+//! Arguments are reduced by multiples of π/2 in three exact steps (Cody and Waite). From 2^20 on, they are multiplied by as many
+//! bits of 2/π as affect the result (Payne and Hanek). Kernels and inverses are those of FreeBSD's msun (Sun Microsystems,
+//! 1993), with selections instead of branches.
 
 use super::value::V;
 use crate::error::Result;
@@ -13,7 +13,7 @@ const PIO2_1: f64 = 1.570_796_326_734_125_6;
 const PIO2_2: f64 = 6.077_100_506_303_966e-11;
 const PIO2_3: f64 = 2.022_266_248_711_166_5e-21;
 const PIO2_3T: f64 = 8.478_427_660_368_9e-32;
-/// Beyond this the multiples of `PIO2_1` are not exact.
+/// Beyond this limit the multiples of `PIO2_1` are not exact.
 const MAX_SIMPLE: f64 = 1_048_576.0;
 
 /// 64 zeros and the first 1280 bits of 2/π.
@@ -58,7 +58,7 @@ const COS: [f64; 6] = [
     -1.135_964_755_778_819_5e-11,
 ];
 
-/// The quadrant (an integer, to be taken modulo 4) and what is left of `x`, in two parts, within ±π/4.
+/// The quadrant (an integer modulo 4) and the remainder of `x` in two parts, within ±π/4.
 fn reduce<'e>(x: V<'e>) -> Result<[V<'e>; 3]> {
     x.abs().lt(MAX_SIMPLE).branch(|| Ok(reduce_simple(x)), || reduce_large(x))
 }
@@ -79,14 +79,14 @@ fn reduce_simple<'e>(x: V<'e>) -> [V<'e>; 3] {
     [n.to_int(), y, (second - y) + tail]
 }
 
-/// `m 2^e 2/π` modulo 4, of which 128 bits are kept: two for the quadrant, the rest for what is left.
+/// `m 2^e 2/π` modulo 4 in 128 bits: two for the quadrant, the others for the remainder.
 fn reduce_large<'e>(x: V<'e>) -> Result<[V<'e>; 3]> {
     let words: Vec<i64> = TWO_OVER_PI.iter().map(|word| *word as i64).collect();
     let table = V { sink: x.sink, value: x.sink.table("two_over_pi", &words)? };
     let bits = x.abs().bits();
     let m = (bits & x.int((1 << 52) - 1)) | x.int(1 << 52);
-    // The first bit of 2/π that counts has the weight 2 in the product: bit `e - 1` behind the point, which is bit
-    // `e + 62` of the table. Infinities and NaN would point beyond the table; their result is discarded.
+    // The first bit of 2/π that affects the result has the weight 2 in the product: bit `e - 1` after the point, which is bit
+    // `e + 62` of the table. Infinities and NaN would point beyond the table. Their result is discarded.
     let e = (bits >> 52) - 1075;
     let first = (e + 62).int_lt(1034).pick(e + 62, x.int(0));
     let at = table + ((first >> 6) << 3);
@@ -102,7 +102,7 @@ fn reduce_large<'e>(x: V<'e>) -> Result<[V<'e>; 3]> {
     let high = m * w2 + m.mul_high(w1) + low_sum.wrapped(low);
     let quadrant = high.shr_unsigned(x.int(62));
     let (fraction, below) = ((high << 2) | low_sum.shr_unsigned(x.int(62)), low_sum << 2);
-    // As a signed fraction it is within ±1/2.
+    // The signed fraction is within ±1/2.
     let quadrant = quadrant + fraction.shr_unsigned(x.int(63));
     let top = fraction.to_float();
     let rest = (fraction - top.to_int()).to_float() + below.unsigned_to_float() * 2f64.powi(-64);
@@ -153,12 +153,12 @@ fn both<'e>(x: V<'e>) -> Result<(V<'e>, V<'e>)> {
     Ok((sin, cos))
 }
 
-/// NaN where the argument is infinite.
+/// NaN if the argument is infinite.
 fn finite<'e>(x: V<'e>, result: V<'e>) -> V<'e> {
     x.abs().lt(f64::INFINITY).pick(result, x.float(f64::NAN))
 }
 
-/// Below this an odd function is its argument; the kernels would lose the sign of zero.
+/// Below this limit an odd function returns its argument. The kernels would lose the sign of zero.
 const TINY: f64 = 1e-20;
 
 pub(super) fn sin<'e>(x: V<'e>) -> Result<V<'e>> {
@@ -203,7 +203,7 @@ pub(super) fn asin(x: V<'_>) -> V<'_> {
     let (s, r) = (z.sqrt(), asin_ratio(z));
     let near_one = FRAC_PI_2 - (2.0 * (s + s * r) - PIO2_LO);
     let f = s.high();
-    // At 1 both are zero, and `near_one` is taken.
+    // At 1 both are zero, and `near_one` is selected.
     let c = (z - f * f) / (s + f);
     let middle = 0.5 * FRAC_PI_2 - ((2.0 * s * r - (PIO2_LO - 2.0 * c)) - (0.5 * FRAC_PI_2 - 2.0 * f));
     let large = a.gt(0.975).pick(near_one, middle);

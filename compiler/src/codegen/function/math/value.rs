@@ -1,6 +1,6 @@
-//! [`V`]: a value of the function that is being emitted, with the operators of Rust, so that formulas read as such.
+//! [`V`]: a value of the function that is being emitted. It has the operators of Rust, so that formulas are easy to read.
 //!
-//! Everything is straight-line code: where a definition has cases, all are computed and [`V::pick`] takes one.
+//! All code is straight-line: if a definition has cases, all are computed and [`V::pick`] selects one.
 
 use super::super::FuncCtx;
 use crate::error::Result;
@@ -15,7 +15,7 @@ use std::{
     ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Shl, Shr, Sub},
 };
 
-/// Where the instructions of a formula go.
+/// The function that the instructions of a formula are appended to.
 pub(super) trait Sink {
     /// Emits instructions.
     fn emit(&self, emit: &mut dyn FnMut(&mut FunctionBuilder<'_>) -> Value) -> Value;
@@ -24,7 +24,7 @@ pub(super) trait Sink {
     fn table(&self, name: &str, words: &[i64]) -> Result<Value>;
 }
 
-/// The sink that is a function.
+/// The sink that appends to a [`FuncCtx`].
 pub(super) struct Emit<'a, 'f, 'u>(pub(super) RefCell<&'a mut FuncCtx<'f, 'u>>);
 
 impl Sink for Emit<'_, '_, '_> {
@@ -80,7 +80,7 @@ impl<'e> V<'e> {
         self.with(|b| b.ins().bitcast(types::F64, MemFlagsData::new(), self.value))
     }
 
-    /// A double as an integer, which it is.
+    /// A double whose value is an integer, as that integer.
     pub(super) fn to_int(self) -> V<'e> {
         self.with(|b| b.ins().fcvt_to_sint_sat(types::I64, self.value))
     }
@@ -117,13 +117,13 @@ impl<'e> V<'e> {
         self.with(|b| b.ins().trunc(self.value))
     }
 
-    /// The smaller one; NaN if either is.
+    /// The smaller one, or NaN if either is NaN.
     pub(super) fn min(self, other: f64) -> V<'e> {
         let other = self.float(other);
         self.with(|b| b.ins().fmin(self.value, other.value))
     }
 
-    /// The larger one; NaN if either is.
+    /// The larger one, or NaN if either is NaN.
     pub(super) fn max(self, other: f64) -> V<'e> {
         let other = self.float(other);
         self.with(|b| b.ins().fmax(self.value, other.value))
@@ -215,7 +215,7 @@ impl<'e> V<'e> {
         self.with(|b| b.ins().bxor_imm_u(self.value, 1))
     }
 
-    /// The first where this truth value holds, else the second.
+    /// The first argument if this truth value holds, else the second.
     pub(super) fn pick(self, yes: V<'e>, no: V<'e>) -> V<'e> {
         self.with(|b| b.ins().select(self.value, yes.value, no.value))
     }
@@ -231,7 +231,7 @@ impl<'e> V<'e> {
         rest.iter().rev().fold(self.float(*last), |sum, c| self * sum + *c)
     }
 
-    /// `self * 2^k`, rounded once also where it is subnormal; `|k| < 2000`.
+    /// `self * 2^k`, rounded once even if it is subnormal, for `|k| < 2000`.
     pub(super) fn scale(self, k: V<'e>) -> V<'e> {
         let half = k >> 1;
         let rest = k - half;
@@ -239,7 +239,7 @@ impl<'e> V<'e> {
         self * power(half) * power(rest)
     }
 
-    /// Runs the first where this truth value holds, else the second, which give equally many values.
+    /// Runs the first closure if this truth value holds, else the second. Both return the same number of values.
     pub(super) fn branch<const N: usize>(
         self,
         yes: impl FnOnce() -> Result<[V<'e>; N]>,
