@@ -1,4 +1,4 @@
-//! Rows a second through the batcher under load from 64 callers, as a part of what direct calls of whole batches reach:
+//! Rows a second through the batcher under load from 64 callers, as a fraction of direct calls of whole batches:
 //! `cargo bench -p symshape-benches --bench batcher`.
 
 use std::{
@@ -31,7 +31,7 @@ fn direct(model: &Model, time: Duration) -> f64 {
     rows as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Rows a second of all callers together, each asking for one row at a time.
+/// Rows a second of all callers together. Each call has one row.
 fn batched(model: &Model, time: Duration) -> f64 {
     let deadline = Duration::from_micros(500);
     let options = BatchOptions { max_rows: MAX_ROWS, deadline, threads: 1, calls: None };
@@ -55,7 +55,7 @@ fn batched(model: &Model, time: Duration) -> f64 {
 }
 
 fn main() {
-    // As a test it only shows that it runs.
+    // As a test, the benchmark only runs once.
     let long = std::env::args().any(|arg| arg == "--bench");
     let (rounds, time) = if long { (7, Duration::from_millis(700)) } else { (1, Duration::from_millis(50)) };
     let model = pipeline::jit(&symshape_benches::block()).expect("supported");

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use criterion::{Criterion, criterion_group, criterion_main};
 use symshape::query::answer_line;
 
-/// `(family, query)`: what kernels and shape inference ask, a few of each kind.
+/// `(family, query)`: a few queries of each kind that kernels and shape inference make.
 const QUERIES: &[(&str, &str)] = &[
     ("flat", "0\ti:0..9; j:0..5; k:0..6\t(floordiv (+ (* (+ (* i 6) j) 7) k) 42)\tsimplify"),
     ("flat", "0\tx:0..1023\t(+ (* (floordiv x 32) 32) (mod x 32))\tsimplify"),

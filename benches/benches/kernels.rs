@@ -1,4 +1,4 @@
-//! Contraction tiles and vector math of this machine's widest ISA, beside the bound that they are held against.
+//! Contraction tiles and vector math of this machine's widest ISA, and the bound that they are compared with.
 //!
 //! The bound of a contraction is the peak of fused multiply-adds, measured first: `peak` runs nothing else. Elements
 //! are floating point operations, so criterion's throughput is FLOP/s for both.
@@ -28,7 +28,7 @@ fn peak(c: &mut Criterion, isa: &dyn VectorIsa) {
     group.bench_function("fma", |bench| bench.iter(|| compiled.call(&mut [ROUNDS, 0])));
 }
 
-/// `y = a b + bias` with B packed, by tiles of equal height.
+/// `y = lhs rhs + bias` with packed rhs, by tiles of equal height.
 fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
     let (k, n) = (1024, 1024);
     let (b, bias) = (elements(k * n), elements(n));
@@ -84,7 +84,7 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
     }
 }
 
-/// Functions of vectors that lie in the first-level cache; elements are results.
+/// Functions of vectors in the first-level cache. Elements are results.
 fn math(c: &mut Criterion, isa: &dyn VectorIsa) {
     const COUNT: usize = 2048;
     let (x, mut y) = (elements(COUNT), vec![0f32; COUNT]);

@@ -1,13 +1,15 @@
 //! Every kind of kernel as a fraction of its bound: `cargo bench -p symshape-benches --bench roofline [-- FILTER]`.
 //!
-//! A kernel can't take less time than its multiply-adds at the machine's peak, nor than its bytes (weights, inputs and
-//! outputs, each once) at the speed at which a buffer of that size is read; the larger of both is the bound. Peak and
-//! speeds are measured first, by microkernels that do nothing else, on the same thread. Kernels run as compiled models, so a
-//! call's overhead is in their time. Products and convolutions run in each precision and in bytes, attention in each
-//! precision: what tile registers multiply is held against what these can do, and what needs them is left out on machines
-//! without. The clock that a kernel ran at is printed as a part of that of the peak: heavy work is done at a lower one, and
-//! a share of the peak divided by it is the share of what the core can do in a cycle. Calls of milliseconds are too few for
-//! a reading that can be relied on. With `--test` everything runs once, to see that it does.
+//! The bound of a kernel is the larger of two times: its multiply-adds at the machine's peak, and its bytes (weights, inputs and
+//! outputs, each once) at the speed at which a buffer of that size is read. Peak and speeds are measured first, by microkernels
+//! that do nothing else, on the same thread. Kernels run as compiled models, so their time includes the overhead of a call.
+//!
+//! Contractions and convolutions run in each precision and in bytes, attention in each precision. Kernels on tile registers are
+//! compared with the peak of tile registers, and are left out on machines without them.
+//!
+//! The clock that a kernel ran at is printed as a fraction of the clock of the peak, because heavy work lowers the clock. The
+//! fraction of the peak divided by it is the fraction of the core's work in a cycle. Calls of milliseconds are too few for a
+//! reliable reading. With `--test` everything runs once.
 
 use cranelift_module::Module;
 use std::{cell::RefCell, collections::BTreeMap, hint::black_box, time::Instant};
@@ -23,10 +25,10 @@ use symshape_compiler::{
 };
 use symshape_runtime::{Context, DType, TensorRef};
 
-/// Rounds of the microkernels that measure what a machine can multiply.
+/// Rounds of the microkernels that measure the peak of multiplications.
 const ROUNDS: i64 = 10_000;
 
-/// Rows of a matrix product that are looked at.
+/// Rows of the contractions to measure.
 const ROWS: [usize; 14] = [1, 2, 3, 4, 6, 8, 12, 13, 16, 24, 32, 64, 128, 256];
 
 /// `(size, channels in, channels out, kernel, stride)` of the convolutions of resnet50 and mobilenet_v2.
@@ -89,14 +91,14 @@ const DEPTHWISE: [[i64; 3]; 10] = [
     [7, 960, 1],
 ];
 
-/// What is multiplied.
+/// The elements to multiply.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Numbers {
     Floats(Precision),
     Bytes,
 }
 
-/// All that products and convolutions are run in.
+/// All element types that contractions and convolutions run in.
 const ALL: [Numbers; 4] = [
     Numbers::Floats(Precision::F32),
     Numbers::Floats(Precision::Bf16x3),
@@ -119,12 +121,12 @@ impl Numbers {
         }
     }
 
-    /// Of a number of an input.
+    /// Bytes of an element of an input.
     fn input_bytes(self) -> f64 {
         if self == Numbers::Bytes { 1.0 } else { 4.0 }
     }
 
-    /// Of a constant as it is multiplied.
+    /// Bytes of an element of a packed constant.
     fn constant_bytes(self) -> f64 {
         match self {
             Numbers::Floats(Precision::F32 | Precision::Full | Precision::Bf16x3) => 4.0,
@@ -134,7 +136,7 @@ impl Numbers {
     }
 }
 
-/// What the machine can do, and what was asked for.
+/// The peak speeds of the machine, and the filter of the command line.
 struct Bench {
     isa: Box<dyn VectorIsa>,
     /// Floating-point operations a second.
@@ -186,7 +188,7 @@ impl Bench {
         self.timed(call).0
     }
 
-    /// The median time of a call, and the median clock behind calls.
+    /// The median time of a call, and the median clock after a call.
     fn timed(&self, call: &mut dyn FnMut()) -> (f64, f64) {
         call();
         let (mut times, mut clocks, start) = (Vec::new(), Vec::new(), Instant::now());
@@ -201,7 +203,7 @@ impl Bench {
         (times[times.len() / 2], clocks[clocks.len() / 2])
     }
 
-    /// How fast a buffer of about this size is read.
+    /// The speed at which a buffer of about this size is read.
     fn speed(&self, bytes: f64) -> f64 {
         let size = (bytes as usize).clamp(1 << 13, 1 << 27).next_power_of_two();
         if let Some(speed) = self.speeds.borrow().get(&size) {
@@ -215,7 +217,7 @@ impl Bench {
         size as f64 / seconds
     }
 
-    /// Operations a second of what multiplies such numbers.
+    /// The peak of operations a second on such elements.
     fn peak_of(&self, numbers: Numbers, on_tiles: bool) -> f64 {
         if numbers == Numbers::Floats(Precision::F32) {
             return self.peak;
@@ -296,7 +298,7 @@ fn weights(g: &mut Graph, shape: &[i64]) -> Result<Value> {
     g.constant(Tensor::from_f32(shape, &values).expect("sized"))
 }
 
-/// An input of such numbers as contractions multiply it.
+/// An input in the form that contractions multiply.
 fn input_of(g: &mut Graph, numbers: Numbers, shape: Vec<Dim>) -> Result<Value> {
     match numbers {
         Numbers::Floats(_) => g.input("x", DType::F32, shape),
@@ -307,7 +309,7 @@ fn input_of(g: &mut Graph, numbers: Numbers, shape: Vec<Dim>) -> Result<Value> {
     }
 }
 
-/// A constant as they do.
+/// A constant in the form that contractions multiply.
 fn weights_of(g: &mut Graph, numbers: Numbers, shape: &[i64]) -> Result<Value> {
     let Numbers::Bytes = numbers else { return weights(g, shape) };
     let shape: Vec<usize> = shape.iter().map(|dim| *dim as usize).collect();
@@ -344,7 +346,7 @@ fn products(bench: &Bench, numbers: Numbers) {
     }
 }
 
-/// A convolution of channels-last images, whose last step is channels-last too.
+/// A convolution of channels-last images with a channels-last result.
 fn convolution(
     bench: &Bench,
     numbers: Numbers,
@@ -355,7 +357,8 @@ fn convolution(
     let per_output = kernel * kernel * if depthwise { 1 } else { cin };
     let name = if depthwise { "depthwise" } else { "conv" };
     let (lo, hi) = (kernel / 2, (kernel - 1) / 2);
-    // A model's kernels write what a depthwise convolution reads between its borders; padding here would be most of the time.
+    // In a model, the kernel before writes between the borders that a depthwise convolution reads. Padding here would take most
+    // of the time.
     let read = if depthwise { size + lo + hi } else { size };
     let case = |n: i64| Case {
         name: format!("{name} {} {kernel}x{kernel}/{stride} {size}^2 {cin}-{cout} N={n}", numbers.name()),
@@ -388,7 +391,7 @@ fn convolution(
     });
 }
 
-/// A kernel of rows: so many operations for each element, which is read and written once.
+/// A kernel of rows with `flops` operations for each element, which is read and written once.
 fn rows(bench: &Bench, name: &str, flops: f64, body: impl Fn(&mut Graph, Value) -> Result<Value>) {
     let case = |(n, s): (usize, usize)| Case {
         name: format!("{name} {n}x{s}"),

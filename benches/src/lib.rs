@@ -13,7 +13,7 @@ use symshape_compiler::{
 /// The transformer block of the tour, `x[N, S, 64]`, with N in 1..=16 and S in 1..=128.
 ///
 /// # Panics
-/// When the repository is damaged.
+/// If the example model is missing or damaged.
 pub fn block() -> Graph {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../compiler/examples/block.onnx");
     let dim = |text| import::parse_dim(text).expect("a valid declaration");

@@ -1,4 +1,4 @@
-//! Single microkernels in executable memory, and those that measure what a machine can do.
+//! Single microkernels in executable memory, and microkernels that measure the peak speeds of a machine.
 
 use cranelift_codegen::{
     ir::{AbiParam, types},
@@ -21,7 +21,7 @@ impl Compiled {
     /// Compiles a microkernel.
     ///
     /// # Panics
-    /// When it does not compile: a bug.
+    /// If it does not compile: a bug.
     pub fn new(isa: &dyn VectorIsa, code: &VCode) -> Compiled {
         let mut module = module();
         let mut signature = module.make_signature();
@@ -33,13 +33,13 @@ impl Compiled {
         Compiled { module, entry }
     }
 
-    /// Calls it; the arguments must cover what it touches.
+    /// Calls the microkernel. The arguments must cover the memory that it accesses.
     pub fn call(&self, args: &mut [i64]) {
         debug_assert_eq!(
             self.module.get_finalized_function(cranelift_module::FuncId::from_u32(0)),
             self.entry
         );
-        // SAFETY: the microkernel has this signature, its memory is mapped, and the arguments cover what it touches.
+        // SAFETY: the microkernel has this signature, its memory is mapped, and the arguments cover the memory it accesses.
         unsafe {
             let entry: extern "C" fn(*mut i64) = std::mem::transmute(self.entry);
             entry(args.as_mut_ptr());
@@ -50,7 +50,7 @@ impl Compiled {
 /// A module for this machine.
 ///
 /// # Panics
-/// When there is no code generator for it.
+/// If there is no code generator for this machine.
 pub fn module() -> JITModule {
     let mut flags = settings::builder();
     flags.set("opt_level", "speed").expect("known setting");
@@ -59,7 +59,7 @@ pub fn module() -> JITModule {
     JITModule::new(JITBuilder::with_isa(isa, cranelift_module::default_libcall_names()))
 }
 
-/// Numbers that look random.
+/// Pseudo-random elements.
 pub fn elements(count: usize) -> Vec<f32> {
     (0..count).map(|idx| (idx * 7919 % 1000) as f32 / 500.0 - 1.0).collect()
 }
@@ -67,7 +67,8 @@ pub fn elements(count: usize) -> Vec<f32> {
 /// Multiply-adds of a round of [`multiply_adds`].
 const CHAINED: usize = 48;
 
-/// A microkernel that runs twelve independent chains of multiply-adds: arguments are the rounds, and a place of 8 bytes.
+/// A microkernel that runs twelve independent chains of multiply-adds. Its arguments are the number of rounds, and 8 bytes for
+/// the result.
 pub fn multiply_adds(isa: &dyn VectorIsa) -> Compiled {
     let mut b = Builder::new(isa.shape());
     let (rounds, zero) = (b.arg(0), b.float(0.0));
@@ -85,7 +86,8 @@ pub fn operations(isa: &dyn VectorIsa) -> u64 {
     2 * (CHAINED * isa.shape().lanes) as u64
 }
 
-/// A microkernel that multiplies bytes by vectors in twelve independent sums: arguments are those of [`multiply_adds`].
+/// A microkernel that multiplies bytes on vector registers into twelve independent accumulators. Its arguments are those of
+/// [`multiply_adds`].
 pub fn byte_products(isa: &dyn VectorIsa) -> Compiled {
     let mut b = Builder::new(isa.shape());
     let (rounds, zero) = (b.arg(0), b.bits(0));
@@ -159,7 +161,8 @@ pub fn tile_operations(op: TileDot) -> u64 {
 /// Vectors that a round of [`reads`] loads.
 const LOADED: usize = 8;
 
-/// A microkernel that reads memory: arguments are its address, the rounds of [`read_bytes`] each, and a place of 8 bytes.
+/// A microkernel that reads memory. Its arguments are the address, the number of rounds of [`read_bytes`] each, and 8 bytes for
+/// the result.
 pub fn reads(isa: &dyn VectorIsa) -> Compiled {
     let mut b = Builder::new(isa.shape());
     let (from, rounds, zero) = (b.arg(0), b.arg(1), b.bits(0));

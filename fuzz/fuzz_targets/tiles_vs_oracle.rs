@@ -1,5 +1,5 @@
-//! Random layers at the precisions of tile registers, on those of the machine and on some that stand in memory, against
-//! the reference evaluator, bit by bit: all numbers are integers, so small that no product and no sum loses anything.
+//! Random layers at the precisions of tile registers, bit by bit against the reference evaluator. They run on the tile registers
+//! of the machine and on emulated ones. All elements are integers so small that all products and sums are exact.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Unstructured};
@@ -15,22 +15,22 @@ use symshape_compiler::{
 };
 use symshape_runtime::{Context, DType, TensorRef};
 
-/// Sizes around those of tiles and of what a register holds.
+/// Sizes around those of tiles and registers.
 const SIZES: [i64; 12] = [1, 3, 8, 15, 16, 17, 31, 32, 33, 48, 64, 100];
 
-/// Magnitudes of what layers read: exact as one bf16, and as the sum of two.
+/// Magnitudes of the inputs of layers: exact as one bf16, and as the sum of two.
 const NARROW: i64 = 8;
 const WIDE: i64 = 1000;
 
-/// Elements of a layer's result at the upper bounds; the oracle takes long for more.
+/// The largest number of elements of a layer's result at the upper bounds. The oracle takes long for more.
 const MAX_ELEMS: i64 = 40_000;
 
 /// A model that grows layer by layer.
 struct Layers<'a, 'b> {
     graph: Graph,
     choices: &'a mut Unstructured<'b>,
-    /// The largest magnitude of weights, and that of what layers read. Of two factors one has no low part, since
-    /// products of low parts are what `bf16x3` leaves out.
+    /// The largest magnitudes of weights and of the inputs of layers. One of two operands has no low part, because `bf16x3` omits
+    /// the products of low parts.
     weights: i64,
     numbers: i64,
     seed: u64,
@@ -83,7 +83,7 @@ impl Layers<'_, '_> {
         self.graph.matmul(x, weights)
     }
 
-    /// `(x · xᵀ) · x`, of which the scores are made small.
+    /// `(x · xᵀ) · x` with small scores.
     fn attention(&mut self, x: Value) -> Result<Value, Error> {
         let rank = self.graph.rank(x);
         let mut swapped: Vec<usize> = (0..rank).collect();
@@ -112,7 +112,7 @@ impl Layers<'_, '_> {
         self.graph.contract(seen, b"nchwyx", weights, b"ocyx", b"nohw")
     }
 
-    /// What stands behind a product: a bias, a residual, a rectifier; and limits, so that the next one is exact.
+    /// The operations after a contraction: a bias, a residual, a rectifier, and limits so that the next contraction is exact.
     fn epilogue(&mut self, y: Value, x: Value) -> Result<Value, Error> {
         let (rank, mut y) = (self.graph.rank(y), y);
         let channels = if rank == 4 { 1 } else { rank - 1 };
@@ -137,7 +137,7 @@ impl Layers<'_, '_> {
         self.graph.min(x, high)
     }
 
-    /// The layer, or none where it would take the oracle too long.
+    /// The layer, or `None` if the oracle would take too long.
     fn layer(&mut self, x: Value) -> Result<Option<Value>, Error> {
         let y = match self.graph.rank(x) {
             4 if self.choices.ratio(1, 8).unwrap_or(false) => self.graph.transpose(x, &[0, 2, 3, 1])?,
@@ -190,7 +190,7 @@ fn numbers(graph: &Graph, binding: &BTreeMap<Symbol, i64>, seed: u64) -> Option<
     Some(integers(sizes, WIDE, seed))
 }
 
-/// Integers up to this magnitude that look random.
+/// Pseudo-random integers up to this magnitude.
 fn integers(shape: Vec<usize>, most: i64, mut seed: u64) -> Tensor {
     let mut next = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -204,12 +204,12 @@ fn floats(tensor: &Tensor) -> Vec<f32> {
     (0..tensor.elems()).map(|idx| tensor.get(idx).as_f64() as f32).collect()
 }
 
-/// One run. The error is that the bytes are used up.
+/// One run. The error means that the bytes are used up.
 fn check(choices: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let precision = *choices.choose(&[Precision::Bf16x3, Precision::Bf16])?;
     let emulated = choices.arbitrary()?;
     let threads = choices.int_in_range(1..=2)?;
-    // What doesn't fit is refused by the builder.
+    // The builder refuses layers that don't fit.
     let Ok(graph) = layers(choices, precision) else { return Ok(()) };
     let support = MicrokernelSupport::Native { multiplies_bytes: choices.arbitrary()?, tiles: true };
     let microkernels = if emulated { Microkernels::EmulatedTiles } else { Microkernels::Native };

@@ -18,7 +18,7 @@ pub struct PackPanelsKey {
     pub low: bool,
 }
 
-/// Slots of the argument block; distances are in bytes.
+/// Slots of the argument block. Distances are in bytes.
 impl PackPanelsKey {
     /// Address of the first column of rhs.
     pub const FROM: usize = 0;
@@ -26,9 +26,9 @@ impl PackPanelsKey {
     pub const FROM_STEP: usize = 1;
     /// From panel to panel.
     pub const FROM_PANEL: usize = 2;
-    /// Address of the first packed panel; the others follow it.
+    /// Address of the first packed panel. The others follow it.
     pub const TO: usize = 3;
-    /// Number of columns, which are contiguous; at least one.
+    /// Number of columns, which are contiguous. At least one.
     pub const COLUMNS: usize = 4;
     /// Elements of a column.
     pub const DEPTH: usize = 5;
@@ -70,7 +70,7 @@ pub fn emit(key: &PackPanelsKey, shape: VectorShape) -> VCode {
     b.finish()
 }
 
-/// For each vector of a panel the number of columns from it on, and the mask of those in it.
+/// For each vector of a panel, the number of columns from its first lane on, and the mask of its existing columns.
 fn parts(b: &mut Builder, columns: Int) -> Vec<(Int, Mask)> {
     let lanes = b.lanes();
     (0..PANEL / lanes)
@@ -102,7 +102,7 @@ impl PanelPacker {
         }
     }
 
-    /// Packs `pairs` pairs of each column; both pointers advance.
+    /// Packs `pairs` pairs of each column. Both pointers advance.
     fn pairs(&self, b: &mut Builder, pairs: Int, from: Int, to: Int) {
         b.repeat(pairs, 1, |b| {
             self.pair(b, from, to, true);
@@ -132,7 +132,7 @@ impl PanelPacker {
     }
 }
 
-/// The high half of `x` below that of `y`.
+/// Pairs the high halves of `x` and `y`: that of `x` becomes the low half.
 fn joined(b: &mut Builder, x: Vector, y: Option<Vector>) -> Vector {
     let x = b.shift(ShiftOp::Right, x, 16);
     y.map_or(x, |y| b.binary(VBinary::Or, x, y))

@@ -1,4 +1,4 @@
-//! Strips over bf16, bit by bit as the scalar semantics have them.
+//! Strips over bf16, bit by bit as the scalar semantics define.
 
 use super::{
     jit::{Compiled, address, address_mut, isas, isas_of_tiles},
@@ -17,7 +17,7 @@ use symshape_compiler::{
 };
 use symshape_runtime::DType;
 
-/// What stays where nothing is stored.
+/// The content of memory that nothing is stored to.
 const CANARY: u16 = 0x5a5a;
 
 fn all_isas() -> Vec<(Box<dyn VectorIsa>, bool)> {
@@ -83,7 +83,7 @@ fn sums_of_every_length_are_rounded() {
     }
 }
 
-/// The bits of a strip `y = body(x)` whose last instruction is what is stored, of a type.
+/// The bits of a strip `y = body(x)`, rounded to bf16.
 fn rounded(isa: &dyn VectorIsa, fma: bool, high: bool, x: &[f32]) -> Vec<u16> {
     let zeros = vec![0x8000_u16];
     let key = strip(
@@ -103,7 +103,7 @@ fn rounded(isa: &dyn VectorIsa, fma: bool, high: bool, x: &[f32]) -> Vec<u16> {
 #[test]
 fn every_float_becomes_the_nearest() {
     let mut x = sweep();
-    // Halfway between two, and beside that.
+    // Halfway between two bf16, and the neighbours.
     x.extend(
         (0..1_u32 << 16)
             .flat_map(|half| [0x7fff, 0x8000, 0x8001].map(|low| f32::from_bits(half << 16 | low))),
@@ -121,7 +121,7 @@ fn every_float_becomes_the_nearest() {
 }
 
 #[test]
-fn what_is_stored_may_be_read_before_it_is() {
+fn a_rounded_value_may_have_other_readers() {
     // The rounded sum is stored as a float too.
     let mut body = sum(true);
     let at = body.insts.len() as u32 - 2;

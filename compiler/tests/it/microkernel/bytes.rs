@@ -1,5 +1,5 @@
-//! Elements of one byte: conversions against their definition, tails and strides that touch no other byte, and rows laid
-//! out for tiles.
+//! Elements of one byte: conversions against their definition, tails and strides that touch no other byte, and rows packed for
+//! tiles.
 
 use super::jit::{Compiled, address, address_mut, isas, tile};
 use symshape_compiler::{
@@ -17,7 +17,7 @@ use symshape_compiler::{
 };
 use symshape_runtime::DType;
 
-/// `y = x as to` for `count` elements, of which `x` lies `step` elements apart.
+/// `y = x as to` for `count` elements. Those of `x` are `step` elements apart.
 fn convert(from: Ty, to: Ty, along: StreamStep) -> StripKey {
     let mut body = Body::default();
     let x = body.push(Op::Load(0), from).expect("supported");
@@ -101,7 +101,7 @@ fn conversions_are_those_of_the_definition() {
     }
 }
 
-/// Bytes that look random.
+/// Pseudo-random bytes.
 fn bytes(count: usize, seed: u32) -> Vec<u8> {
     (0..count as u32).map(|idx| ((idx ^ seed).wrapping_mul(0x9e37_79b9) >> 21) as u8).collect()
 }
@@ -115,7 +115,7 @@ fn number(from: NarrowInt, byte: u8) -> i32 {
 }
 
 #[test]
-fn rows_are_laid_out_side_by_side() {
+fn rows_are_packed_contiguously() {
     for (isa, fma) in isas() {
         for (from, dense, quads) in [NarrowInt::U8, NarrowInt::I8]
             .into_iter()
@@ -154,7 +154,7 @@ fn rows_are_laid_out_side_by_side() {
 }
 
 #[test]
-fn sums_of_pairs_are_exact() {
+fn sums_of_pairs_of_products_are_exact() {
     for (isa, fma) in isas() {
         let lanes = isa.shape().lanes;
         for (rows, columns, pairs) in [(1, 16, 5), (4, 16, 40), (3, 11, 9)] {

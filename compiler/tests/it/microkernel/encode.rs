@@ -1,4 +1,4 @@
-//! The x86 encodings of microkernels, for levels that this machine may lack too.
+//! The x86 encodings of microkernels, including those of levels that this machine lacks.
 
 use super::jit::tile;
 use symshape_compiler::{
@@ -39,7 +39,7 @@ fn requantised() -> Body {
 }
 
 #[test]
-fn sums_of_bytes_never_leave_the_registers() {
+fn accumulators_of_bytes_are_not_spilled() {
     let products = [
         (X86::AVX2, DotOp::I16Pairs),
         (X86::AVX512, DotOp::I16Pairs),
@@ -59,7 +59,7 @@ fn sums_of_bytes_never_leave_the_registers() {
 }
 
 #[test]
-fn sums_of_tiles_never_leave_the_registers() {
+fn accumulators_of_tiles_are_not_spilled() {
     for isa in [X86::AVX2, X86::AVX512] {
         let shape = isa.shape();
         for rows in 1..=max_rows(shape) {
@@ -74,7 +74,7 @@ fn sums_of_tiles_never_leave_the_registers() {
     }
 }
 
-/// How often an instruction stands in the code: three bytes of a VEX prefix but for a register, and the opcode.
+/// The number of occurrences of an instruction: three bytes of a VEX prefix except for a register, and the opcode.
 fn count(bytes: &[u8], low_bits: u8, opcode: u8) -> usize {
     let is = |four: &&[u8]| {
         four[0] == 0xc4 && four[1] & 0x1f == 2 && four[2] & 0x87 == low_bits && four[3] == opcode
@@ -99,7 +99,7 @@ fn tile_registers_are_configured_multiplied_and_released() {
             let (bytes, spilled) = isa.encode(&MicrokernelKey::Tile(key).code(&isa)).expect("it encodes");
             assert_eq!(spilled, 0, "{product:?} {rows}x{vectors}");
             assert_eq!(count(&bytes, low_bits, opcode), sums * products, "{product:?} {rows}x{vectors}");
-            // Both configuring and releasing are opcode 49 without a prefix; only releasing names no memory.
+            // Configuring and releasing both have opcode 49 without a prefix. Only releasing has no memory operand.
             assert_eq!(count(&bytes, 0, 0x49), 1, "{product:?} {rows}x{vectors} configures");
             assert!(!releases(&bytes), "{product:?} {rows}x{vectors}: other tiles may follow");
         }

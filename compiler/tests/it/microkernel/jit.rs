@@ -1,4 +1,4 @@
-//! Compiles single microkernels and calls them; keys that tests vary.
+//! Compiles and calls single microkernels, and builds the keys that tests vary.
 
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_jit::{JITBuilder, JITModule};
@@ -11,7 +11,7 @@ use symshape_compiler::codegen::{
     vector::{VectorIsa, X86},
 };
 
-/// A module for this machine; `fma` false leaves fused multiply-add out.
+/// A module for this machine, without fused multiply-add if `fma` is false.
 fn module(fma: bool) -> JITModule {
     let mut flags = settings::builder();
     flags.set("opt_level", "speed").expect("known setting");
@@ -43,7 +43,7 @@ pub(crate) fn isas() -> Vec<(Box<dyn VectorIsa>, bool)> {
     isas
 }
 
-/// What runs here of the ISAs that round to bf16: the one with tile registers in memory, and the machine's own.
+/// The ISAs that round to bf16 and run here: the one with emulated tile registers, and that of the machine if it has them.
 pub(crate) fn isas_of_tiles() -> Vec<(Box<dyn VectorIsa>, bool)> {
     let module = module(true);
     let portable = symshape_compiler::codegen::vector::Portable::new(cranelift_module::Module::isa(&module));
@@ -74,8 +74,8 @@ impl Compiled {
 
     /// Calls it with these arguments, which it may write results into.
     pub(crate) fn call(&self, args: &mut [i64]) {
-        // SAFETY: the microkernel was compiled with this signature and its memory is still mapped; tests hand it arguments
-        // whose pointers cover what the key's streams touch.
+        // SAFETY: the microkernel was compiled with this signature and its memory is still mapped. Tests pass pointers that
+        // cover the memory of the key's streams.
         unsafe {
             let entry: extern "C" fn(*mut i64) = std::mem::transmute(self.entry);
             entry(args.as_mut_ptr());
@@ -83,8 +83,8 @@ impl Compiled {
     }
 }
 
-/// A tile of `f32` or bytes with a reduction of one dense loop over packed panels, which asks for none ahead; its epilogue
-/// has so many streams along the columns.
+/// A tile of `f32` or bytes whose reduction is one dense loop over packed panels, without prefetch. Its epilogue has `streams`
+/// streams along the columns.
 pub(crate) fn tile([rows, vectors]: [usize; 2], product: DotOp, streams: usize, epilogue: Body) -> TileKey {
     TileKey {
         rows: rows as u8,
@@ -116,7 +116,7 @@ pub(crate) fn address_mut<T>(slice: &mut [T]) -> i64 {
     slice.as_mut_ptr() as i64
 }
 
-/// A stream of numbers that looks random: the same at every run.
+/// A pseudo-random sequence, the same at every run.
 pub(crate) fn elements(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

@@ -1,5 +1,4 @@
-//! Rows of numbers laid out anew: as they are, and as bf16 for tile registers, bit by bit those of the definition, in planes
-//! filled up with zeros.
+//! Packed rows of floats: unchanged, and as bf16 for tile registers, bit by bit as defined, in planes padded with zeros.
 
 use super::jit::{Compiled, address, address_mut, elements, isas, isas_of_tiles};
 use symshape_compiler::{
@@ -11,10 +10,10 @@ use symshape_compiler::{
     scalar::precision,
 };
 
-/// What is behind a row and must stay.
+/// The content of memory after a row, which must not change.
 const CANARY: u16 = 0x5a5a;
 
-/// Numbers of all kinds, those that round in every way among them.
+/// Floats of all kinds, among them some for each way of rounding.
 fn values(count: usize) -> Vec<f32> {
     let bits = [
         0x0000_0000,
@@ -45,8 +44,8 @@ fn bits(x: f32) -> u16 {
     (x.to_bits() >> 16) as u16
 }
 
-/// What lays out as many rows as `from` has, these many numbers apart on either side, each read in two loops of so many
-/// numbers and what they move by.
+/// The arguments that pack all rows of `from`: the elements between rows on either side, and the counts and steps of the two
+/// loops that read a row.
 fn arguments<F, T>(
     from: &[F],
     from_row: usize,
@@ -68,7 +67,7 @@ fn arguments<F, T>(
     args
 }
 
-/// One shape of a row: a run of `inner` numbers, or numbers three apart, `outer` times.
+/// One shape of a row: `outer` runs of `inner` elements, contiguous or three apart.
 fn check(compiled: &Compiled, parts: u8, dense: bool, (inner, outer): (usize, usize)) {
     let (step, rows) = (if dense { 1 } else { 3 }, 3);
     let (run, depth) = (inner * step + 5, inner * outer);
@@ -101,7 +100,7 @@ fn check(compiled: &Compiled, parts: u8, dense: bool, (inner, outer): (usize, us
 }
 
 #[test]
-fn numbers_become_the_bf16_of_the_definition() {
+fn floats_become_the_bf16_of_the_definition() {
     for (isa, fma) in isas_of_tiles() {
         for (parts, dense) in [1, 2, 3].into_iter().flat_map(|parts| [(parts, true), (parts, false)]) {
             let key = PackRowsKey { form: RowForm::Bf16 { from: Ty::F32, parts }, dense, levels: 2 };
@@ -153,7 +152,7 @@ fn bf16_stay_such_or_become_floats() {
                 let (step, rows) = (if dense { 1 } else { 3 }, 3);
                 let (run, depth) = (inner * step + 5, inner * outer);
                 let from_row = run * outer + 2;
-                // The memory ends with the last number.
+                // The memory ends with the last element.
                 let from: Vec<u16> =
                     values(from_row * rows).into_iter().map(|x| bits(precision::high(x))).collect();
                 let levels = [(inner, step), (outer, run)];

@@ -1,4 +1,4 @@
-//! Quantisation, which rounds a quotient and brings it between bounds: the same integers as by its definition, step by step.
+//! Quantisation, which rounds and clamps a quotient: the same integers as by its definition, step by step.
 
 use super::jit::{Compiled, address, address_mut, isas};
 use symshape_compiler::{
@@ -10,7 +10,7 @@ use symshape_compiler::{
     scalar::{BinaryOp, UnaryOp},
 };
 
-/// `cast(round(x / scale) + zero)`, then `zero` taken away from it again, as integers of 32 bits.
+/// `cast(round(x / scale) + zero)`, from which `zero` is subtracted again, as integers of 32 bits.
 fn key(to: Ty, scale: Option<f32>, zero: i32) -> StripKey {
     let mut body = Body::default();
     let mut push = |op, ty| body.push(op, ty).expect("supported");
@@ -58,7 +58,7 @@ fn quotients_are_rounded_as_defined() {
             for scale in scales.map(Some).into_iter().chain([None]) {
                 let special =
                     [0.0, -0.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, 1e-45, 3e9];
-                // Around all numbers halfway between two integers, and beyond the bounds.
+                // Around all midpoints between two integers, and beyond the bounds.
                 let halves = (-600..600).flat_map(|n| {
                     let half = (n as f32 * 0.5) * scale.unwrap_or(1.0);
                     [half.next_down(), half, half.next_up(), half * 1.003]

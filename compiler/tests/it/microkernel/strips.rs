@@ -62,7 +62,7 @@ pub(crate) fn set(args: &mut [i64], key: &StripKey, stream: u32, address: i64, r
     args[slot..slot + 3].copy_from_slice(&[address, row as i64, element as i64]);
 }
 
-/// What a loop over elements side by side makes of those of its first streams, in the one behind them.
+/// The result of a loop over contiguous elements of the operands. It is stored to the stream after theirs.
 fn computed((isa, fma): (&dyn VectorIsa, bool), body: Body, operands: &[&[f32]]) -> Vec<f32> {
     let key = strip(vec![Phase::Loop { extent: 0, body }], vec![StreamStep::Unit; operands.len() + 1]);
     let mut results = vec![0f32; operands[0].len()];
@@ -76,7 +76,7 @@ fn computed((isa, fma): (&dyn VectorIsa, bool), body: Body, operands: &[&[f32]])
     results
 }
 
-/// Floats all over the line: every sign and exponent, and the special ones.
+/// Floats of every sign and exponent, and the special ones.
 pub(crate) fn sweep() -> Vec<f32> {
     let mut values =
         vec![0.0, -0.0, 1.0, -1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MIN_POSITIVE];
@@ -127,7 +127,7 @@ fn math_stays_within_its_bound() {
             let errors = x.iter().zip(&y).map(|(&x, &y)| (ulp(y, exact(f64::from(x))), x, y));
             let (error, x, y) = errors.max_by(|a, b| a.0.total_cmp(&b.0)).expect("values");
             println!("{} fma {}: {op:?} {error:.2} ulp at {x:e}", isa.name(), isa.shape().fma);
-            // What no approximation is needed for is exact, or rounded once.
+            // Functions without an approximation are exact, or rounded once.
             let bound = match op {
                 UnaryOp::Floor | UnaryOp::Round | UnaryOp::Abs => 0.0,
                 UnaryOp::Sqrt | UnaryOp::Recip => 0.5,
@@ -138,7 +138,7 @@ fn math_stays_within_its_bound() {
     }
 }
 
-/// Bases and exponents: special ones with each other, and powers of all sizes.
+/// Bases and exponents: all pairs of special ones, and powers of all sizes.
 fn powers() -> Vec<(f32, f32)> {
     let special =
         [0.0, 1.0, 2.0, 0.5, 3.0, 0.75, 1e-40, 1e10, f32::MIN_POSITIVE, 16_777_217.0, f32::INFINITY];
@@ -186,9 +186,9 @@ fn powers_stay_within_their_bound() {
     }
 }
 
-/// All comparisons are made before the first of them is used.
+/// All comparisons come before the first use of one of them.
 #[test]
-fn there_may_be_more_truths_than_registers_for_them() {
+fn more_masks_than_mask_registers() {
     const LIMITS: u32 = 12;
     let x: Vec<f32> = (0..37).map(|idx| idx as f32 / 2.0 - 2.0).collect();
     let mut body = Body::default();
@@ -295,7 +295,7 @@ fn reductions_of_every_length() {
     }
 }
 
-/// Reads 32-bit results out of an argument block.
+/// Reads 32-bit results from an argument block.
 trait MapToFloats {
     fn map_to_floats(&self, args: &[i64]) -> Vec<f32>;
 }
@@ -435,7 +435,7 @@ fn taps_are_held_down_the_rows() {
 }
 
 #[test]
-fn columns_apart_are_read_in_squares() {
+fn strided_columns_are_read_in_squares() {
     // y[r, c] = x[c, r + 1] + z[r, c]
     let mut body = Body::default();
     let mut push = |op| body.push(op, Ty::F32).expect("supported");
@@ -450,7 +450,7 @@ fn columns_apart_are_read_in_squares() {
         (key.rows, key.row_steps) = (true, vec![StreamStep::Unit, StreamStep::Stride, StreamStep::Stride]);
         let compiled = Compiled::new(&MicrokernelKey::Strip(key.clone()), &*isa, fma);
         for (rows, columns) in sizes().flat_map(|rows| sizes().map(move |columns| (rows, columns))) {
-            // What is read ends with the memory.
+            // The memory ends with the last element that is read.
             let (x, z) = (elements(columns * (rows + 1), 5), elements(rows * columns, 9));
             let mut y = vec![f32::NAN; rows * columns + 1];
             let mut args = vec![0; key.slots()];

@@ -1,4 +1,4 @@
-//! The contraction tile: bit for bit the sum over `k` in order, for every tile, right-hand side, tail and epilogue.
+//! The contraction tile: bit for bit the sum over `k` in order, for every tile, form of rhs, tail and epilogue.
 
 use super::jit::{Compiled, address, address_mut, elements, isas, tile};
 use symshape_compiler::{
@@ -39,12 +39,12 @@ struct Case {
     rhs: Rhs,
     dense: bool,
     stored: StreamStep,
-    /// Each segment is a part of its own.
+    /// Each segment is a separate part of the reduction.
     in_parts: bool,
     prefetch: bool,
 }
 
-/// `B[k, n]` for the naive loop, and the memory that the microkernel sees, from `at(k, n)`.
+/// Rhs as `[k, n]` for the naive loop, and in the form that the microkernel reads.
 struct Matrix {
     memory: Vec<f32>,
     strides: (usize, usize),
@@ -97,7 +97,7 @@ fn check(case: &Case, isa: &dyn VectorIsa, fma: bool) {
     let lanes = isa.shape().lanes;
     let (m, k) = (case.rows * case.tiles, case.inner * case.outer);
     let (plain, matrix) = rhs(case, lanes);
-    // A's segments stand apart, and its elements too unless it is dense.
+    // The segments of lhs are apart, and so are its elements unless it is dense.
     let spread = if case.dense { 1 } else { 3 };
     let segment = case.inner * spread + 5;
     let a_row = segment * case.outer + 2;
@@ -184,7 +184,7 @@ fn base(rows: usize, vectors: usize, lanes: usize) -> Case {
     }
 }
 
-/// The parts of the reduction, with their first segments and how many these are; sums wait in `y`.
+/// The parts of the reduction, with their first segment and number of segments. Partial sums are kept in `y`.
 fn parts(case: &Case) -> Vec<(ReductionPart, usize, usize)> {
     if !case.in_parts {
         return vec![(ReductionPart::Whole, 0, case.outer)];
@@ -256,7 +256,7 @@ fn every_tail_of_columns() {
 }
 
 #[test]
-fn run_time_right_hand_sides_and_columns_far_apart() {
+fn unpacked_rhs_and_strided_columns() {
     for (isa, fma) in isas() {
         let shape = isa.shape();
         for rows in 1..=max_rows(shape) {
@@ -277,7 +277,7 @@ fn no_reduction_gives_the_epilogue_of_zero() {
 }
 
 #[test]
-fn activations_in_the_epilogue_leave_the_sums_alone() {
+fn activations_in_the_epilogue_keep_the_accumulators() {
     let mut body = Body::default();
     let sum = body.push(Op::Accumulator, Ty::F32).expect("supported");
     let erf = body.push(Op::Unary(UnaryOp::Erf, sum), Ty::F32).expect("supported");

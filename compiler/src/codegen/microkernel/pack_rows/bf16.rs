@@ -1,5 +1,5 @@
-//! Rows of floats for tile registers: each element as its high bf16, as high and low bf16, or as three bf16 whose sum it is,
-//! see [`crate::scalar::precision`].
+//! Rows of floats for tile registers. An element becomes its high bf16, a high and a low bf16, or three bf16 whose sum is the
+//! element, see [`crate::scalar::precision`].
 //!
 //! A row becomes a plane of high bf16, padded with zeros to whole rows of a tile register. A plane for each lower part follows.
 
@@ -16,7 +16,7 @@ use crate::scalar::CompareOp;
 /// Bytes of a bf16.
 const BYTES: i32 = 2;
 
-/// The form.
+/// The form of rows of bf16.
 pub(super) struct Bf16 {
     pub(super) from: Ty,
     pub(super) parts: u8,
@@ -95,7 +95,7 @@ impl Writer for Bf16 {
         }
     }
 
-    /// Two vectors at a time or one, the last of which may overlap those before, or fewer elements than one vector.
+    /// Packs two vectors or one at a time, the last of which may overlap those before, or fewer elements than a vector has.
     fn contiguous(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let lanes = b.lanes() as i32;
         let all = b.copy(count);

@@ -10,7 +10,7 @@ use crate::codegen::vector::{
 };
 use crate::scalar::CompareOp;
 
-/// The form.
+/// The form of rows of bytes.
 pub(super) struct Bytes {
     pub(super) from: NarrowInt,
     pub(super) quads: bool,
@@ -22,7 +22,7 @@ impl Bytes {
         self.quads && self.from == NarrowInt::I8
     }
 
-    /// Bytes that one becomes.
+    /// Size of a packed element.
     fn widened(&self) -> i32 {
         if self.quads { 1 } else { 2 }
     }
@@ -31,7 +31,7 @@ impl Bytes {
         CopySize { elements, from_bytes: 1, to_bytes: self.widened() }
     }
 
-    /// One byte.
+    /// Packs one byte.
     fn byte(&self, b: &mut Builder, from: Int, to: Int) {
         let width = if self.from == NarrowInt::I8 { IntWidth::I8 } else { IntWidth::U8 };
         let mut byte = b.load_int(Mem::from(from), width);
@@ -41,12 +41,12 @@ impl Bytes {
         b.store_int(Mem::from(to), byte, if self.quads { IntWidth::U8 } else { IntWidth::I16 });
     }
 
-    /// Bytes that a vector is made of.
+    /// Elements of a packed vector.
     fn vector_bytes(&self, b: &Builder) -> i32 {
         (if self.quads { 4 } else { 2 }) * b.lanes() as i32
     }
 
-    /// A vector of bytes.
+    /// Packs a vector of bytes.
     fn vector(&self, b: &mut Builder, from: Int, to: Int) {
         let vector = match (self.quads, self.is_shifted()) {
             (false, _) => b.load_halves(from, self.from),
@@ -59,7 +59,7 @@ impl Bytes {
         b.store(to, vector);
     }
 
-    /// Bytes at this distance, one at a time.
+    /// Packs bytes that are `step` bytes apart, one at a time.
     fn one_by_one(
         &self,
         b: &mut Builder,

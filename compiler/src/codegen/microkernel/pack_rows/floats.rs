@@ -14,13 +14,13 @@ use crate::scalar::CompareOp;
 /// Bytes of a packed element.
 const BYTES: i32 = 4;
 
-/// The form.
+/// The form of rows of `f32`.
 pub(super) struct Floats {
     pub(super) from: Ty,
 }
 
 impl Writer for Floats {
-    /// Whole vectors, the last of which may overlap the one before, or fewer elements than one vector.
+    /// Packs whole vectors, the last of which may overlap the one before, or fewer elements than a vector has.
     fn contiguous(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let lanes = b.lanes() as i32;
         let all = b.copy(count);

@@ -23,9 +23,9 @@ use writer::Writer;
 pub enum RowForm {
     /// Bytes, as they are or as 16 bits each.
     Bytes {
-        /// What bytes mean.
+        /// The element type.
         from: NarrowInt,
-        /// They stay bytes, without a sign, else they get 16 bits.
+        /// Whether they become unsigned bytes; otherwise they become 16 bits.
         quads: bool,
     },
     /// Floats, as `f32`.
@@ -37,7 +37,7 @@ pub enum RowForm {
     Bf16 {
         /// `f32` or bf16.
         from: Ty,
-        /// Of each, one to three.
+        /// Parts of an element: one to three.
         parts: u8,
     },
 }
@@ -53,7 +53,7 @@ pub struct PackRowsKey {
     pub levels: u8,
 }
 
-/// Slots of the argument block; strides are in bytes.
+/// Slots of the argument block. Strides are in bytes.
 impl PackRowsKey {
     /// Address of the first row of lhs.
     pub const FROM: usize = 0;
@@ -68,7 +68,7 @@ impl PackRowsKey {
     /// Length of a plane of bf16: whole rows of a tile register, at least one.
     pub const PLANE: usize = 5;
 
-    /// Level `level` of the reduction, 0 being the innermost: its count, and what the factor moves.
+    /// The slots of level `level` of the reduction, 0 being the innermost: its count, and the step of lhs.
     pub fn level(level: u8) -> usize {
         6 + 2 * level as usize
     }
