@@ -5,7 +5,7 @@
 
 use super::{
     super::{bf16, memory, op::Ty},
-    writer::{CopySize, Writer, copy_overlapping},
+    row_packer::{CopySize, RowPacker, copy_overlapping},
 };
 use crate::codegen::vector::{
     Builder,
@@ -82,7 +82,7 @@ impl Bf16 {
     }
 }
 
-impl Writer for Bf16 {
+impl RowPacker for Bf16 {
     /// Clears the last register row of each plane, before the elements in it are stored.
     fn begin(&self, b: &mut Builder, row: Int) {
         let end = b.int_op(IntOp::Add, row, self.plane);

@@ -3,7 +3,7 @@
 //! Runs are copied in vectors, the last of which may overlap the one before. The bytes after the end of a row are undefined:
 //! rhs is zero there.
 
-use super::writer::{CopySize, Writer, copy_overlapping};
+use super::row_packer::{CopySize, RowPacker, copy_overlapping};
 use crate::codegen::vector::{
     Builder,
     vcode::{Int, IntOp, IntOperand, IntWidth, Mem, NarrowInt, VBinary},
@@ -96,7 +96,7 @@ fn from_both_ends(b: &mut Builder, count: Int, words: usize, (from, to): (Int, I
     [from, to].into_iter().for_each(|place| b.advance(place, bytes as i32));
 }
 
-impl Writer for Bytes {
+impl RowPacker for Bytes {
     /// Whole vectors, the last of which may overlap the one before. Shorter runs are copied in words of 8 bytes the same way,
     /// a few of them without a loop.
     fn contiguous(&self, b: &mut Builder, count: Int, from: Int, to: Int) {

@@ -3,7 +3,7 @@
 
 use super::{
     super::{memory, op::Ty},
-    writer::{CopySize, Writer, copy_overlapping},
+    row_packer::{CopySize, RowPacker, copy_overlapping},
 };
 use crate::codegen::vector::{
     Builder,
@@ -19,7 +19,7 @@ pub(super) struct Floats {
     pub(super) from: Ty,
 }
 
-impl Writer for Floats {
+impl RowPacker for Floats {
     /// Packs whole vectors, the last of which may overlap the one before, or fewer elements than a vector has.
     fn contiguous(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let lanes = b.lanes() as i32;

@@ -6,7 +6,7 @@
 mod bf16;
 mod bytes;
 mod floats;
-mod writer;
+mod row_packer;
 
 use super::op::Ty;
 use crate::codegen::vector::{
@@ -16,7 +16,7 @@ use crate::codegen::vector::{
 use bf16::Bf16;
 use bytes::Bytes;
 use floats::Floats;
-use writer::Writer;
+use row_packer::RowPacker;
 
 /// The elements of rows before and after packing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -84,15 +84,15 @@ pub fn emit(key: &PackRowsKey, shape: VectorShape) -> VCode {
     let mut b = Builder::new(shape);
     let (from, to) = (b.arg(PackRowsKey::FROM), b.arg(PackRowsKey::TO));
     let rows = b.arg(PackRowsKey::ROWS);
-    let writer: Box<dyn Writer> = match key.form {
+    let packer: Box<dyn RowPacker> = match key.form {
         RowForm::Bytes { from, quads } => Box::new(Bytes { from, quads }),
         RowForm::Floats { from } => Box::new(Floats { from }),
         RowForm::Bf16 { from, parts } => Box::new(Bf16 { from, parts, plane: b.arg(PackRowsKey::PLANE) }),
     };
     b.repeat(rows, 1, |b| {
         let (inner, place) = (b.copy(from), b.copy(to));
-        writer.begin(b, place);
-        level(key, &*writer, b, key.levels - 1, inner, place);
+        packer.begin(b, place);
+        level(key, &*packer, b, key.levels - 1, inner, place);
         let (step, place_step) = (b.arg(PackRowsKey::FROM_ROW), b.arg(PackRowsKey::TO_ROW));
         b.advance(from, step);
         b.advance(to, place_step);
@@ -101,18 +101,18 @@ pub fn emit(key: &PackRowsKey, shape: VectorShape) -> VCode {
 }
 
 /// Loop `number` of the reduction from `from` on; `to` advances past the packed elements.
-fn level(key: &PackRowsKey, writer: &dyn Writer, b: &mut Builder, number: u8, from: Int, to: Int) {
+fn level(key: &PackRowsKey, packer: &dyn RowPacker, b: &mut Builder, number: u8, from: Int, to: Int) {
     let count = b.arg(PackRowsKey::level(number));
     if number == 0 {
         if key.dense {
-            return writer.contiguous(b, count, from, to);
+            return packer.contiguous(b, count, from, to);
         }
         let step = b.arg(PackRowsKey::level(0) + 1);
-        return writer.strided(b, count, from, to, step);
+        return packer.strided(b, count, from, to, step);
     }
     b.repeat(count, 1, |b| {
         let inner = b.copy(from);
-        level(key, writer, b, number - 1, inner, to);
+        level(key, packer, b, number - 1, inner, to);
         let step = b.arg(PackRowsKey::level(number) + 1);
         b.advance(from, step);
     });

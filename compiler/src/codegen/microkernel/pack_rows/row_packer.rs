@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Packs the elements of a row. `to` advances past the packed elements.
-pub(super) trait Writer {
+pub(super) trait RowPacker {
     /// Prepares the packed row that begins at `_to`.
     fn begin(&self, _b: &mut Builder, _to: Int) {}
 
