@@ -1,6 +1,6 @@
 //! Cuts parts out of a graph and replaces them by the operators that their target lowers them to.
 
-use super::{Subgraph, parts::Unit};
+use super::{parts::NodeGroup, target::Subgraph};
 use crate::{
     error::{At, Error, Result},
     graph::{Graph, Node, NodeId, Op, Value, build::Captured},
@@ -15,13 +15,13 @@ type Lower<'a> = &'a mut dyn FnMut(&mut Subgraph, &mut Graph) -> Result<Vec<Valu
 type Readers = SecondaryMap<Value, Vec<NodeId>>;
 
 /// The counterparts of the old graph's values in the new one.
-type Moved = SecondaryMap<Value, Option<Value>>;
+type NewValues = SecondaryMap<Value, Option<Value>>;
 
-/// Rebuilds `graph` unit by unit; `lower` emits the claimed ones into the new graph.
+/// Rebuilds `graph` group by group; `lower` emits the claimed ones into the new graph.
 ///
 /// # Errors
 /// Those of `lower`, with the name of the part's last node.
-pub(super) fn replace(graph: &mut Graph, units: &[Unit], lower: Lower<'_>) -> Result<()> {
+pub(super) fn replace(graph: &mut Graph, groups: &[NodeGroup], lower: Lower<'_>) -> Result<()> {
     let old = std::mem::take(graph);
     let mut new = Graph {
         name: old.name.clone(),
@@ -31,21 +31,26 @@ pub(super) fn replace(graph: &mut Graph, units: &[Unit], lower: Lower<'_>) -> Re
         constraints: old.constraints.clone(),
         ..Graph::default()
     };
+
     let readers = readers(&old);
-    let mut moved = Moved::new();
-    for unit in units {
-        match unit.claimed {
-            true => part(&old, &mut new, unit, (&readers, &mut moved), lower)?,
-            false => unit.nodes.iter().try_for_each(|id| copy(&old, &mut new, *id, &mut moved))?,
+    let mut new_values = NewValues::new();
+    for group in groups {
+        if group.claimed {
+            lower_part(&old, &mut new, group, &readers, &mut new_values, lower)?;
+        } else {
+            group.nodes.iter().try_for_each(|id| copy(&old, &mut new, *id, &mut new_values))?;
         }
     }
-    let place = |value: Value| moved[value].ok_or_else(|| Error::internal("a value without its node"));
+
+    let new_value =
+        |value: Value| new_values[value].ok_or_else(|| Error::internal("a value without its node"));
     for (name, value) in &old.inputs {
-        new.inputs.push((name.clone(), place(*value)?));
+        new.inputs.push((name.clone(), new_value(*value)?));
     }
     for (name, value) in &old.outputs {
-        new.outputs.push((name.clone(), place(*value)?));
+        new.outputs.push((name.clone(), new_value(*value)?));
     }
+
     new.origin.clear();
     *graph = new;
     Ok(())
@@ -59,66 +64,70 @@ fn readers(graph: &Graph) -> Readers {
     readers
 }
 
-fn copy(old: &Graph, new: &mut Graph, id: NodeId, moved: &mut Moved) -> Result<()> {
+fn copy(old: &Graph, new: &mut Graph, id: NodeId, new_values: &mut NewValues) -> Result<()> {
     let node = &old.nodes[id];
-    let operands: Option<Vec<Value>> = node.operands.iter().map(|value| moved[*value]).collect();
+    let operands: Option<Vec<Value>> = node.operands.iter().map(|value| new_values[*value]).collect();
     let operands = operands.ok_or_else(|| Error::internal("an operand is computed later"))?;
     new.origin.clone_from(&node.origin);
     let types = node.results.iter().map(|value| old.ty(*value).clone()).collect();
     let contents = old.contents(node.results[0]).map(<[_]>::to_vec);
     let results = new.define(node.op.clone(), operands, types, contents);
     for (from, to) in node.results.iter().zip(results) {
-        moved[*from] = Some(to);
+        new_values[*from] = Some(to);
     }
     Ok(())
 }
 
 /// Lets the target lower a part.
-fn part(
+fn lower_part(
     old: &Graph,
     new: &mut Graph,
-    unit: &Unit,
-    (readers, moved): (&Readers, &mut Moved),
+    group: &NodeGroup,
+    readers: &Readers,
+    new_values: &mut NewValues,
     lower: Lower<'_>,
 ) -> Result<()> {
-    let title = title(old, unit);
+    let title = part_title(old, group);
     let mut inner = old.region(if old.name.is_empty() { "part" } else { &old.name });
     let mut captured = Captured::default();
-    let mut own: BTreeMap<Value, Value> = BTreeMap::new();
-    for id in &unit.nodes {
+    let mut inner_values: BTreeMap<Value, Value> = BTreeMap::new();
+    for id in &group.nodes {
         let Node { op, operands, results, origin } = &old.nodes[*id];
         inner.origin.clone_from(origin);
-        let operands = operands.iter().map(|operand| match own.get(operand) {
+        let operands = operands.iter().map(|operand| match inner_values.get(operand) {
             Some(value) => Ok(*value),
             None => captured.take(old, &mut inner, *operand),
         });
         let operands = operands.collect::<Result<Vec<_>>>().at(|| title.clone())?;
-        let made = inner.push_multi(op.clone(), &operands).at(|| title.clone())?;
-        own.extend(results.iter().copied().zip(made));
+        let inner_results = inner.push_multi(op.clone(), &operands).at(|| title.clone())?;
+        inner_values.extend(results.iter().copied().zip(inner_results));
     }
-    let leaves = |value: &Value| {
-        readers[*value].iter().any(|id| !unit.nodes.contains(id))
+
+    let leaves_part = |value: &Value| {
+        readers[*value].iter().any(|id| !group.nodes.contains(id))
             || old.outputs.iter().any(|(_, output)| output == value)
     };
-    let outputs: Vec<Value> = own.keys().copied().filter(leaves).collect();
-    for (number, value) in outputs.iter().enumerate() {
-        inner.output(&format!("out{number}"), own[value])?;
+    let outputs: Vec<Value> = inner_values.keys().copied().filter(leaves_part).collect();
+    for (k, value) in outputs.iter().enumerate() {
+        inner.output(&format!("out{k}"), inner_values[value])?;
     }
-    let operands: Option<Vec<Value>> = captured.operands.iter().map(|value| moved[*value]).collect();
+
+    let operands: Option<Vec<Value>> = captured.operands.iter().map(|value| new_values[*value]).collect();
     let operands = operands.ok_or_else(|| Error::internal("an operand of a part is computed later"))?;
+
     let mut part = Subgraph { graph: inner, operands };
     new.origin.clone_from(&title);
     let results = lower(&mut part, new).at(|| title)?;
     for (from, to) in outputs.into_iter().zip(results) {
-        moved[from] = Some(to);
+        new_values[from] = Some(to);
     }
     Ok(())
 }
 
 /// The name of a part in messages: the origins of its first and last node.
-fn title(graph: &Graph, unit: &Unit) -> String {
+fn part_title(graph: &Graph, group: &NodeGroup) -> String {
     let mut names: Vec<&str> = Vec::new();
-    for id in &unit.nodes {
+    for id in &group.nodes {
         let node = &graph.nodes[*id];
         let name = if node.origin.is_empty() { node.op.name() } else { &node.origin };
         if !matches!(node.op, Op::View { .. }) && !names.contains(&name) {

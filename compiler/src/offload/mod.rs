@@ -12,103 +12,18 @@
 mod cut;
 mod memory;
 mod parts;
+mod target;
+
+pub use target::{GraphPhase, KernelPhase, Subgraph, Target, Targets};
 
 use crate::{
     error::{At, Error, ErrorKind, Result},
     external::Callee,
     graph::{Graph, Node, Op, Value, verify},
-    kernel::{Control, ExternalCall, Program},
+    kernel::{Control, Program},
 };
 use std::sync::Arc;
 use symshape::Dim;
-
-/// When a pass over a graph runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GraphPhase {
-    /// Over the whole optimised graph, before any node is claimed.
-    Optimized,
-    /// Over each part that the target claimed.
-    Claimed,
-}
-
-/// When a pass over kernels runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KernelPhase {
-    /// Over the lowered program, with one kernel for each value in memory.
-    Lowered,
-    /// Over the scheduled program, before its memory is planned.
-    Scheduled,
-}
-
-/// A part of a graph that a target claimed.
-#[derive(Clone, Debug)]
-pub struct Subgraph {
-    /// The computation as a separate graph with the same symbols and facts. It contains its constants.
-    pub graph: Graph,
-    /// The values of its inputs, in the original graph.
-    pub operands: Vec<Value>,
-}
-
-/// A library or device that runs parts of a model.
-///
-/// All hooks but the first three have a default that does nothing. They run in the order of this list, on the
-/// compiler's own IRs. A target stores all its results there.
-pub trait Target: Send + Sync {
-    /// The name on the command line, in messages and in the target's calls: a single word.
-    fn name(&self) -> &str;
-
-    /// A pass over graphs, see [`GraphPhase`]. The graph must compute what it did before.
-    ///
-    /// # Errors
-    /// The model can't be compiled for this target.
-    fn graph_pass(&self, phase: GraphPhase, graph: &mut Graph) -> Result<()> {
-        let _ = (phase, graph);
-        Ok(())
-    }
-
-    /// Whether the target takes this node of the graph. Inputs, constants, control flow, calls, and nodes with
-    /// data-dependent sizes are not offered.
-    fn claim(&self, graph: &Graph, node: &Node) -> bool;
-
-    /// Lowers a part into the graph: to calls of its functions ([`Op::Call`]) and any other core operators. Returns a
-    /// value for each output of the part, of the same type.
-    ///
-    /// # Errors
-    /// The part can't be lowered. Compiling ends with this error, and with the names of the target and of the nodes.
-    fn lower(&self, part: &Subgraph, graph: &mut Graph) -> Result<Vec<Value>>;
-
-    /// The size of the device memory in bytes, if there is one. Buffers that only the target's calls touch are planned
-    /// in it: values that one call passes to another, and scratch memory. A model that needs more at once is rejected.
-    ///
-    /// The memory is a part of the arena, so that calls of the model on several threads don't share it. A function
-    /// receives its start ([`symshape_runtime::abi::Call::memory`]); the addresses of a real device are offsets from
-    /// there.
-    fn memory_bytes(&self) -> Option<u64> {
-        None
-    }
-
-    /// A pass over kernels, see [`KernelPhase`].
-    ///
-    /// # Errors
-    /// The model can't be compiled for this target.
-    fn kernel_pass(&self, phase: KernelPhase, program: &mut Program) -> Result<()> {
-        let _ = (phase, program);
-        Ok(())
-    }
-
-    /// Completes a call of this target when the final program and its buffers are known, for example by an attribute
-    /// with code for a device.
-    ///
-    /// # Errors
-    /// The call can't be completed.
-    fn emit(&self, call: &mut ExternalCall, program: &Program) -> Result<()> {
-        let _ = (call, program);
-        Ok(())
-    }
-}
-
-/// Targets in the order in which nodes are offered to them.
-pub type Targets = [Arc<dyn Target>];
 
 /// Offloads parts of an optimised graph to targets.
 ///
@@ -116,28 +31,30 @@ pub type Targets = [Arc<dyn Target>];
 /// Those of the hooks, with the target and the nodes concerned.
 pub fn offload(graph: &mut Graph, targets: &Targets) -> Result<()> {
     for target in targets {
-        hand_over(graph, &**target).at(|| format!("target {}", target.name()))?;
+        offload_to(graph, &**target).at(|| format!("target {}", target.name()))?;
     }
     Ok(())
 }
 
-fn hand_over(graph: &mut Graph, target: &dyn Target) -> Result<()> {
+fn offload_to(graph: &mut Graph, target: &dyn Target) -> Result<()> {
     for node in graph.nodes.values_mut() {
-        node.op.regions_mut().into_iter().try_for_each(|region| hand_over(region, target))?;
+        node.op.regions_mut().into_iter().try_for_each(|region| offload_to(region, target))?;
     }
     target.graph_pass(GraphPhase::Optimized, graph)?;
     verified(graph).at(|| "its pass over the graph")?;
-    let parts = parts::of(graph, &|node| may_be_claimed(graph, node) && target.claim(graph, node));
-    if parts.is_empty() {
+
+    let groups = parts::group(graph, &|node| may_be_claimed(graph, node) && target.claim(graph, node));
+    if groups.is_empty() {
         return Ok(());
     }
-    cut::replace(graph, &parts, &mut |part, new| {
+
+    cut::replace(graph, &groups, &mut |part, new| {
         let first = new.nodes.len();
         target.graph_pass(GraphPhase::Claimed, &mut part.graph)?;
         verified(&part.graph).at(|| "its pass over a part")?;
         let results = target.lower(part, new)?;
-        own(new, first, target.name());
-        fits(part, new, &results)?;
+        mark_calls(new, first, target.name());
+        check_results(part, new, &results)?;
         Ok(results)
     })?;
     verified(graph)
@@ -151,8 +68,8 @@ fn may_be_claimed(graph: &Graph, node: &Node) -> bool {
         && !values.into_iter().any(|value| graph.shape(*value).iter().any(is_data_dependent))
 }
 
-/// Checks that the calls among the nodes from index `first` on belong to the target.
-fn own(graph: &mut Graph, first: usize, target: &str) {
+/// Marks the calls among the nodes from index `first` on as calls of the target.
+fn mark_calls(graph: &mut Graph, first: usize, target: &str) {
     for node in graph.nodes.values_mut().skip(first) {
         if let Op::Call { callee, .. } = &mut node.op {
             callee.target = target.to_string();
@@ -161,22 +78,24 @@ fn own(graph: &mut Graph, first: usize, target: &str) {
 }
 
 /// Checks that the results have the types of the part's outputs.
-fn fits(part: &Subgraph, graph: &Graph, results: &[Value]) -> Result<()> {
+fn check_results(part: &Subgraph, graph: &Graph, results: &[Value]) -> Result<()> {
     if results.len() != part.graph.outputs.len() {
-        let (has, wants) = (results.len(), part.graph.outputs.len());
-        return Err(Error::new(
-            ErrorKind::Usage,
-            format!("it gives {has} values for {wants} outputs of a part"),
-        ));
+        let actual = results.len();
+        let expected = part.graph.outputs.len();
+        let message = format!("`lower` returned {actual} values for a part with {expected} outputs");
+        return Err(Error::new(ErrorKind::Usage, message));
     }
+
     for ((name, output), result) in part.graph.outputs.iter().zip(results) {
-        let (wanted, have) = (part.graph.ty(*output), graph.ty(*result));
+        let expected = part.graph.ty(*output);
+        let actual = graph.ty(*result);
         let same = |(a, b): (&Dim, &Dim)| a == b || graph.facts.prove_eq(a, b).is_yes();
-        let fits = wanted.dtype == have.dtype
-            && wanted.shape.len() == have.shape.len()
-            && wanted.shape.iter().zip(&have.shape).all(same);
+        let fits = expected.dtype == actual.dtype
+            && expected.shape.len() == actual.shape.len()
+            && expected.shape.iter().zip(&actual.shape).all(same);
         if !fits {
-            return Err(Error::new(ErrorKind::Usage, format!("it gives {have:?} for `{name}`, {wanted:?}")));
+            let message = format!("`lower` returned {actual:?} for output `{name}`, which has {expected:?}");
+            return Err(Error::new(ErrorKind::Usage, message));
         }
     }
     Ok(())
@@ -238,8 +157,8 @@ pub fn select<'n>(names: &'n str, known: &Targets) -> Result<Selection<'n>> {
     for (idx, word) in words.iter().enumerate() {
         match known.iter().find(|target| target.name() == *word) {
             Some(target) if selection.targets.iter().any(|other| other.name() == *word) => {
-                let what = format!("target {} is named twice", target.name());
-                return Err(Error::new(ErrorKind::Usage, what));
+                let message = format!("duplicate target `{}`", target.name());
+                return Err(Error::new(ErrorKind::Usage, message));
             }
             Some(target) => selection.targets.push(target.clone()),
             None if idx + 1 == words.len() => selection.machine = Some(word),

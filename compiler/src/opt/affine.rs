@@ -15,7 +15,7 @@
 //! The laws hold for real numbers. On floats they round differently, by no more than the contraction itself rounds, and
 //! an overflow may occur sooner or later. So they are applied to floats only where each side has one use.
 
-use super::rebuild::rebuild_by_uses;
+use super::rebuild_by_uses::rebuild_by_uses;
 use crate::{
     error::Result,
     graph::{Graph, Node, Op, Value, axis},

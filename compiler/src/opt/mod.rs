@@ -13,6 +13,7 @@ pub mod keep_f32;
 pub mod laws;
 pub mod quantised;
 pub mod rebuild;
+pub mod rebuild_by_uses;
 pub mod share;
 pub mod store_bf16;
 pub mod views;

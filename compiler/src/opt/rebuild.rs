@@ -1,4 +1,4 @@
-//! The frame of all passes. It copies a graph node by node, and a rule may emit a replacement for a node.
+//! The driver of all passes. It copies a graph node by node, and a rule may emit a replacement for a node.
 
 use crate::{
     error::Result,
@@ -25,22 +25,22 @@ pub fn rebuild(
         constraints: old.constraints,
         ..Graph::default()
     };
-    let mut moved: SecondaryMap<Value, Option<Value>> = SecondaryMap::new();
+
+    let mut new_values: SecondaryMap<Value, Option<Value>> = SecondaryMap::new();
     for node in old.nodes.values() {
         new.origin.clone_from(&node.origin);
+
         // A dropped node has only dead users, which the same rule drops.
-        let operands: Option<Vec<Value>> = node.operands.iter().map(|value| moved[*value]).collect();
+        let operands: Option<Vec<Value>> = node.operands.iter().map(|value| new_values[*value]).collect();
         let Some(operands) = operands else { continue };
+
         let node = Node {
             op: node.op.clone(),
             operands,
             results: node.results.clone(),
             origin: node.origin.clone(),
         };
-        let emitted = match &node.op {
-            Op::Input(_) => None,
-            _ => rule(&mut new, &node)?,
-        };
+        let emitted = if matches!(node.op, Op::Input(_)) { None } else { rule(&mut new, &node)? };
         let results = match emitted {
             Some(results) => results,
             None => {
@@ -49,13 +49,15 @@ pub fn rebuild(
                 new.define(node.op.clone(), node.operands, types, contents)
             }
         };
+
         for (from, to) in node.results.iter().zip(results) {
-            moved[*from] = Some(to);
+            new_values[*from] = Some(to);
         }
     }
+
     new.origin.clear();
     let ports = |ports: Vec<(String, Value)>| {
-        ports.into_iter().map(|(name, value)| (name, at(&moved, value))).collect::<Vec<_>>()
+        ports.into_iter().map(|(name, value)| (name, new_value(&new_values, value))).collect::<Vec<_>>()
     };
     new.inputs = ports(old.inputs);
     new.outputs = ports(old.outputs);
@@ -63,32 +65,8 @@ pub fn rebuild(
     Ok(())
 }
 
-/// Like [`rebuild`], for rules that replace the only result of a node by one value and that need use counts. A value of
-/// the new graph has as many uses as the old values that it replaced. Unused nodes are dropped at the end.
-///
-/// # Errors
-/// Those of the rule.
-pub fn rebuild_by_uses(
-    graph: &mut Graph,
-    mut rule: impl FnMut(&mut Graph, &Node, &SecondaryMap<Value, u32>) -> Result<Option<Value>>,
-) -> Result<()> {
-    let uses = uses(graph);
-    let mut used: SecondaryMap<Value, u32> = SecondaryMap::new();
-    rebuild(graph, |new, node| {
-        let results = match rule(new, node, &used)? {
-            Some(value) => vec![value],
-            None => new.push_multi(node.op.clone(), &node.operands)?,
-        };
-        for (old, result) in node.results.iter().zip(&results) {
-            used[*result] += uses[*old];
-        }
-        Ok(Some(results))
-    })?;
-    super::dead::dead(graph)
-}
-
-fn at(moved: &SecondaryMap<Value, Option<Value>>, value: Value) -> Value {
-    moved[value].expect("nodes stand in order, and a dropped node has no uses")
+fn new_value(new_values: &SecondaryMap<Value, Option<Value>>, value: Value) -> Value {
+    new_values[value].expect("nodes are in order, and a dropped node has no uses")
 }
 
 /// How many times each value is used, as an operand or output.

@@ -4,7 +4,7 @@
 //! A view is a substitution. `view g (view f x)` has the index map `f` with the expressions of `g` in place of its
 //! axes, simplified under the facts of the outer shape. Transposes next to a contraction become its labels.
 
-use super::rebuild::rebuild_by_uses;
+use super::rebuild_by_uses::rebuild_by_uses;
 use crate::{
     error::Result,
     graph::{Coord, Graph, Label, Node, Op, Value, axis},

@@ -215,7 +215,7 @@ fn names_are_those_of_targets_and_at_the_end_of_the_machine() {
     assert_eq!(names("npu"), Ok((1, None)));
     for (text, expected) in [
         ("tpu,npu,cpu", "no target is called `tpu`; there are npu, blas, and at the end the machine"),
-        ("npu,npu,cpu", "target npu is named twice"),
+        ("npu,npu,cpu", "duplicate target `npu`"),
     ] {
         assert_eq!(names(text).expect_err("not so").to_string(), expected);
     }
@@ -267,7 +267,7 @@ impl Target for Wrong {
 fn what_a_target_gives_is_checked() {
     let wrong: Vec<Arc<dyn Target>> = vec![Arc::new(Wrong)];
     let error = Pipeline::new(&net()).targets(&wrong).lower().expect_err("other shapes").to_string();
-    assert!(error.starts_with("target wrong: first: it gives Type"), "{error}");
+    assert!(error.starts_with("target wrong: first: `lower` returned Type"), "{error}");
 }
 
 fn run(folder: &Path, command: &str, args: &[&str]) -> String {

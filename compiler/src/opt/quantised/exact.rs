@@ -12,7 +12,7 @@
 //! none overflows unless it nearly did before. On reals both sides are equal. On floats `q s` is no longer rounded,
 //! and the sum is rounded once more.
 
-use super::{columns, real, spread};
+use super::{columns::ConstantAxes, real};
 use crate::{
     error::Result,
     graph::{Graph, Node, Op, Value},
@@ -26,7 +26,7 @@ use symshape_runtime::DType;
 
 /// Integers and their scale, both of the shape of the operand.
 struct Scaled {
-    numbers: Value,
+    integers: Value,
     scale: Value,
 }
 
@@ -34,18 +34,21 @@ pub(super) fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>>
     let Op::Contraction { lhs, rhs, out, dtype: DType::F32, precision } = &node.op else { return Ok(None) };
     let labels = [lhs, rhs];
     for side in [0, 1] {
-        let (fixed, own, others) = (node.operands[side], labels[side], labels[1 - side]);
+        let fixed = node.operands[side];
         if real::is_fixed(new, node.operands[1 - side]) || !real::is_fixed(new, fixed) {
             continue;
         }
-        let gone: Vec<usize> = (0..own.len()).filter(|k| !out.contains(&own[*k])).collect();
-        let of_columns = (0..own.len()).filter(|k| !gone.contains(k) && !others.contains(&own[*k]));
+
+        let axes = ConstantAxes::new(labels[side], out);
         let extent = |k: usize| new.shape(fixed)[k].as_i64().unwrap_or(0);
-        let many = [of_columns.map(extent).product::<i64>(), gone.iter().map(|k| extent(*k)).product()];
-        if many.into_iter().any(|extent| extent < MIN_SPLIT_EXTENT) {
+        let columns = axes.kept().filter(|k| !labels[1 - side].contains(&labels[side][*k]));
+        let n_columns: i64 = columns.map(extent).product();
+        let depth: i64 = axes.reduced.iter().map(|k| extent(*k)).product();
+        if n_columns < MIN_SPLIT_EXTENT || depth < MIN_SPLIT_EXTENT {
             continue;
         }
-        let Some((weights, rest)) = parts(new, fixed, &gone)? else { continue };
+
+        let Some((weights, rest)) = parts(new, fixed, &axes)? else { continue };
         let mut operands = node.operands.clone();
         operands[side] = new.constant(weights)?;
         let op = Op::Contraction {
@@ -55,28 +58,29 @@ pub(super) fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>>
             dtype: DType::F32,
             precision: *precision,
         };
+
         let sum = new.push(op, &operands)?;
         let rest = new.constant(rest)?;
-        let scale = spread(new, rest, sum, (own, &gone), out)?;
+        let scale = axes.spread(new, rest, sum)?;
         return new.mul(sum, scale).map(Some);
     }
     Ok(None)
 }
 
-/// A fixed operand as bf16, and the rest of the scale without the axes `gone`, along which it is constant.
-fn parts(new: &mut Graph, fixed: Value, gone: &[usize]) -> Result<Option<(Tensor, Tensor)>> {
-    for Scaled { numbers, scale } in scaled(new, fixed)? {
-        if gone.iter().any(|k| real::varies(new, scale, *k)) {
+/// A fixed operand as bf16, and the rest of the scale without the reduced axes, along which it is constant.
+fn parts(new: &mut Graph, fixed: Value, axes: &ConstantAxes<'_>) -> Result<Option<(Tensor, Tensor)>> {
+    for Scaled { integers, scale } in scaled(new, fixed)? {
+        if axes.reduced.iter().any(|k| real::varies(new, scale, *k)) {
             continue;
         }
-        let rest = columns(new, scale, gone)?;
-        let [Some(numbers), Some(scale), Some(rest)] =
-            [numbers, scale, rest].map(|value| real::evaluated(new, value))
+        let rest = axes.drop_reduced(new, scale)?;
+        let [Some(integers), Some(scale), Some(rest)] =
+            [integers, scale, rest].map(|value| real::evaluated(new, value))
         else {
             continue;
         };
-        let weights = map(&numbers, |idx, x| {
-            let x = x * power_of_two(number(&scale, idx))?;
+        let weights = map(&integers, |idx, x| {
+            let x = x * power_of_two(element(&scale, idx))?;
             is_bf16(x).then_some(x)
         });
         let rest = map(&rest, |_, scale| Some(scale / power_of_two(scale)?));
@@ -87,34 +91,34 @@ fn parts(new: &mut Graph, fixed: Value, gone: &[usize]) -> Result<Option<(Tensor
     Ok(None)
 }
 
-fn number(tensor: &Tensor, idx: usize) -> f32 {
+fn element(tensor: &Tensor, idx: usize) -> f32 {
     tensor.get(idx).as_f64() as f32
 }
 
 /// Maps all elements of a tensor. `None` if the function returns `None` for one of them.
 fn map(tensor: &Tensor, of: impl Fn(usize, f32) -> Option<f32>) -> Option<Tensor> {
-    let elems = (0..tensor.elems()).map(|idx| of(idx, number(tensor, idx)).map(Scalar::f32));
+    let elems = (0..tensor.elems()).map(|idx| of(idx, element(tensor, idx)).map(Scalar::f32));
     Tensor::from_scalars(DType::F32, tensor.shape().to_vec(), &elems.collect::<Option<Vec<_>>>()?)
 }
 
-/// The largest power of two in `scale`. `None` unless `scale` is a normal number.
+/// The largest power of two in `scale`. `None` unless `scale` is a normal float.
 fn power_of_two(scale: f32) -> Option<f32> {
     scale.is_normal().then(|| f32::from_bits(scale.to_bits() & 0x7f80_0000))
 }
 
-/// The ways to read a product as integers and their scale.
+/// The interpretations of a multiplication as integers and their scale.
 fn scaled(new: &mut Graph, value: Value) -> Result<Vec<Scaled>> {
     match new.op(value).clone() {
         Op::View { shape, index } => {
             let inner = scaled(new, new.operands(value)[0])?;
             let mut seen = |value: Value| new.view(value, shape.clone(), index.clone());
             let outer =
-                |Scaled { numbers, scale }| Ok(Scaled { numbers: seen(numbers)?, scale: seen(scale)? });
+                |Scaled { integers, scale }| Ok(Scaled { integers: seen(integers)?, scale: seen(scale)? });
             inner.into_iter().map(outer).collect()
         }
         _ => Ok(match real::binary(new, value) {
             Some((BinaryOp::Mul, x, y)) => {
-                vec![Scaled { numbers: x, scale: y }, Scaled { numbers: y, scale: x }]
+                vec![Scaled { integers: x, scale: y }, Scaled { integers: y, scale: x }]
             }
             _ => Vec::new(),
         }),

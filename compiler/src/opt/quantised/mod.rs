@@ -17,19 +17,20 @@
 //! integer back. A maximum of dequantised values is the dequantised maximum. A saturating conversion needs no clamp
 //! before it.
 
+mod columns;
 mod exact;
 mod real;
 mod requantise;
 
-use super::rebuild::rebuild_by_uses;
+use super::rebuild_by_uses::rebuild_by_uses;
 use crate::{
     error::Result,
-    graph::{Graph, Label, Node, Op, Value, axis},
+    graph::{Graph, Node, Op, Value},
     scalar::ReduceOp,
     tensor::{Bytes, Tensor},
 };
+use columns::ConstantAxes;
 use real::{Real, Zero};
-use symshape::Dim;
 use symshape_runtime::DType;
 
 /// Runs the pass.
@@ -54,64 +55,66 @@ struct Weights {
 }
 
 /// The largest magnitude of a 32-bit sum.
-const MOST_SUM: i64 = i32::MAX as i64;
+const MAX_SUM: i64 = i32::MAX as i64;
 
 /// The largest magnitudes of a stored integer, and of one less its zero point.
-const REACH: i64 = 255;
+const MAX_MAGNITUDE: i64 = 255;
 
 fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
     let Op::Contraction { lhs, rhs, out, dtype, precision } = &node.op else { return Ok(None) };
-    let (dtype, labels) = (*dtype, [lhs, rhs]);
+    let dtype = *dtype;
+    let labels = [lhs, rhs];
     if dtype != DType::F32 && dtype != DType::I32 {
         return Ok(None);
     }
+
     for side in [0, 1] {
-        let (data, fixed) = (node.operands[side], node.operands[1 - side]);
+        let data = node.operands[side];
+        let fixed = node.operands[1 - side];
         if real::is_fixed(new, data) || !real::is_fixed(new, fixed) {
             continue;
         }
         let Some(real) = Real::of(new, data, dtype)? else { continue };
-        let gone: Vec<usize> =
-            (0..labels[1 - side].len()).filter(|k| !out.contains(&labels[1 - side][*k])).collect();
-        let Some(weights) = weights(new, fixed, dtype, &gone)? else { continue };
+        let axes = ConstantAxes::new(labels[1 - side], out);
+        let Some(weights) = weights(new, fixed, dtype, &axes.reduced)? else { continue };
+
         let operands = if side == 0 { [real.stored, weights.stored] } else { [weights.stored, real.stored] };
-        let (dtype_of_sum, precision) = (DType::I32, *precision);
         let op = Op::Contraction {
             lhs: lhs.clone(),
             rhs: rhs.clone(),
             out: out.clone(),
-            dtype: dtype_of_sum,
-            precision,
+            dtype: DType::I32,
+            precision: *precision,
         };
         let sum = new.push(op, &operands)?;
-        let factors = Factors { real, weights, gone, labels: labels[1 - side], out };
-        let sum = factors.less_zero_point(new, sum)?;
-        return match dtype {
-            DType::I32 => Ok(Some(sum)),
-            _ => factors.scaled(new, sum).map(Some),
-        };
+
+        let operands = QuantisedOperands { real, weights, axes };
+        let sum = operands.less_zero_point(new, sum)?;
+        return if dtype == DType::I32 { Ok(Some(sum)) } else { operands.scaled(new, sum).map(Some) };
     }
     exact::contraction(new, node)
 }
 
-/// The constant operand as one-byte integers, if its scale is constant along the axes `gone` and no sum of products can
+/// The constant operand as one-byte integers, if its scale is constant along the axes `reduced` and no sum can
 /// overflow 32 bits.
-fn weights(new: &mut Graph, fixed: Value, dtype: DType, gone: &[usize]) -> Result<Option<Weights>> {
+fn weights(new: &mut Graph, fixed: Value, dtype: DType, reduced: &[usize]) -> Result<Option<Weights>> {
     let parts = match dtype {
         DType::I32 => Some((fixed, None)),
         _ => real::scaled_integer(new, fixed)?,
     };
     let Some((integers, scale)) = parts else { return Ok(None) };
-    if scale.is_some_and(|scale| gone.iter().any(|k| real::varies(new, scale, *k))) {
+    if scale.is_some_and(|scale| reduced.iter().any(|k| real::varies(new, scale, *k))) {
         return Ok(None);
     }
+
     let Some(tensor) = real::evaluated(new, integers) else { return Ok(None) };
     let Some(stored) = narrowed(&tensor) else { return Ok(None) };
+
     let largest = tensor.to_i64s().into_iter().map(i64::abs).max().unwrap_or(0);
-    let depth: i64 = gone.iter().map(|k| tensor.shape()[*k] as i64).product();
+    let depth: i64 = reduced.iter().map(|k| tensor.shape()[*k] as i64).product();
     // Integer sums wrap around in any order of evaluation; float sums do not.
-    let fits = depth.checked_mul(REACH).and_then(|most| most.checked_mul(largest));
-    if dtype != DType::I32 && fits.is_none_or(|most| most > MOST_SUM) {
+    let fits = depth.checked_mul(MAX_MAGNITUDE).and_then(|bound| bound.checked_mul(largest));
+    if dtype != DType::I32 && fits.is_none_or(|bound| bound > MAX_SUM) {
         return Ok(None);
     }
     Ok(Some(Weights { stored: new.constant(stored)?, scale }))
@@ -119,12 +122,12 @@ fn weights(new: &mut Graph, fixed: Value, dtype: DType, gone: &[usize]) -> Resul
 
 /// The tensor with one byte per element, or with two where its values need them.
 fn narrowed(tensor: &Tensor) -> Option<Tensor> {
-    let numbers = tensor.to_i64s();
-    let within = |lo: i64, hi: i64| numbers.iter().all(|number| (lo..=hi).contains(number));
+    let elems = tensor.to_i64s();
+    let within = |lo: i64, hi: i64| elems.iter().all(|elem| (lo..=hi).contains(elem));
     let (dtype, bytes): (DType, Vec<u8>) = if within(-128, 127) {
-        (DType::I8, numbers.iter().map(|number| *number as u8).collect())
+        (DType::I8, elems.iter().map(|elem| *elem as u8).collect())
     } else if within(-255, 255) {
-        (DType::I16, numbers.iter().flat_map(|number| (*number as i16).to_le_bytes()).collect())
+        (DType::I16, elems.iter().flat_map(|elem| (*elem as i16).to_le_bytes()).collect())
     } else {
         return None;
     };
@@ -132,38 +135,29 @@ fn narrowed(tensor: &Tensor) -> Option<Tensor> {
 }
 
 /// Both operands of a contraction, and the values that turn the sum of stored integers into the result.
-struct Factors<'n> {
+struct QuantisedOperands<'n> {
     real: Real,
     weights: Weights,
-    /// Axes of the constant operand that are summed over.
-    gone: Vec<usize>,
-    /// Labels of the constant operand's axes.
-    labels: &'n [Label],
-    out: &'n [Label],
+    axes: ConstantAxes<'n>,
 }
 
-impl Factors<'_> {
-    /// Repeats a value that has the kept axes along the other axes of the result.
-    fn spread(&self, new: &mut Graph, value: Value, sum: Value) -> Result<Value> {
-        spread(new, value, sum, (self.labels, &self.gone), self.out)
-    }
-
+impl QuantisedOperands<'_> {
     /// Emits `sum - z Σ w`.
     fn less_zero_point(&self, new: &mut Graph, sum: Value) -> Result<Value> {
         if matches!(self.real.zero, Zero::Number(0)) {
             return Ok(sum);
         }
         let wide = new.cast(DType::I32, self.weights.stored)?;
-        let columns = new.reduce(ReduceOp::Sum, wide, &self.gone, false)?;
+        let columns = new.reduce(ReduceOp::Sum, wide, &self.axes.reduced, false)?;
         // A data-dependent zero point is multiplied at run time, a constant one here.
         let columns = match self.real.zero {
             Zero::Number(zero) => {
                 let zero = new.number(DType::I32, zero as f64)?;
                 let columns = new.mul(columns, zero)?;
-                self.spread(new, columns, sum)?
+                self.axes.spread(new, columns, sum)?
             }
             Zero::Found(zero) => {
-                let columns = self.spread(new, columns, sum)?;
+                let columns = self.axes.spread(new, columns, sum)?;
                 new.mul(columns, zero)?
             }
         };
@@ -173,50 +167,20 @@ impl Factors<'_> {
     /// Emits `sum * s t` as floats.
     fn scaled(&self, new: &mut Graph, sum: Value) -> Result<Value> {
         let wide = new.cast(DType::F32, sum)?;
-        let columns = self.weights.scale.map(|scale| columns(new, scale, &self.gone)).transpose()?;
+        let columns = self.weights.scale.map(|scale| self.axes.drop_reduced(new, scale)).transpose()?;
         let factor = match (self.real.scale, columns) {
             (None, None) => return Ok(wide),
             (Some(scale), None) => scale,
-            (None, Some(columns)) => self.spread(new, columns, sum)?,
+            (None, Some(columns)) => self.axes.spread(new, columns, sum)?,
             (Some(scale), Some(columns)) if real::is_fixed(new, scale) => {
                 let both = new.mul(columns, scale)?;
-                self.spread(new, both, sum)?
+                self.axes.spread(new, both, sum)?
             }
             (Some(scale), Some(columns)) => {
-                let columns = self.spread(new, columns, sum)?;
+                let columns = self.axes.spread(new, columns, sum)?;
                 new.mul(columns, scale)?
             }
         };
         new.mul(wide, factor)
     }
-}
-
-/// The axes of an operand of rank `rank` that the result has too.
-fn kept(rank: usize, gone: &[usize]) -> impl Iterator<Item = usize> + '_ {
-    (0..rank).filter(|k| !gone.contains(k))
-}
-
-/// Repeats a value that has the kept axes of an operand with these labels along the other axes of `sum`.
-fn spread(
-    new: &mut Graph,
-    value: Value,
-    sum: Value,
-    (labels, gone): (&[Label], &[usize]),
-    out: &[Label],
-) -> Result<Value> {
-    let place = |k: usize| {
-        let place = out.iter().position(|label| *label == labels[k]);
-        Dim::from(axis(place.expect("kept axes are the result's")))
-    };
-    let index = kept(labels.len(), gone).map(place).collect();
-    new.view(value, new.shape(sum).to_vec(), index)
-}
-
-/// The scale of a constant operand without the axes `gone`, along which it is constant.
-fn columns(new: &mut Graph, scale: Value, gone: &[usize]) -> Result<Value> {
-    let rank = new.rank(scale);
-    let shape = kept(rank, gone).map(|k| new.shape(scale)[k].clone()).collect();
-    let mut index = vec![Dim::zero(); rank];
-    kept(rank, gone).enumerate().for_each(|(at, k)| index[k] = axis(at).into());
-    new.view(scale, shape, index)
 }

@@ -5,13 +5,13 @@
 //! half of the columns is a block of its own, so that two threads share the work on a single image.
 
 use super::{
-    super::fresh_symbols::FreshSymbols,
     form::{Form, TAPS},
     recognise::Convolution,
 };
 use crate::{
     kernel::{Access, Axis, Buffer, BufferId, Contraction, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt},
     scalar::{Precision, Reg},
+    schedule::fresh_symbols::FreshSymbols,
 };
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;

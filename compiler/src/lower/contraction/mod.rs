@@ -1,0 +1,35 @@
+//! Contractions, with the epilogue of the root that finishes them.
+//!
+//! The loops run over the root's axes rather than the contraction's, and the index of the sum is an expression over
+//! them. The operands' addresses classify an axis. A *row* axis moves only the varying operand, a *column* axis moves
+//! only the other one, and a *batch* axis moves both. The columns are the axes of that operand that move the result's
+//! address by one. If that is a batch axis (depthwise convolution), there is no matrix multiplication, and strips along
+//! it accumulate the result.
+
+mod matrix;
+mod nest;
+mod packing;
+mod strips;
+
+use super::{lowering::Lowering, nest::AxisRole};
+use crate::{Result, graph::Value};
+use nest::{ContractionNest, LoopForm};
+
+/// The kernel of `root`, which finishes the contraction `sum`. Both may be the same value.
+pub(super) fn lower(lowering: &mut Lowering, root: Value, sum: Value) -> Result<()> {
+    let mut scope = lowering.scope();
+    let mut contraction = ContractionNest::new(lowering, &mut scope, root, sum)?;
+    contraction.nest.split(&mut scope);
+
+    let target = contraction.nest.exprs[contraction.nest.exprs.len() - 1].clone();
+    contraction.nest.order_by(&scope.facts, AxisRole::Kept, &target);
+    match contraction.form(&scope, &target) {
+        LoopForm::Strips => return strips::lower(lowering, &mut scope, sum, contraction),
+        LoopForm::Matrix => {}
+        LoopForm::SwappedMatrix => contraction.swap_operands(),
+    }
+
+    let lhs = contraction.nest.exprs[0].clone();
+    contraction.nest.order_by(&scope.facts, AxisRole::Reduced, &lhs);
+    matrix::lower(lowering, &mut scope, contraction)
+}

@@ -1,0 +1,178 @@
+//! The axes of a contraction, the addresses of its operands, and the classes of the axes.
+
+use crate::{
+    Error, Result,
+    graph::{Graph, Label, Op, Value},
+    kernel::{Axis, InstSeq},
+    lower::{
+        fuse::sum_index,
+        index::{address, row_major, substitute},
+        inline::Inliner,
+        lowering::{KernelScope, Lowering},
+        nest::{AxisRole, Nest, axes_of, exprs_of, step},
+    },
+    scalar::Precision,
+    tensor::Tensor,
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+/// The facts about one contraction that determine its loops. Expressions 0 and 1 of the nest are the addresses of the
+/// two operands. The rest belong to the epilogue, and the last is the address of the result.
+pub(super) struct ContractionNest {
+    pub(super) root: Value,
+    pub(super) nest: Nest,
+    pub(super) operands: [Operand; 2],
+    pub(super) epilogue: InstSeq,
+    pub(super) dtype: DType,
+    pub(super) precision: Precision,
+}
+
+pub(super) struct Operand {
+    pub(super) value: Value,
+    pub(super) dtype: DType,
+    pub(super) constant: Option<Tensor>,
+}
+
+/// The form of a contraction's loops.
+pub(super) enum LoopForm {
+    /// A batch of matrix multiplications.
+    Matrix,
+    /// As [`LoopForm::Matrix`], with the operands in the other order.
+    SwappedMatrix,
+    /// Strips along a batch axis, along which both operands are streamed.
+    Strips,
+}
+
+/// The class of a kept axis. The order is that of the loops, outermost first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum AxisClass {
+    /// It moves both operands.
+    Batch,
+    /// It moves the left operand only.
+    Row,
+    /// It moves the right operand only.
+    Column,
+}
+
+impl ContractionNest {
+    /// Sets up the axes, the operands' addresses and the epilogue.
+    pub(super) fn new(
+        lowering: &mut Lowering,
+        scope: &mut KernelScope,
+        root: Value,
+        sum: Value,
+    ) -> Result<ContractionNest> {
+        let graph = lowering.graph;
+        let Op::Contraction { lhs, rhs, out, dtype, precision } = graph.op(sum) else {
+            return Err(Error::internal("not a contraction"));
+        };
+
+        let (kept, index) = axes_of(scope, graph.shape(root));
+        let at_sum = if root == sum {
+            index.clone()
+        } else {
+            let map = sum_index(graph, lowering.fusion, root, sum);
+            substitute(&map.ok_or_else(|| Error::internal("the epilogue does not read its sum"))?, &index)
+        };
+
+        let values = [graph.operands(sum)[0], graph.operands(sum)[1]];
+        let summed = reduced_labels(lhs, out);
+        let extents: Vec<Dim> = summed.iter().map(|label| extent(graph, values[0], lhs, *label)).collect();
+        let (reduced, reduced_index) = axes_of(scope, &extents);
+        let at = |label: &Label| match out.iter().position(|other| other == label) {
+            Some(k) => at_sum[k].clone(),
+            None => summed
+                .iter()
+                .position(|other| other == label)
+                .map_or_else(Dim::zero, |k| reduced_index[k].clone()),
+        };
+
+        let mut exprs = Vec::new();
+        let mut operands = Vec::new();
+        for (value, labels) in values.into_iter().zip([lhs, rhs]) {
+            let at: Vec<Dim> = labels.iter().map(at).collect();
+            let (operand, address) = operand_at(lowering, scope, value, &at)?;
+            operands.push(operand);
+            exprs.push(address);
+        }
+
+        let target = lowering.storage[&root].clone();
+        let mut inliner = Inliner::new(lowering, scope);
+        inliner.sum = Some(sum);
+        let reg = inliner.define(root, &index)?;
+        inliner.store(&target, &index, reg);
+        let epilogue = inliner.code;
+        exprs.extend(exprs_of(&epilogue));
+
+        let [lhs, rhs] = <[Operand; 2]>::try_from(operands).map_err(|_| Error::internal("two operands"))?;
+        let nest = Nest::new(kept, reduced, exprs);
+        let precision = if *precision == Precision::Full { Precision::F32 } else { *precision };
+        Ok(ContractionNest { root, nest, operands: [lhs, rhs], epilogue, dtype: *dtype, precision })
+    }
+
+    /// The form of the loops, from the operands that the innermost axis of the result moves. `target` is the address of
+    /// the result.
+    pub(super) fn form(&self, scope: &KernelScope, target: &Dim) -> LoopForm {
+        let [lhs, rhs] = [&self.nest.exprs[0], &self.nest.exprs[1]];
+        let kept = self.nest.axes(AxisRole::Kept);
+        let unit = kept.iter().rev().find(|axis| step(&scope.facts, target, axis) == 1).or(kept.last());
+        let Some(unit) = unit else { return LoopForm::Matrix };
+
+        match (lhs.contains(&unit.var), rhs.contains(&unit.var)) {
+            // A single column is a row of the other operand.
+            (true, false) => LoopForm::SwappedMatrix,
+            (false, _) => LoopForm::Matrix,
+            (true, true) => LoopForm::Strips,
+        }
+    }
+
+    pub(super) fn swap_operands(&mut self) {
+        self.operands.swap(0, 1);
+        self.nest.exprs.swap(0, 1);
+    }
+
+    /// Classifies kept axes by the operands that they move.
+    pub(super) fn classify(&self) -> impl Fn(&Axis) -> AxisClass + use<> {
+        let lhs = self.nest.exprs[0].clone();
+        let rhs = self.nest.exprs[1].clone();
+        move |axis| match (lhs.contains(&axis.var), rhs.contains(&axis.var)) {
+            (true, true) => AxisClass::Batch,
+            (_, false) => AxisClass::Row,
+            (false, true) => AxisClass::Column,
+        }
+    }
+}
+
+fn reduced_labels(lhs: &[Label], out: &[Label]) -> Vec<Label> {
+    lhs.iter().copied().filter(|label| !out.contains(label)).collect()
+}
+
+fn extent(graph: &Graph, operand: Value, labels: &[Label], label: Label) -> Dim {
+    let axis = labels.iter().position(|other| *other == label);
+    axis.map_or_else(Dim::one, |axis| graph.shape(operand)[axis].clone())
+}
+
+/// The memory of an operand, and the address of its element at `index`.
+fn operand_at(
+    lowering: &Lowering,
+    scope: &KernelScope,
+    operand: Value,
+    index: &[Dim],
+) -> Result<(Operand, Dim)> {
+    let graph = lowering.graph;
+    let (mut value, mut index) = (operand, index.to_vec());
+    while !lowering.storage.contains_key(&value)
+        && let Op::View { index: map, .. } = graph.op(value)
+    {
+        index = substitute(map, &index).iter().map(|expr| scope.facts.simplify(expr)).collect();
+        value = graph.operands(value)[0];
+    }
+    let constant = graph.as_constant(value).cloned();
+    let at = match lowering.storage.get(&value) {
+        Some(storage) => storage.at(&index).index,
+        None => address(Dim::zero(), &row_major(graph.shape(value)), &index),
+    };
+    let address = scope.facts.simplify(&at);
+    Ok((Operand { value, dtype: graph.dtype(value), constant }, address))
+}

@@ -1,0 +1,124 @@
+//! Packs constant operands at compile time.
+
+use super::nest::{AxisClass, ContractionNest};
+use crate::{
+    Error, Result,
+    kernel::{Axis, Buffer, BufferId, MemorySpace, Rhs},
+    lower::{
+        lowering::{KernelScope, Lowering, node_name},
+        nest::AxisRole,
+    },
+    tensor::{Bytes, Tensor},
+};
+use symshape::Dim;
+
+/// The number of columns of a packed panel, a whole number of vectors on every target.
+const PANEL_WIDTH: u32 = 16;
+
+/// A constant right operand that is to be packed: the offsets of its elements by batch, column and reduction point.
+pub(super) struct PackedPanels {
+    tensor: Tensor,
+    batch: Vec<i64>,
+    columns: Vec<i64>,
+    k: Vec<i64>,
+    /// `batch index * columns + column index`, over the axes before they are merged.
+    pub(super) flat: Dim,
+}
+
+impl PackedPanels {
+    /// `None` if the right operand is not a constant, or its address is not linear in axes with constant extents.
+    pub(super) fn of(contraction: &ContractionNest, scope: &KernelScope) -> Option<PackedPanels> {
+        let address = &contraction.nest.exprs[1];
+        let tensor = contraction.operands[1].constant.clone()?;
+        let class = contraction.classify();
+
+        let linear = |axes: &[Axis]| -> Option<Vec<(i64, i64)>> {
+            let of = |axis: &Axis| {
+                let (coef, _) = scope.facts.linear_in(address, &axis.var)?;
+                Some((coef.as_i64()?, axis.extent.as_i64()?))
+            };
+            axes.iter().map(of).collect()
+        };
+        let moving = |wanted: AxisClass| -> Vec<Axis> {
+            contraction.nest.axes(AxisRole::Kept).into_iter().filter(|axis| class(axis) == wanted).collect()
+        };
+
+        let batch_axes = moving(AxisClass::Batch);
+        let column_axes = moving(AxisClass::Column);
+        let batch = linear(&batch_axes)?;
+        let columns = linear(&column_axes)?;
+        let k = linear(&contraction.nest.axes(AxisRole::Reduced))?;
+        let origin = address.eval_i64(&|_| Some(0)).ok()?;
+        let batch = offsets(&batch).into_iter().map(|offset| origin + offset).collect();
+
+        let flat = batch_axes.iter().chain(&column_axes);
+        let flat = flat.fold(Dim::zero(), |flat, axis| flat * &axis.extent + Dim::from(&axis.var));
+        let flat = scope.facts.simplify(&flat);
+        Some(PackedPanels { tensor, batch, columns: offsets(&columns), k: offsets(&k), flat })
+    }
+
+    /// Packs for the column axis `n`, where `flat` is [`PackedPanels::flat`] over the merged axes. Each block of `n`'s
+    /// extent has its own panels.
+    pub(super) fn pack(
+        &self,
+        lowering: &mut Lowering,
+        scope: &KernelScope,
+        contraction: &ContractionNest,
+        n: &Axis,
+        flat: &Dim,
+    ) -> Result<Rhs> {
+        let wrong = || Error::internal("the columns of a constant are not its innermost axis");
+        let n_extent = n.extent.as_i64().ok_or_else(wrong)?.max(0) as usize;
+        let n_panels = n_extent.div_ceil(PANEL_WIDTH as usize);
+        let block_elems = n_panels * self.k.len() * PANEL_WIDTH as usize;
+        let n_blocks = (self.batch.len() * self.columns.len()).checked_div(n_extent).unwrap_or(0);
+        let size = self.tensor.dtype().size_bytes();
+
+        let mut bytes = vec![0; n_blocks * block_elems * size];
+        let mut slots = bytes.chunks_exact_mut(size);
+        for block in 0..n_blocks {
+            for panel in 0..n_panels {
+                for k in &self.k {
+                    for lane in 0..PANEL_WIDTH as usize {
+                        let column = panel * PANEL_WIDTH as usize + lane;
+                        let slot = slots.next().ok_or_else(wrong)?;
+                        if column < n_extent {
+                            let (batch, column) = self.split(block * n_extent + column);
+                            let from = (batch + column + k) as usize * size;
+                            let elem = self.tensor.bytes().get(from..from + size);
+                            slot.copy_from_slice(elem.ok_or_else(wrong)?);
+                        }
+                    }
+                }
+            }
+        }
+
+        let packed = Tensor::new(self.tensor.dtype(), vec![bytes.len() / size], Bytes::Owned(bytes.into()));
+        let packed = packed.ok_or_else(wrong)?;
+        let name = format!("{} (packed)", node_name(lowering.graph, contraction.root));
+        let buffer = constant_buffer(lowering, name, packed);
+
+        let first = flat.substitute(&|symbol| (*symbol == n.var).then(Dim::zero));
+        let base = scope.facts.simplify(&(first.floor_div(n_extent.max(1)) * Dim::from(block_elems)));
+        Ok(Rhs::Panels { buffer, base, width: PANEL_WIDTH })
+    }
+
+    /// The offsets of the batch and column with the index `flat`.
+    fn split(&self, flat: usize) -> (i64, i64) {
+        (self.batch[flat / self.columns.len()], self.columns[flat % self.columns.len()])
+    }
+}
+
+/// The offsets of all points of axes with these steps and extents, in row-major order.
+pub(super) fn offsets(axes: &[(i64, i64)]) -> Vec<i64> {
+    axes.iter().fold(vec![0], |offsets, (step, extent)| {
+        offsets.iter().flat_map(|offset| (0..*extent).map(move |at| offset + at * step)).collect()
+    })
+}
+
+/// A new buffer for a constant.
+pub(super) fn constant_buffer(lowering: &mut Lowering, name: String, tensor: Tensor) -> BufferId {
+    let dtype = tensor.dtype();
+    let elems = Dim::from(tensor.elems());
+    lowering.program.buffers.push(Buffer { name, dtype, elems, space: MemorySpace::Const(tensor) })
+}

@@ -1,0 +1,201 @@
+//! Contractions without a matrix multiplication: strips along a batch axis.
+
+use super::{
+    nest::ContractionNest,
+    packing::{constant_buffer, offsets},
+};
+use crate::{
+    Error, Result,
+    graph::Value,
+    kernel::{Access, Axis, Buffer, BufferId, Inst, InstSeq, Kernel, MemorySpace, Stmt},
+    lower::{
+        buffers,
+        lowering::{KernelScope, Lowering, node_name},
+        map,
+        nest::{AxisRole, append, loops, renamed, with_exprs},
+        reduce::points,
+    },
+    scalar::{BinaryOp, Reg, Scalar},
+    tensor::{Bytes, Tensor},
+};
+use symshape::{Dim, Symbol};
+
+/// The largest number of multiplications that a strip accumulates in registers.
+const MAX_UNROLLED: i64 = 64;
+
+/// Emits strips along a batch axis, along which both operands are streamed.
+pub(super) fn lower(
+    lowering: &mut Lowering,
+    scope: &mut KernelScope,
+    sum: Value,
+    mut contraction: ContractionNest,
+) -> Result<()> {
+    let buffers =
+        [streamed(lowering, scope, &mut contraction, 0)?, streamed(lowering, scope, &mut contraction, 1)?];
+    let contraction = &contraction;
+    let reduced = contraction.nest.axes(AxisRole::Reduced);
+    let extents: Option<Vec<i64>> = reduced.iter().map(|axis| axis.extent.as_i64()).collect();
+    match extents {
+        Some(extents) if extents.iter().product::<i64>() <= MAX_UNROLLED => {
+            let code = unrolled(scope, contraction, buffers, &reduced, &extents);
+            let body = map::pass(scope, contraction.nest.axes(AxisRole::Kept), &code);
+            lowering.push(contraction.root, "products", Kernel::default(), body);
+            Ok(())
+        }
+        _ => through_memory(lowering, scope, buffers, sum, contraction),
+    }
+}
+
+/// The memory of an operand as strips read it. A constant is packed so that it is contiguous along the strips.
+fn streamed(
+    lowering: &mut Lowering,
+    scope: &KernelScope,
+    contraction: &mut ContractionNest,
+    side: usize,
+) -> Result<BufferId> {
+    let Some((tensor, address)) = along_strips(scope, contraction, side) else {
+        return Ok(buffers::stored(lowering, contraction.operands[side].value)?.buffer);
+    };
+    contraction.nest.exprs[side] = address;
+    let name = format!("{} (packed)", node_name(lowering.graph, contraction.root));
+    Ok(constant_buffer(lowering, name, tensor))
+}
+
+/// Packs a constant operand with the reduction axes outside and the result's axes inside, and returns the address of
+/// its elements.
+fn along_strips(scope: &KernelScope, contraction: &ContractionNest, side: usize) -> Option<(Tensor, Dim)> {
+    let tensor = contraction.operands[side].constant.as_ref()?;
+    let old = &contraction.nest.exprs[side];
+    let axes = [contraction.nest.axes(AxisRole::Reduced), contraction.nest.axes(AxisRole::Kept)].concat();
+    let axes: Vec<Axis> = axes.into_iter().filter(|axis| old.contains(&axis.var)).collect();
+    let steps: Option<Vec<(i64, i64)>> = axes
+        .iter()
+        .map(|axis| Some((scope.facts.linear_in(old, &axis.var)?.0.as_i64()?, axis.extent.as_i64()?)))
+        .collect();
+    let origin = old.eval_i64(&|_| Some(0)).ok()?;
+    let size = tensor.dtype().size_bytes();
+    let mut bytes = Vec::new();
+    for offset in offsets(&steps?) {
+        let from = usize::try_from(origin + offset).ok()? * size;
+        bytes.extend_from_slice(tensor.bytes().get(from..from + size)?);
+    }
+    let tensor = Tensor::new(tensor.dtype(), vec![bytes.len() / size], Bytes::Owned(bytes.into()))?;
+    let address = axes.iter().fold(Dim::zero(), |at, axis| at * &axis.extent + Dim::from(&axis.var));
+    Some((tensor, scope.facts.simplify(&address)))
+}
+
+/// Multiplies the operands' elements at these addresses, in the type of the sum.
+fn multiply(
+    contraction: &ContractionNest,
+    buffers: [BufferId; 2],
+    code: &mut InstSeq,
+    addresses: &[Dim],
+) -> Reg {
+    let [x, y] = [0, 1].map(|side| {
+        let factor = &contraction.operands[side];
+        let access = Access { buffer: buffers[side], index: addresses[side].clone() };
+        let reg = code.push(Inst::Load(access));
+        if factor.dtype == contraction.dtype { reg } else { code.push(Inst::Cast(contraction.dtype, reg)) }
+    });
+    code.push(Inst::Binary(BinaryOp::Mul, x, y))
+}
+
+/// Sums all products in registers, then runs the epilogue.
+fn unrolled(
+    scope: &KernelScope,
+    contraction: &ContractionNest,
+    buffers: [BufferId; 2],
+    reduced: &[Axis],
+    extents: &[i64],
+) -> InstSeq {
+    let mut code = InstSeq::default();
+    let mut epilogue = with_exprs(&contraction.epilogue, &contraction.nest.exprs[2..]);
+    let mut total = None;
+    if !points(extents).is_empty()
+        && let Some(addend) = take_addend(&mut epilogue)
+    {
+        total = Some(code.push(addend));
+    }
+    for point in points(extents) {
+        let value = |symbol: &Symbol| {
+            reduced.iter().position(|axis| axis.var == *symbol).map(|k| Dim::from(point[k]))
+        };
+        let addresses =
+            [0, 1].map(|side| scope.facts.simplify(&contraction.nest.exprs[side].substitute(&value)));
+        let term = multiply(contraction, buffers, &mut code, &addresses);
+        total = Some(match total {
+            None => term,
+            Some(total) => code.push(Inst::Binary(BinaryOp::Add, total, term)),
+        });
+    }
+    let total = total.unwrap_or_else(|| code.push(Inst::Const(Scalar::from_i64(contraction.dtype, 0))));
+    append(&mut code, &epilogue, total);
+    code
+}
+
+/// Removes the first addend of an epilogue, such as a bias, if it is an element and the sum has no other use. The sum
+/// can then start with it.
+fn take_addend(epilogue: &mut InstSeq) -> Option<Inst> {
+    let uses = |reg: usize| {
+        let operands = epilogue.insts.iter().flat_map(Inst::operands);
+        operands.filter(|operand| operand.0 as usize == reg).count()
+    };
+    let (idx, x, y) = epilogue.insts.iter().enumerate().find_map(|(idx, inst)| match inst {
+        Inst::Binary(BinaryOp::Add, x, y) => Some((idx, x.0 as usize, y.0 as usize)),
+        _ => None,
+    })?;
+    let is_sum = |reg: usize| matches!(epilogue.insts[reg], Inst::Sum);
+    let (sum, addend) = if is_sum(x) { (x, y) } else { (y, x) };
+    // A loaded address is not known before the sum.
+    let bound = epilogue.insts.iter().any(|inst| matches!(inst, Inst::Bind(..)));
+    let is_load = matches!(epilogue.insts[addend], Inst::Load(_)) && !bound;
+    let once = is_sum(sum) && uses(sum) == 1 && uses(addend) == 1;
+    if !(is_load && once) {
+        return None;
+    }
+    // All three represent the finished sum now, and only the last is used.
+    epilogue.insts[idx] = Inst::Sum;
+    Some(std::mem::replace(&mut epilogue.insts[addend], Inst::Sum))
+}
+
+/// Accumulates in scratch memory, with one strip for each point of the reduction.
+fn through_memory(
+    lowering: &mut Lowering,
+    scope: &mut KernelScope,
+    buffers: [BufferId; 2],
+    sum: Value,
+    contraction: &ContractionNest,
+) -> Result<()> {
+    let mut kept = contraction.nest.axes(AxisRole::Kept);
+    let inner = kept.pop().ok_or_else(|| Error::internal("the batch has no axis"))?;
+
+    let elems = lowering.upper_bound_elems(&scope.facts.simplify(&inner.extent))?;
+    let buffer = lowering.program.buffers.push(Buffer {
+        name: format!("{} (sums)", node_name(lowering.graph, sum)),
+        dtype: contraction.dtype,
+        elems,
+        space: MemorySpace::Scratch,
+    });
+    let accumulator = Access { buffer, index: Dim::from(&inner.var) };
+
+    let mut first = InstSeq::default();
+    let zero = first.push(Inst::Const(Scalar::from_i64(contraction.dtype, 0)));
+    first.push(Inst::Store(accumulator.clone(), zero));
+
+    let mut update = InstSeq::default();
+    let term = multiply(contraction, buffers, &mut update, &contraction.nest.exprs[..2]);
+    let old = update.push(Inst::Load(accumulator.clone()));
+    let new = update.push(Inst::Binary(BinaryOp::Add, old, term));
+    update.push(Inst::Store(accumulator.clone(), new));
+
+    let mut last = InstSeq::default();
+    let total = last.push(Inst::Load(accumulator));
+    append(&mut last, &with_exprs(&contraction.epilogue, &contraction.nest.exprs[2..]), total);
+
+    let strip = |code: InstSeq| Stmt::Strip { axis: inner.clone(), code };
+    let mut body = vec![renamed(scope, &strip(first))];
+    body.extend(loops(&contraction.nest.axes(AxisRole::Reduced), false, vec![strip(update)]));
+    body.push(renamed(scope, &strip(last)));
+    lowering.push(contraction.root, "products", Kernel::default(), loops(&kept, true, body));
+    Ok(())
+}
