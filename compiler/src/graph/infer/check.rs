@@ -1,10 +1,9 @@
 //! Checks the number, ranks and element types of an operator's operands, and its attributes.
 
-use super::{Graph, Op, Value};
 use crate::{
     error::{Result, ensure},
     external,
-    graph::{Coord, Label, axis},
+    graph::{Coord, Graph, Label, Op, Value, axis},
     scalar::{BinaryOp, Body, ReduceOp, Reg, Step, UnaryOp},
 };
 use symshape::{Dim, Symbol};

@@ -1,7 +1,10 @@
 //! The types of branches and loops. A value has the same type outside of a region as its input or output inside.
 
-use super::{Graph, Op, Requirement, Type, Value};
-use crate::error::{Result, ensure};
+use super::requirement::Requirement;
+use crate::{
+    error::{Result, ensure},
+    graph::{Graph, Op, Type, Value},
+};
 use symshape::{Dim, Relation};
 use symshape_runtime::DType;
 
