@@ -17,7 +17,7 @@ use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
 /// The largest length of a table.
-const MOST_ENTRIES: i64 = 1 << 16;
+const MAX_ENTRIES: i64 = 1 << 16;
 
 /// The tables by their first integer, each with its length.
 type Tables = BTreeMap<i64, (BufferId, i64)>;
@@ -32,8 +32,8 @@ pub(super) fn tabulate(program: &mut Program) -> Result<()> {
     }
     program.kernels = kernels;
     for (lo, (buffer, len)) in tables {
-        let numbers: Vec<Scalar> = (lo..lo + len).map(|n| Scalar::from_i64(DType::I32, n)).collect();
-        if let Some(tensor) = Tensor::from_scalars(DType::I32, vec![numbers.len()], &numbers) {
+        let integers: Vec<Scalar> = (lo..lo + len).map(|n| Scalar::from_i64(DType::I32, n)).collect();
+        if let Some(tensor) = Tensor::from_scalars(DType::I32, vec![integers.len()], &integers) {
             program.buffers[buffer].elems = Dim::from(len);
             program.buffers[buffer].space = MemorySpace::Const(tensor);
         }
@@ -138,15 +138,16 @@ fn range(facts: &Facts, dim: &Dim) -> Option<(i64, i64)> {
     Some((bounds.lo?.to_i64()?, bounds.hi?.to_i64()?))
 }
 
-/// The place of the integer `dim` in a table.
+/// The element of a table that holds the integer `dim`.
 fn table(program: &mut Program, tables: &mut Tables, facts: &Facts, dim: &Dim) -> Option<Access> {
     let (lo, hi) = range(facts, dim)?;
-    let len = hi.checked_sub(lo)?.checked_add(1).filter(|len| (1..=MOST_ENTRIES).contains(len))?;
+    let len = hi.checked_sub(lo)?.checked_add(1).filter(|len| (1..=MAX_ENTRIES).contains(len))?;
     // Most indices begin at zero, so that one table serves all of them.
-    let lo = if lo > 0 && hi < MOST_ENTRIES { 0 } else { lo };
+    let lo = if lo > 0 && hi < MAX_ENTRIES { 0 } else { lo };
     let len = if lo == 0 { hi + 1 } else { len };
     let (buffer, longest) = tables.entry(lo).or_insert_with(|| {
-        let (name, elems) = (format!("integers from {lo}"), Dim::zero());
+        let name = format!("integers from {lo}");
+        let elems = Dim::zero();
         (program.buffers.push(Buffer { name, dtype: DType::I32, elems, space: MemorySpace::Arena }), 0)
     });
     *longest = len.max(*longest);

@@ -1,4 +1,4 @@
-//! Passes from kernels to kernels, which decide which work shares a loop.
+//! Passes over kernels: fusion, packing, and the form of loops.
 
 mod blocks;
 mod fresh_symbols;

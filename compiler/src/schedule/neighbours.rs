@@ -1,4 +1,4 @@
-//! Brings kernels together that can be fused, across independent ones between them.
+//! Fuses kernels that are near each other. Independent kernels between them move out of the way.
 
 use crate::kernel::{BufferId, Kernel, walk};
 use std::collections::BTreeSet;
@@ -18,6 +18,7 @@ pub(super) fn fuse(kernels: Vec<Kernel>, join: &dyn Fn(&Kernel, &Kernel) -> Opti
             barrier = done.len();
             continue;
         }
+
         let first = done.len().saturating_sub(REACH).max(barrier);
         let partner = (first..done.len())
             .rev()
@@ -39,6 +40,7 @@ pub(super) fn may_pass(others: &[Kernel], kernel: &Kernel) -> bool {
     if others.iter().any(|other| other.control.is_some()) {
         return false;
     }
+
     let own = BufferUse::by(kernel);
     others.iter().map(BufferUse::by).all(|other| {
         own.written.is_disjoint(&other.written)

@@ -22,10 +22,10 @@ use symshape_runtime::DType;
 const WIDTH: i64 = 16;
 
 /// The largest operand to copy, in elements.
-const MOST_ELEMS: i64 = 1 << 20;
+const MAX_ELEMS: i64 = 1 << 20;
 
 /// With fewer rows, the copy takes longer than it saves.
-const FEWEST_ROWS: i64 = 8;
+const MIN_ROWS: i64 = 8;
 
 /// Packs all operands for which the copy pays.
 pub(super) fn pack(program: &mut Program) -> Result<()> {
@@ -48,7 +48,8 @@ fn stmts(
     around: Option<(&Axis, bool)>,
     body: Vec<Stmt>,
 ) -> (Vec<Stmt>, Vec<(Dim, Stmt)>) {
-    let (mut done, mut before) = (Vec::new(), Vec::new());
+    let mut done = Vec::new();
+    let mut before = Vec::new();
     for stmt in body {
         let mut copies = Vec::new();
         let stmt = match stmt {
@@ -92,16 +93,18 @@ fn packed(
         facts.declare_index(&axis.var, &axis.extent);
     }
     let (column, _) = facts.linear_in(&access.index, &contraction.n.var)?;
+
     let floats = contraction.dtype == DType::F32 && program.buffers[access.buffer].dtype == DType::F32;
-    let many = facts.bounds(&contraction.rows()).hi.is_none_or(|hi| hi >= FEWEST_ROWS.into());
+    let many = facts.bounds(&contraction.rows()).hi.is_none_or(|hi| hi >= MIN_ROWS.into());
     let depth = contraction.depth();
     let elems = facts.simplify(&(contraction.n.extent.ceil_div(WIDTH) * &depth * WIDTH));
     // The size of a buffer must depend on the model's symbols only.
     let known = elems.symbols().iter().all(|symbol| program.symbols.contains(symbol));
-    let small = program.facts.bounds(&elems).hi.is_some_and(|hi| hi <= MOST_ELEMS.into());
+    let small = program.facts.bounds(&elems).hi.is_some_and(|hi| hi <= MAX_ELEMS.into());
     if column.as_i64() == Some(1) || !floats || !many || !known || !small {
         return None;
     }
+
     let name = format!("panels of {}", program.buffers[access.buffer].name);
     let buffer = program.buffers.push(Buffer { name, dtype: DType::F32, elems, space: MemorySpace::Scratch });
     let stmt = copy(symbols, &facts, contraction, access, buffer, &depth);
@@ -131,6 +134,7 @@ fn copy(
         contraction.k.iter().map(|axis| Axis { var: symbols.fresh(), extent: axis.extent.clone() }).collect();
     let mut facts = facts.clone();
     [&panel, &column].into_iter().chain(&k).for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
+
     let at = access.index.substitute(&|symbol| {
         let inner = contraction.k.iter().position(|axis| axis.var == *symbol);
         match inner {
@@ -140,9 +144,11 @@ fn copy(
     });
     let flat = k.iter().fold(Dim::zero(), |flat, axis| flat * &axis.extent + Dim::from(&axis.var));
     let place = (Dim::from(&panel.var) * depth + flat) * WIDTH + Dim::from(&column.var);
+
     let mut code = InstSeq::default();
     let value = code.push(Inst::Load(Access { buffer: access.buffer, index: facts.simplify(&at) }));
     code.push(Inst::Store(Access { buffer, index: facts.simplify(&place) }, value));
+
     let mut k = k.into_iter();
     let last = k.next_back().unwrap_or_else(|| Axis { var: symbols.fresh(), extent: Dim::one() });
     let strip = Stmt::For { axis: column, parallel: false, body: vec![Stmt::Strip { axis: last, code }] };

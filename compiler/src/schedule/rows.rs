@@ -1,7 +1,7 @@
 //! Fuses kernels that loop over the same rows: softmax, layer norm and similar operators become one pass.
 //!
-//! Two neighbours may loop over equally many rows and touch common buffers row by row only. Then the results stay the
-//! same if both bodies run for one row before the next row begins:
+//! Two neighbours may loop over the same number of rows and touch common buffers row by row only. Then the results
+//! stay the same if both bodies run for one row before the next row begins:
 //!
 //! ```text
 //! for r { A(r) }  for r { B(r) }   ⇒   for r { A(r) B(r) }
@@ -27,13 +27,13 @@ pub(super) fn fuse(program: &mut Program) -> Result<()> {
     let kernels = std::mem::take(&mut program.kernels);
     let shared = written_by_several(&kernels);
     program.kernels = neighbours::fuse(kernels, &|before, after| {
-        let ways = [
+        let forms = [
             (before.clone(), after.clone()),
             (by_rows(before), after.clone()),
             (before.clone(), by_rows(after)),
         ];
         let (mut whole, after) =
-            ways.into_iter().find(|(before, after)| can_join(program, &shared, before, after))?;
+            forms.into_iter().find(|(before, after)| can_join(program, &shared, before, after))?;
         join(program, &mut whole, after);
         Some(whole)
     });
@@ -109,7 +109,8 @@ fn stride(facts: &Facts, row: &Axis, address: &Dim) -> Option<Dim> {
 
 /// Buffers that several kernels write: each writes a piece of a larger tensor, so they never shrink to scratch.
 fn written_by_several(kernels: &[Kernel]) -> BTreeSet<BufferId> {
-    let (mut once, mut several) = (BTreeSet::new(), BTreeSet::new());
+    let mut once = BTreeSet::new();
+    let mut several = BTreeSet::new();
     for kernel in kernels {
         let mut written = BTreeSet::new();
         walk::accesses(&kernel.body, &mut |site| {
@@ -128,8 +129,9 @@ fn can_join(program: &Program, shared: &BTreeSet<BufferId>, before: &Kernel, aft
     if !program.facts.prove_eq(&row.extent, &next_row.extent).is_yes() {
         return false;
     }
-    let (first, second) =
-        (accesses(&program.facts, row, body), accesses(&program.facts, next_row, next_body));
+
+    let first = accesses(&program.facts, row, body);
+    let second = accesses(&program.facts, next_row, next_body);
     let mut flows = false;
     for (buffer, access) in &first {
         let Some(next) = second.get(buffer) else { continue };
@@ -159,6 +161,7 @@ fn join(program: &Program, before: &mut Kernel, after: Kernel) {
         taken.insert(fresh.clone());
         names.insert(symbol.clone(), fresh);
     });
+
     let shift = before.locals.len();
     for dtype in after.locals.values() {
         before.locals.push(*dtype);
@@ -188,6 +191,7 @@ fn shrink(program: &mut Program) {
         }
         used.into_iter().for_each(|buffer| *users.entry(buffer).or_default() += 1);
     }
+
     for kernel in &mut program.kernels {
         let Some((row, body)) = rows(kernel) else { continue };
         let mut rows_elems = BTreeMap::new();
@@ -200,21 +204,26 @@ fn shrink(program: &mut Program) {
                 rows_elems.insert(buffer, elems);
             }
         }
+
         let row = row.var.clone();
         let facts = &program.facts;
         let body = walk::rewrite(
             &kernel.body,
             &Rewrite {
                 dim: &Dim::clone,
-                access: &|access| match rows_elems.contains_key(&access.buffer) {
-                    true => Access { index: without_row(facts, &access.index, &row), ..access },
-                    false => access,
+                access: &|access| {
+                    if rows_elems.contains_key(&access.buffer) {
+                        Access { index: without_row(facts, &access.index, &row), ..access }
+                    } else {
+                        access
+                    }
                 },
                 symbol: &Symbol::clone,
                 local: &|local| local,
             },
         );
         kernel.body = body;
+
         for (buffer, elems) in rows_elems {
             program.buffers[buffer].elems = elems;
             program.buffers[buffer].space = MemorySpace::Scratch;

@@ -1,7 +1,8 @@
-//! Several neighbours of one loop or two in one iteration, where they read the same memory.
+//! Computes several neighbouring iterations of one or two loops in one iteration, if they read the same memory.
 //!
-//! Windows of neighbouring outputs overlap, and all of them are multiplied with the same weights: a strip that computes
-//! a few outputs side by side loads what they share once, and has as many independent sums to keep the machine busy.
+//! Windows of neighbouring outputs overlap, and all of them are multiplied with the same weights. A strip that
+//! computes a few outputs in one iteration loads shared elements once, and its independent accumulators hide
+//! latencies.
 //!
 //! ```text
 //! for x in 0..E { strip c { y[x] = f(a[x], a[x + 1], w) } }
@@ -9,9 +10,10 @@
 //!    for x in E - E % 2..E { … }
 //! ```
 //!
-//! Neighbours alternate step by step, a step being an addition, say, with what leads to it. Where a neighbour reads a
-//! little later what another one reads, it is held back by so much: then an element is used by all as soon as it was
-//! loaded, and few registers are taken. Every output is computed by the same instructions as before.
+//! Neighbours alternate step by step. A step is, for example, an addition with the loads and multiplications that it
+//! depends on. If a neighbour reads an element that another one reads a few steps later, the neighbour is delayed by
+//! that number of steps. Then all of them use an element as soon as it is loaded, which takes few registers. Every
+//! output is computed by the same instructions as before.
 
 use super::fresh_symbols::FreshSymbols;
 use crate::{
@@ -23,24 +25,26 @@ use num_traits::ToPrimitive;
 use std::collections::BTreeSet;
 use symshape::{Dim, Facts, Symbol};
 
-/// Most neighbours along the outer loop and along the inner one: with these their sums fit few registers, and are enough
-/// to hide the latency of an instruction.
-const MOST: [i64; 2] = [2, 4];
+/// The largest number of neighbours along the outer and the inner loop. Their accumulators fit into few registers, and
+/// are enough to hide the latency of an instruction.
+const MAX_NEIGHBOURS: [i64; 2] = [2, 4];
 
-/// Loads of an iteration from which on sharing is worth it.
-const FEWEST_LOADS: usize = 6;
+/// The smallest number of loads in an iteration for which sharing pays.
+const MIN_LOADS: usize = 6;
 
-/// A shared part of the loads, of all, that is worth it.
-const SHARED: (usize, usize) = (1, 4);
+/// The smallest ratio of shared loads to all loads for which sharing pays.
+const MIN_SHARED: (usize, usize) = (1, 4);
 
-/// Most instructions of an iteration, and most where there are neighbours along both loops.
-const MOST_INSTS: usize = 256;
-const MOST_INSTS_TWICE: usize = 64;
+/// The largest number of instructions in an iteration.
+const MAX_INSTS: usize = 256;
 
-/// A part of the steps that neighbours may be held back by.
-const MOST_DELAY: (usize, usize) = (1, 3);
+/// As [`MAX_INSTS`], with neighbours along both loops.
+const MAX_INSTS_OF_BOTH_LOOPS: usize = 64;
 
-/// Rewrites all loops that gain by it.
+/// The largest delay of a neighbour, as a ratio of the number of steps.
+const MAX_DELAY: (usize, usize) = (1, 3);
+
+/// Rewrites all loops for which it pays.
 pub(super) fn unroll_and_jam(program: &mut Program) -> Result<()> {
     let mut symbols = FreshSymbols::new(program);
     let facts = program.facts.clone();
@@ -59,7 +63,7 @@ fn stmts(symbols: &mut FreshSymbols, facts: &Facts, body: Vec<Stmt>) -> Vec<Stmt
         .collect()
 }
 
-/// A loop, or those that it becomes.
+/// Rewrites one loop.
 fn looped(
     symbols: &mut FreshSymbols,
     facts: &Facts,
@@ -78,11 +82,11 @@ fn looped(
     if !(parallel && was_one) {
         return vec![Stmt::For { axis, parallel, body }];
     }
-    // Loops of their own, so that each can be divided among threads along with the loop inside of it.
-    let apart = body.into_iter().enumerate();
-    apart
-        .map(|(number, stmt)| {
-            let var = if number == 0 { axis.var.clone() } else { symbols.fresh() };
+    // Each statement gets a loop, so that threads can share each together with the loop inside of it.
+    body.into_iter()
+        .enumerate()
+        .map(|(k, stmt)| {
+            let var = if k == 0 { axis.var.clone() } else { symbols.fresh() };
             let stmt = renamed(&stmt, &axis.var, &var);
             Stmt::For { axis: Axis { var, extent: axis.extent.clone() }, parallel, body: vec![stmt] }
         })
@@ -91,7 +95,7 @@ fn looped(
 
 fn renamed(stmt: &Stmt, from: &Symbol, to: &Symbol) -> Stmt {
     let by = Rewrite {
-        dim: &|dim| moved(dim, from, &Dim::from(to)),
+        dim: &|dim| replaced(dim, from, &Dim::from(to)),
         access: &|access| access,
         symbol: &Symbol::clone,
         local: &|local| local,
@@ -99,7 +103,7 @@ fn renamed(stmt: &Stmt, from: &Symbol, to: &Symbol) -> Stmt {
     by.stmt(stmt)
 }
 
-fn moved(dim: &Dim, var: &Symbol, to: &Dim) -> Dim {
+fn replaced(dim: &Dim, var: &Symbol, to: &Dim) -> Dim {
     dim.substitute(&|symbol| (symbol == var).then(|| to.clone()))
 }
 
@@ -130,26 +134,28 @@ impl<'a> Nest<'a> {
         }
     }
 
-    /// How many neighbours along both loops to compute side by side, if that is worth it.
+    /// The number of neighbours along both loops to compute in one iteration, if that pays.
     fn shape(&self, facts: &Facts) -> Option<Offsets> {
-        if !self.is_free() || self.code.insts.len() > MOST_INSTS {
+        if !self.is_free() || self.code.insts.len() > MAX_INSTS {
             return None;
         }
-        let most = |axis: &Axis, most: i64| match facts.bounds(&axis.extent).hi.and_then(|hi| hi.to_i64()) {
-            Some(hi) => hi.clamp(1, most),
-            None => most,
+        let at_most = |axis: &Axis, max: i64| match facts.bounds(&axis.extent).hi.and_then(|hi| hi.to_i64()) {
+            Some(hi) => hi.clamp(1, max),
+            None => max,
         };
-        let columns = most(self.inner.0, MOST[1]);
+        let columns = at_most(self.inner.0, MAX_NEIGHBOURS[1]);
         let rows = match self.outer {
-            Some((axis, _)) if self.code.insts.len() <= MOST_INSTS_TWICE => most(axis, MOST[0]),
+            Some((axis, _)) if self.code.insts.len() <= MAX_INSTS_OF_BOTH_LOOPS => {
+                at_most(axis, MAX_NEIGHBOURS[0])
+            }
             _ => 1,
         };
         let [_, loads] = self.loads(facts, [1, 1], None);
         let [distinct, all] = self.loads(facts, [1, columns], None);
-        if loads < FEWEST_LOADS || (all - distinct) * SHARED.1 < all * SHARED.0 {
+        if loads < MIN_LOADS || (all - distinct) * MIN_SHARED.1 < all * MIN_SHARED.0 {
             return None;
         }
-        // Windows must overlap: what does not move at all is shared by any two iterations.
+        // Windows must overlap. Elements that do not move with a loop don't count: any iterations share them.
         let overlap = |shape: Offsets, axis: &Axis| {
             let [distinct, all] = self.loads(facts, shape, Some(&axis.var));
             distinct < all
@@ -161,9 +167,10 @@ impl<'a> Nest<'a> {
         (columns > 1 && overlap([1, columns], self.inner.0)).then_some([rows, columns])
     }
 
-    /// Whether iterations leave nothing behind but what they store, and read nothing of it.
+    /// Whether iterations are independent: they only store, and read no buffer that they store to.
     fn is_free(&self) -> bool {
-        let (mut read, mut written) = (BTreeSet::<BufferId>::new(), BTreeSet::new());
+        let mut read = BTreeSet::<BufferId>::new();
+        let mut written = BTreeSet::new();
         for inst in &self.code.insts {
             match inst {
                 Inst::Load(access) => _ = read.insert(access.buffer),
@@ -175,8 +182,8 @@ impl<'a> Nest<'a> {
         read.is_disjoint(&written)
     }
 
-    /// How many different elements neighbours load, and how many elements: of all loads, or of those that move with a
-    /// loop.
+    /// The number of distinct elements that neighbours load, and the number of loads. With `moving`, only loads that
+    /// move with this variable count.
     fn loads(&self, facts: &Facts, shape: Offsets, moving: Option<&Symbol>) -> [usize; 2] {
         let facts = self.declared(facts);
         let loads = self.code.insts.iter().filter_map(|inst| match inst {
@@ -207,7 +214,7 @@ impl<'a> Nest<'a> {
         let mut dim = dim.clone();
         for (axis, by) in self.axes().into_iter().zip(offsets) {
             if let (Some(axis), true) = (axis, by != 0) {
-                dim = moved(&dim, &axis.var, &(Dim::from(&axis.var) + by));
+                dim = replaced(&dim, &axis.var, &(Dim::from(&axis.var) + by));
             }
         }
         dim
@@ -217,7 +224,7 @@ impl<'a> Nest<'a> {
         [self.outer.map(|(axis, _)| axis), Some(self.inner.0)]
     }
 
-    /// Loops of as many neighbours as there can be, then those of what is left.
+    /// Loops over full groups of neighbours, followed by loops over the remaining iterations.
     fn jammed(&self, symbols: &mut FreshSymbols, facts: &Facts, [rows, columns]: Offsets) -> Vec<Stmt> {
         let Some((outer, parallel)) = self.outer else {
             return self.columns(symbols, facts, columns, 1, &Dim::zero());
@@ -239,39 +246,39 @@ impl<'a> Nest<'a> {
         &self,
         symbols: &mut FreshSymbols,
         facts: &Facts,
-        most: i64,
+        max_width: i64,
         height: i64,
         row: &Dim,
     ) -> Vec<Stmt> {
         let (axis, parallel) = self.inner;
         let mut loops = Vec::new();
-        for (first, extent, width) in runs(facts, &axis.extent, most) {
+        for (first, extent, width) in runs(facts, &axis.extent, max_width) {
             let inner = Axis { var: symbols.fresh(), extent };
             let mut facts = facts.clone();
             facts.declare_index(&inner.var, &inner.extent);
             let along = Axis { var: symbols.fresh(), extent: self.along.extent.clone() };
             let column = Dim::from(&inner.var) * width + first;
             let at = |dim: &Dim, offsets: Offsets| {
-                let mut to = moved(dim, &axis.var, &(&column + offsets[1]));
+                let mut to = replaced(dim, &axis.var, &(&column + offsets[1]));
                 if let Some((outer, _)) = self.outer {
-                    to = moved(&to, &outer.var, &(row + offsets[0]));
+                    to = replaced(&to, &outer.var, &(row + offsets[0]));
                 }
-                facts.simplify(&moved(&to, &self.along.var, &Dim::from(&along.var)))
+                facts.simplify(&replaced(&to, &self.along.var, &Dim::from(&along.var)))
             };
-            let code = side_by_side(self.code, [height, width], &at);
+            let code = interleaved(self.code, [height, width], &at);
             loops.push(Stmt::For { axis: inner, parallel, body: vec![Stmt::Strip { axis: along, code }] });
         }
         loops
     }
 }
 
-/// First index, number and size of groups of `most` among `extent`, and of what is left: one group where its size is
-/// known, else single iterations.
-fn runs(facts: &Facts, extent: &Dim, most: i64) -> Vec<(Dim, Dim, i64)> {
-    let whole = facts.simplify(&extent.floor_div(most));
-    let rest = facts.simplify(&(extent - &whole * most));
-    let first = &whole * most;
-    let mut runs = vec![(Dim::zero(), whole, most)];
+/// The first index, the number and the size of the groups of `size` iterations in `extent`, and of the remaining
+/// iterations. These form one group if their number is known, otherwise groups of one.
+fn runs(facts: &Facts, extent: &Dim, size: i64) -> Vec<(Dim, Dim, i64)> {
+    let whole = facts.simplify(&extent.floor_div(size));
+    let rest = facts.simplify(&(extent - &whole * size));
+    let first = &whole * size;
+    let mut runs = vec![(Dim::zero(), whole, size)];
     match rest.as_i64() {
         Some(0) => {}
         Some(rest) => runs.push((first, Dim::one(), rest)),
@@ -286,8 +293,8 @@ fn neighbours([rows, columns]: Offsets) -> impl Iterator<Item = Offsets> {
     (0..rows).flat_map(move |row| (0..columns).map(move |column| [row, column]))
 }
 
-/// The code of each neighbour, instruction by instruction, loads and constants shared.
-fn side_by_side(code: &InstSeq, shape: Offsets, at: &dyn Fn(&Dim, Offsets) -> Dim) -> InstSeq {
+/// The code of all neighbours, interleaved. Loads and constants are shared.
+fn interleaved(code: &InstSeq, shape: Offsets, at: &dyn Fn(&Dim, Offsets) -> Dim) -> InstSeq {
     let neighbours: Vec<Offsets> = neighbours(shape).collect();
     let steps = steps(code);
     let delays = [0, 1].map(|axis| delay(code, &steps, shape, axis, at));
@@ -297,6 +304,7 @@ fn side_by_side(code: &InstSeq, shape: Offsets, at: &dyn Fn(&Dim, Offsets) -> Di
         order.extend(steps.iter().enumerate().map(|(idx, step)| (step + delay, neighbour, idx)));
     }
     order.sort_unstable();
+
     let mut joint = InstSeq::default();
     let mut regs = vec![vec![Reg(0); code.insts.len()]; neighbours.len()];
     let mut known: Vec<(Inst, Reg)> = Vec::new();
@@ -310,13 +318,14 @@ fn side_by_side(code: &InstSeq, shape: Offsets, at: &dyn Fn(&Dim, Offsets) -> Di
             Inst::Index(dtype, dim) => Inst::Index(*dtype, at(dim, neighbours[neighbour])),
             other => other.with_operands(&of),
         };
-        let is_same = matches!(new, Inst::Load(_) | Inst::Const(_) | Inst::Index(..));
-        let old = is_same.then(|| known.iter().find(|(inst, _)| *inst == new)).flatten();
+
+        let is_shareable = matches!(new, Inst::Load(_) | Inst::Const(_) | Inst::Index(..));
+        let old = is_shareable.then(|| known.iter().find(|(inst, _)| *inst == new)).flatten();
         let reg = match old {
             Some((_, reg)) => *reg,
             None => {
                 let reg = joint.push(new.clone());
-                if is_same {
+                if is_shareable {
                     known.push((new, reg));
                 }
                 reg
@@ -327,23 +336,23 @@ fn side_by_side(code: &InstSeq, shape: Offsets, at: &dyn Fn(&Dim, Offsets) -> Di
     joint
 }
 
-/// The step that each instruction belongs to: one ends with each instruction that does more than load or multiply.
+/// The step of each instruction. A step ends with each instruction that is not a load, a constant or a multiplication.
 fn steps(code: &InstSeq) -> Vec<usize> {
     let mut step = 0;
-    let number = |inst: &Inst| {
-        let this = step;
-        let leads = matches!(
+    let step_of = |inst: &Inst| {
+        let current = step;
+        let continues = matches!(
             inst,
             Inst::Load(_) | Inst::Const(_) | Inst::Index(..) | Inst::Get(_) | Inst::Binary(BinaryOp::Mul, ..)
         );
-        step += usize::from(!leads);
-        this
+        step += usize::from(!continues);
+        current
     };
-    code.insts.iter().map(number).collect()
+    code.insts.iter().map(step_of).collect()
 }
 
-/// After how many steps a neighbour along this axis reads what the one before it reads, if all of them can be held back
-/// by so much.
+/// The number of steps after which a neighbour along this axis reads an element of the neighbour before it. Zero if the
+/// neighbours can't be delayed by that much.
 fn delay(
     code: &InstSeq,
     steps: &[usize],
@@ -363,13 +372,16 @@ fn delay(
         };
         code.insts.iter().enumerate().filter_map(load).collect()
     };
-    let (here, there) = (loads([0; 2]), loads(next));
+
+    let here = loads([0; 2]);
+    let there = loads(next);
     let later = there.iter().filter_map(|(step, buffer, dim)| {
         let same = here.iter().find(|(_, other, at)| other == buffer && at == dim)?;
         same.0.checked_sub(*step)
     });
+
     let delay = later.max().unwrap_or(0);
     let n_steps = steps.last().map_or(0, |last| last + 1);
-    let fits = delay * (shape[axis] as usize - 1) * MOST_DELAY.1 <= n_steps * MOST_DELAY.0;
+    let fits = delay * (shape[axis] as usize - 1) * MAX_DELAY.1 <= n_steps * MAX_DELAY.0;
     if fits { delay } else { 0 }
 }

@@ -13,7 +13,7 @@ use crate::{
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// The pass.
+/// Runs the pass.
 pub(super) fn widen(program: &mut Program) -> Result<()> {
     if !program.microkernels.is_native() {
         return Ok(());
@@ -40,14 +40,18 @@ fn stmts(program: &mut Program, body: &mut [Stmt], copies: &mut Vec<(BufferId, B
                 stmts(program, then, copies);
                 stmts(program, otherwise, copies);
             }
-            Stmt::Contraction(contraction) => factors(program, contraction, copies),
+            Stmt::Contraction(contraction) => widen_operands(program, contraction, copies),
             Stmt::Block(_) | Stmt::Strip { .. } => {}
         }
     }
 }
 
 /// Lets a contraction read copies of the operands that its microkernels cannot read.
-fn factors(program: &mut Program, contraction: &mut Contraction, copies: &mut Vec<(BufferId, BufferId)>) {
+fn widen_operands(
+    program: &mut Program,
+    contraction: &mut Contraction,
+    copies: &mut Vec<(BufferId, BufferId)>,
+) {
     if contraction.dtype != DType::F32 {
         return;
     }
@@ -71,7 +75,8 @@ fn copied(program: &mut Program, from: BufferId, copies: &mut Vec<(BufferId, Buf
         return *to;
     }
     let Buffer { name, elems, .. } = &program.buffers[from];
-    let (name, elems) = (format!("{name} as f32"), elems.clone());
+    let name = format!("{name} as f32");
+    let elems = elems.clone();
     let to = program.buffers.push(Buffer { name, dtype: DType::F32, elems, space: MemorySpace::Arena });
     copies.push((from, to));
     to
@@ -82,8 +87,8 @@ fn copy(program: &Program, axis: Axis, from: BufferId, to: BufferId) -> Kernel {
     let at = Dim::from(&axis.var);
     let mut code = InstSeq::default();
     let half = code.push(Inst::Load(Access { buffer: from, index: at.clone() }));
-    let number = code.push(Inst::Cast(DType::F32, half));
-    code.push(Inst::Store(Access { buffer: to, index: at }, number));
+    let wide = code.push(Inst::Cast(DType::F32, half));
+    code.push(Inst::Store(Access { buffer: to, index: at }, wide));
     let name = format!("copy {}", program.buffers[to].name);
     Kernel { name, body: vec![Stmt::Strip { axis, code }], ..Kernel::default() }
 }

@@ -1,8 +1,8 @@
-//! The loops over blocks of tiles, and what is done in them.
+//! The loops over blocks of tiles, and their bodies.
 //!
-//! A block is either a few rows of tiles of one image or a few whole images: enough rows for the products to be at the
-//! machine's speed, few enough for what is between the steps to stay in the caches. Where the filters are large, each
-//! half of the columns is a block of its own, so that two threads share the work on a single image.
+//! A block consists of a few rows of tiles of one image, or of a few whole images. It has enough rows for contractions
+//! to run at full speed, and is small enough for intermediate values to stay in the caches. If the filters are large,
+//! each half of the columns is a separate block, so that two threads share the work on a single image.
 
 use super::{
     form::{Form, TAPS},
@@ -16,40 +16,42 @@ use crate::{
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
-/// Rows of tiles are added to a block up to so many tiles.
-const MOST_TILES: i64 = 56;
+/// The largest number of tiles in a block of rows of tiles.
+const MAX_TILES: i64 = 56;
 
-/// Images of few tiles are added to a block up to so many.
+/// The number of tiles up to which small images are added to a block.
 const ENOUGH_TILES: i64 = 64;
 
-/// Filters of so many elements a point are worth being divided: inputs change their basis twice then, a twentieth of the
-/// work or less.
+/// The smallest number of filter elements at a point for which the columns are halved. Inputs then change their basis
+/// twice, which is a twentieth of the work or less.
 const LARGE_FILTERS: i64 = 1 << 14;
 
-/// Tiles of one size along an axis: the first one, how many there are, and the outputs of each.
+/// Adjacent tiles of one size along an axis.
 #[derive(Clone)]
 struct TileRun {
+    /// The index of the first tile.
     first: Dim,
     count: Dim,
+    /// The number of outputs of each tile along the axis.
     outputs: usize,
 }
 
-/// What all blocks share.
+/// The facts and buffers that all blocks share.
 struct KernelBuilder<'a> {
     convolution: &'a Convolution,
     form: &'a Form,
     facts: Facts,
-    /// Tiles across an image.
+    /// The number of tiles across an image.
     across: Dim,
-    /// Room for tiles of a block.
-    most_tiles: i64,
-    /// Columns of a block.
+    /// The number of tiles that the buffers of a block hold.
+    max_tiles: i64,
+    /// The number of columns of a block.
     columns: i64,
-    /// Which columns, where they are divided.
+    /// The axis of column blocks, if the columns are divided.
     share: Option<Axis>,
     inputs: BufferId,
     products: BufferId,
-    /// The filters, and the elements of a point.
+    /// The filters, and the number of filter elements at a point.
     filters: (BufferId, i64),
 }
 
@@ -57,10 +59,10 @@ struct KernelBuilder<'a> {
 struct TileBlock {
     /// The loop over its images, and the first of them.
     images: Option<(Axis, Dim)>,
-    /// Its first row of tiles and their number.
+    /// Its first row of tiles.
     first: Dim,
     rows: Dim,
-    /// Runs of rows.
+    /// The rows of tiles by size.
     runs: Vec<TileRun>,
 }
 
@@ -76,34 +78,34 @@ pub(super) fn write(
     let m = form.outputs() as i64;
     let [down, across] = convolution.size.each_ref().map(|axis| facts.simplify(&axis.extent.ceil_div(m)));
     let whole = down.as_i64().zip(across.as_i64()).map(|(down, across)| down * across);
-    let by_images = whole.filter(|tiles| *tiles <= MOST_TILES);
+    let by_images = whole.filter(|tiles| *tiles <= MAX_TILES);
     let group = by_images
         .map_or(1, |tiles| if convolution.images.is_some() { (ENOUGH_TILES / tiles).max(1) } else { 1 });
     let rows = rows_of_block(convolution, form, &across);
     let widest = facts.bounds(&across).hi.and_then(|hi| i64::try_from(hi).ok()).unwrap_or(1);
-    let most_tiles = by_images.map_or(rows * widest, |tiles| group * tiles);
+    let max_tiles = by_images.map_or(rows * widest, |tiles| group * tiles);
     let is_divided = by_images.is_some()
         && convolution.columns % (2 * convolution.panel_width()) == 0
         && convolution.channels * convolution.columns >= LARGE_FILTERS;
     let share = is_divided.then(|| Axis { var: symbols.fresh(), extent: Dim::from(2) });
     let columns = convolution.columns / if is_divided { 2 } else { 1 };
     let points = (form.inputs() * form.inputs()) as i64;
-    let mut room = |name: &str, channels: i64, dtype: DType| {
-        let elems = Dim::from(points * most_tiles * channels);
+
+    let mut scratch = |name: &str, channels: i64, dtype: DType| {
+        let elems = Dim::from(points * max_tiles * channels);
         program.buffers.push(Buffer { name: name.into(), dtype, elems, space: MemorySpace::Scratch })
     };
-    let (narrow, wide) = match convolution.is_whole {
-        true => (DType::I16, DType::I32),
-        false => (DType::F32, DType::F32),
-    };
-    let inputs = room("tiles of inputs", convolution.channels, narrow);
-    let products = room("products", columns, wide);
+    let (narrow, wide) =
+        if convolution.is_whole { (DType::I16, DType::I32) } else { (DType::F32, DType::F32) };
+    let inputs = scratch("tiles of inputs", convolution.channels, narrow);
+    let products = scratch("products", columns, wide);
+
     let mut builder = KernelBuilder {
         convolution,
         form,
         facts,
         across,
-        most_tiles,
+        max_tiles,
         columns,
         share,
         inputs,
@@ -111,18 +113,16 @@ pub(super) fn write(
         filters,
     };
     builder.share.iter().for_each(|axis| builder.facts.declare_index(&axis.var, &axis.extent));
-    let body = match by_images {
-        Some(_) => builder.by_images(symbols, group),
-        None => builder.by_rows(symbols, rows),
-    };
+    let body =
+        if by_images.is_some() { builder.by_images(symbols, group) } else { builder.by_rows(symbols, rows) };
     in_loop(builder.share.clone(), true, body)
 }
 
-/// Rows of tiles of a block: a divisor of those of an image, where that is known.
+/// The number of rows of tiles of a block: a divisor of the number of rows of an image, if that is known.
 fn rows_of_block(convolution: &Convolution, form: &Form, across: &Dim) -> i64 {
     let whole = convolution.size[0].extent.as_i64().map(|extent| extent / form.outputs() as i64);
     let (Some(whole), Some(across)) = (whole, across.as_i64()) else { return 1 };
-    (1..=whole).rev().find(|rows| whole % rows == 0 && rows * across <= MOST_TILES).unwrap_or(1)
+    (1..=whole).rev().find(|rows| whole % rows == 0 && rows * across <= MAX_TILES).unwrap_or(1)
 }
 
 fn in_loop(axis: Option<Axis>, parallel: bool, body: Vec<Stmt>) -> Vec<Stmt> {
@@ -145,7 +145,7 @@ impl KernelBuilder<'_> {
         [full].into_iter().chain(last).filter(|run| !is_none(run)).collect()
     }
 
-    /// Blocks of whole images, so many in each.
+    /// Blocks of `group` whole images.
     fn by_images(&mut self, symbols: &mut FreshSymbols, group: i64) -> Vec<Stmt> {
         let runs = self.runs(0);
         let down = &self.convolution.size[0].extent;
@@ -154,19 +154,19 @@ impl KernelBuilder<'_> {
             let block = TileBlock { images: None, first: Dim::zero(), rows, runs };
             return self.block(symbols, &block);
         };
-        let number =
+        let blocks =
             Axis { var: symbols.fresh(), extent: self.facts.simplify(&images.extent.ceil_div(group)) };
-        self.facts.declare_index(&number.var, &number.extent);
-        let start = Dim::from(&number.var) * group;
+        self.facts.declare_index(&blocks.var, &blocks.extent);
+        let start = Dim::from(&blocks.var) * group;
         let extent = self.facts.simplify(&(&images.extent - &start).min(group.into()));
         let inner = Axis { var: symbols.fresh(), extent };
         let block = TileBlock { images: Some((inner, start)), first: Dim::zero(), rows, runs };
         let body = self.block(symbols, &block);
-        in_loop(Some(number), true, body)
+        in_loop(Some(blocks), true, body)
     }
 
-    /// Blocks of rows of tiles, so many in each, and one of the smaller last row. They are loops of their own, so that
-    /// threads share the rows of a single image.
+    /// Blocks of `rows` rows of tiles, and one of the smaller last row. They are separate loops, so that threads share
+    /// the rows of a single image.
     fn by_rows(&mut self, symbols: &mut FreshSymbols, rows: i64) -> Vec<Stmt> {
         let mut body = Vec::new();
         for run in self.runs(0) {
@@ -179,14 +179,14 @@ impl KernelBuilder<'_> {
             let images = image.as_ref().map(|axis| (only(), Dim::from(&axis.var)));
             let is_last = run.outputs < self.form.outputs();
             let rows = if is_last { 1 } else { rows };
-            let number =
+            let blocks =
                 Axis { var: symbols.fresh(), extent: self.facts.simplify(&run.count.floor_div(rows)) };
-            self.facts.declare_index(&number.var, &number.extent);
-            let first = self.facts.simplify(&(run.first + Dim::from(&number.var) * rows));
+            self.facts.declare_index(&blocks.var, &blocks.extent);
+            let first = self.facts.simplify(&(run.first + Dim::from(&blocks.var) * rows));
             let runs = vec![TileRun { first: first.clone(), count: rows.into(), outputs: run.outputs }];
             let block = TileBlock { images, first, rows: rows.into(), runs };
             let inner = self.block(symbols, &block);
-            body.extend(in_loop(image, true, in_loop(Some(number), true, inner)));
+            body.extend(in_loop(image, true, in_loop(Some(blocks), true, inner)));
         }
         body
     }
@@ -201,7 +201,7 @@ impl KernelBuilder<'_> {
         body
     }
 
-    /// A statement for each tile of a block, those of one size in loops.
+    /// A statement for each tile of a block, with loops over the tiles of one size.
     fn tiles(
         &self,
         symbols: &mut FreshSymbols,
@@ -217,7 +217,7 @@ impl KernelBuilder<'_> {
                     facts.declare_index(&axis.var, &axis.extent);
                     axis
                 };
-                // A loop stands several times in one kernel, each time with variables of its own.
+                // The loop occurs several times in one kernel, so each occurrence needs fresh variables.
                 let image = block.images.as_ref().map(|(axis, start)| (fresh(&axis.extent), start));
                 let (row, column) = (fresh(&down.count), fresh(&across.count));
                 let y = &down.first + Dim::from(&row.var);
@@ -238,9 +238,9 @@ impl KernelBuilder<'_> {
         }
     }
 
-    /// The element of point `point` of a tile in a buffer with so many channels.
-    fn place(&self, tile: &OutputTile, point: usize, channels: i64, channel: &Symbol) -> Dim {
-        let at = &tile.number * channels + point as i64 * self.most_tiles * channels + Dim::from(channel);
+    /// The index of point `point` of a tile in a buffer with `channels` channels.
+    fn index(&self, tile: &OutputTile, point: usize, channels: i64, channel: &Symbol) -> Dim {
+        let at = &tile.number * channels + point as i64 * self.max_tiles * channels + Dim::from(channel);
         tile.facts.simplify(&at)
     }
 
@@ -276,19 +276,19 @@ impl KernelBuilder<'_> {
         for i in 0..inputs {
             let row: Vec<Option<Reg>> = columns.iter().map(|column| column[i]).collect();
             for (j, value) in self.form.change_inputs(&mut code, &row).into_iter().enumerate() {
-                let value = value.unwrap_or_else(|| code.push(Inst::Const(self.form.number(0.0))));
+                let value = value.unwrap_or_else(|| code.push(Inst::Const(self.form.constant(0.0))));
                 let value = match convolution.is_whole {
                     true => code.push(Inst::Cast(DType::I16, value)),
                     false => value,
                 };
-                let at = self.place(tile, i * inputs + j, convolution.channels, &channel.var);
+                let at = self.index(tile, i * inputs + j, convolution.channels, &channel.var);
                 code.push(Inst::Store(Access { buffer: self.inputs, index: at }, value));
             }
         }
         Stmt::Strip { axis: channel, code }
     }
 
-    /// The products at all points.
+    /// The contractions at all points.
     fn multiply(&self, symbols: &mut FreshSymbols, block: &TileBlock) -> Stmt {
         let [point, tile, column, channel] = [(); 4].map(|()| symbols.fresh());
         let points = self.form.inputs() * self.form.inputs();
@@ -296,7 +296,7 @@ impl KernelBuilder<'_> {
         let tiles = self.facts.simplify(&(images * &block.rows * &self.across));
         let channels = self.convolution.channels;
         let at = |channels: i64, last: &Symbol| {
-            (Dim::from(&point) * self.most_tiles + Dim::from(&tile)) * channels + Dim::from(last)
+            (Dim::from(&point) * self.max_tiles + Dim::from(&tile)) * channels + Dim::from(last)
         };
         let (filters, point_elems) = self.filters;
         let share = self.share.as_ref().map_or(Dim::zero(), |axis| Dim::from(&axis.var));
@@ -331,7 +331,7 @@ impl KernelBuilder<'_> {
         let mut columns = Vec::new();
         for j in 0..inputs {
             let load = |i: usize| {
-                let at = self.place(tile, i * inputs + j, self.columns, &column.var);
+                let at = self.index(tile, i * inputs + j, self.columns, &column.var);
                 code.push(Inst::Load(Access { buffer: self.products, index: at }))
             };
             let loaded: Vec<Reg> = (0..inputs).map(load).collect();

@@ -1,13 +1,13 @@
 //! The bases: polynomials through a few points, and the straight-line code that changes to them and back.
 //!
-//! Along one axis, `m` outputs of a filter of three taps are the coefficients of a product of polynomials, which its
-//! values at `m + 1` points and its leading coefficient determine (Toom and Cook). The points are zero and pairs `±p`,
-//! so that half of the work is shared; two axes are one after the other. The points are as near to one as can be, since
-//! their powers are what rounding errors grow by: with them the larger form is about twice as far from the exact
-//! convolution as plain sums in single precision are.
+//! Along one axis, `m` outputs of a filter of three taps are the coefficients of a product of polynomials. Its values
+//! at `m + 1` points and its leading coefficient determine it (Toom and Cook). The points are zero and pairs `±p`,
+//! which share half of the work. Two axes change their basis one after the other. Rounding errors grow with powers of
+//! the points, so the points are as close to one as possible. The error of the larger form is about twice that of
+//! plain sums in single precision.
 //!
-//! Integers take points that are integers, and filters times the least common multiple of what they would be divided by:
-//! sums come out `scale` times too large, modulo 2³², and are divided exactly, see [`Form::restored`].
+//! Integers use points that are integers. Filters are multiplied by the least common multiple of their divisors. So
+//! sums are `scale` times too large, modulo 2³², and are divided exactly at the end, see [`Form::restored`].
 
 use crate::{
     kernel::{Inst, InstSeq},
@@ -23,22 +23,22 @@ pub(super) const TAPS: usize = 3;
 #[derive(Debug)]
 pub(super) struct Form {
     pairs: &'static [f64],
-    /// Numbers are integers.
+    /// Whether elements are integers.
     whole: bool,
 }
 
-/// Changes filters to the basis, some side by side.
+/// Changes filters to the basis, several at a time.
 pub(super) struct FilterChange {
-    /// What each point takes of the taps.
+    /// The coefficients of the taps for each point.
     matrix: Vec<[f64; TAPS]>,
-    /// A row of taps, down the columns in the basis already.
+    /// A row of taps whose columns are in the basis already.
     row: [Vec<f64>; TAPS],
 }
 
 impl FilterChange {
-    /// The filters' values at each point, row by row of points: `see(point, lane, value)`. Each tap has a number for
-    /// each lane.
-    pub(super) fn apply(&mut self, taps: &[[&[f32]; TAPS]; TAPS], mut see: impl FnMut(usize, usize, f64)) {
+    /// Calls `visit(point, lane, value)` for the filters' values at each point, row by row of points. Each tap has an
+    /// element for each lane.
+    pub(super) fn apply(&mut self, taps: &[[&[f32]; TAPS]; TAPS], mut visit: impl FnMut(usize, usize, f64)) {
         let points = self.matrix.len();
         for (i, down) in self.matrix.iter().enumerate() {
             for (j, row) in self.row.iter_mut().enumerate() {
@@ -52,7 +52,7 @@ impl FilterChange {
             let [a, b, c] = &self.row;
             for (j, across) in self.matrix.iter().enumerate() {
                 for (lane, ((a, b), c)) in a.iter().zip(b).zip(c).enumerate() {
-                    see(i * points + j, lane, across[0] * a + across[1] * b + across[2] * c);
+                    visit(i * points + j, lane, across[0] * a + across[1] * b + across[2] * c);
                 }
             }
         }
@@ -68,28 +68,28 @@ impl Form {
     pub(super) const INTEGERS: [Form; 2] =
         [Form { pairs: &[1.0], whole: true }, Form { pairs: &[1.0, 2.0], whole: true }];
 
-    /// Outputs of a tile along one axis.
+    /// The number of outputs of a tile along one axis.
     pub(super) const fn outputs(&self) -> usize {
         2 * self.pairs.len()
     }
 
-    /// Inputs of a tile along one axis, and points.
+    /// The number of inputs of a tile along one axis, which is the number of points.
     pub(super) const fn inputs(&self) -> usize {
         self.outputs() + TAPS - 1
     }
 
-    /// The finite points in the order of the basis; what stands for infinity comes last.
+    /// The finite points in the order of the basis. The point at infinity comes last and is not included.
     fn points(&self) -> Vec<f64> {
         let pairs = self.pairs.iter().flat_map(|point| [*point, -point]);
         [0.0].into_iter().chain(pairs).collect()
     }
 
-    /// What changes filters to the basis.
+    /// The change of filters to the basis.
     pub(super) fn filter_change(&self) -> FilterChange {
         FilterChange { matrix: self.filter_matrix(), row: Default::default() }
     }
 
-    /// What each point takes of the taps.
+    /// The coefficients of the taps for each point.
     fn filter_matrix(&self) -> Vec<[f64; TAPS]> {
         let points = self.points();
         let at = |(idx, point): (usize, &f64)| {
@@ -99,19 +99,17 @@ impl Form {
         };
         let finite = points.iter().enumerate().map(at);
         let whole = self.axis_scale() as f64;
-        // Of what stands for infinity, the rest is multiplied behind the products: filters have 16 bits.
+        // Filters have 16 bits, so half of the scale at infinity is multiplied after the contraction.
         let last = if self.whole { whole / 2.0 } else { 1.0 };
-        match self.whole {
-            true => finite
-                .map(|row: [f64; TAPS]| row.map(|tap| (tap * whole).round()))
-                .chain([[0.0, 0.0, last]])
-                .collect(),
-            false => finite.chain([[0.0, 0.0, last]]).collect(),
+        if self.whole {
+            let scaled = finite.map(|row: [f64; TAPS]| row.map(|tap| (tap * whole).round()));
+            scaled.chain([[0.0, 0.0, last]]).collect()
+        } else {
+            finite.chain([[0.0, 0.0, last]]).collect()
         }
     }
 
-    /// What sums along one axis are multiplied by, where numbers are integers: a multiple of what filters would be divided
-    /// by, and even.
+    /// The scale of integer sums along one axis: an even multiple of the divisors of the filters.
     const fn axis_scale(&self) -> i64 {
         match (self.whole, self.pairs.len()) {
             (false, _) => 1,
@@ -121,13 +119,13 @@ impl Form {
     }
 
     /// The largest magnitude of a sum that [`Form::restored`] restores.
-    pub(super) const fn most_sum(&self) -> i64 {
+    pub(super) const fn max_sum(&self) -> i64 {
         let twos = (self.axis_scale() * self.axis_scale()).trailing_zeros();
         (1 << (31 - twos)) - 1
     }
 
-    /// Of a sum that is too large by the square of the axis' scale, modulo 2³², the sum itself: its odd part is divided by
-    /// through its inverse, then the power of two shifted out.
+    /// Divides a sum by the square of the axis' scale, modulo 2³². It multiplies by the inverse of the odd part, and
+    /// shifts by the power of two.
     pub(super) fn restored(&self, code: &mut InstSeq, sum: Reg) -> Reg {
         if !self.whole {
             return sum;
@@ -135,7 +133,7 @@ impl Form {
         let scale = self.axis_scale() * self.axis_scale();
         let twos = scale.trailing_zeros();
         let odd = (scale >> twos) as u32;
-        // Newton's iteration doubles the bits that are right; an odd number is its own inverse in three.
+        // Newton's iteration doubles the correct bits. An odd integer is its own inverse in the three lowest bits.
         let inverse = (0..5)
             .fold(odd, |inverse, _| inverse.wrapping_mul(2_u32.wrapping_sub(odd.wrapping_mul(inverse))));
         let sum = if odd == 1 {
@@ -147,18 +145,15 @@ impl Form {
         code.push(Inst::Binary(BinaryOp::Shr, sum, twos))
     }
 
-    /// A number of the type that the change of basis runs in.
-    pub(super) fn number(&self, value: f64) -> Scalar {
-        match self.whole {
-            true => Scalar::from_i64(DType::I32, value as i64),
-            false => Scalar::f32(value as f32),
-        }
+    /// A constant of the type in which the change of basis runs.
+    pub(super) fn constant(&self, value: f64) -> Scalar {
+        if self.whole { Scalar::from_i64(DType::I32, value as i64) } else { Scalar::f32(value as f32) }
     }
 
-    /// Inputs along one axis in the basis; `None` stands for zero.
+    /// The inputs along one axis in the basis. `None` means zero.
     pub(super) fn change_inputs(&self, code: &mut InstSeq, inputs: &[Option<Reg>]) -> Vec<Option<Reg>> {
         let combine = |code: &mut InstSeq, terms: &[(f64, Option<Reg>)]| self.combine(code, terms);
-        // The polynomial of a point vanishes at all others: at zero and infinity it is one in x².
+        // The polynomial of a point is zero at all other points. For zero and infinity it is a polynomial in x².
         let all = even_product(self.pairs);
         let spread = |code: &mut InstSeq, polynomial: &[f64], from: usize, scale: f64| {
             let terms = polynomial.iter().enumerate();
@@ -179,7 +174,7 @@ impl Form {
         values
     }
 
-    /// The first `count` outputs along one axis, of the products at each point.
+    /// The first `count` outputs along one axis, from the products at each point.
     pub(super) fn change_outputs(&self, code: &mut InstSeq, products: &[Reg], count: usize) -> Vec<Reg> {
         let mut halves = Vec::new();
         for (idx, point) in self.pairs.iter().enumerate() {
@@ -194,7 +189,7 @@ impl Form {
                 terms.push((1.0, Some(products[0])));
             }
             if k + 1 == self.outputs() {
-                // See the filters' matrix.
+                // The filters' matrix has half of the scale at infinity.
                 let factor = if self.whole { 2.0 } else { 1.0 };
                 terms.push((factor, products.last().copied()));
             }
@@ -220,17 +215,17 @@ fn even_product(points: &[f64]) -> Vec<f64> {
 }
 
 impl Form {
-    /// A factor as the type of the numbers has it.
+    /// A factor, rounded to the type of the elements.
     fn rounded(&self, factor: f64) -> f64 {
         if self.whole { factor } else { f64::from(factor as f32) }
     }
 
-    /// The sum of these multiples; `None` when nothing is left of it.
+    /// The sum of these multiples. `None` if all of them are zero.
     fn combine(&self, code: &mut InstSeq, terms: &[(f64, Option<Reg>)]) -> Option<Reg> {
         let mut terms: Vec<(f64, Reg)> =
             terms.iter().filter_map(|(factor, reg)| Some((self.rounded(*factor), (*reg)?))).collect();
         terms.retain(|(factor, _)| *factor != 0.0);
-        // What needs no product begins the sum.
+        // A term without a multiplication begins the sum.
         terms.sort_by_key(|(factor, _)| match *factor {
             1.0 => 0,
             -1.0 => 2,
@@ -241,11 +236,11 @@ impl Form {
             sum = Some(match (sum, factor) {
                 (None, 1.0) => reg,
                 (None, -1.0) => code.push(Inst::Unary(UnaryOp::Neg, reg)),
-                (None, _) => scaled(code, self.number(factor), reg),
+                (None, _) => scaled(code, self.constant(factor), reg),
                 (Some(sum), 1.0) => code.push(Inst::Binary(BinaryOp::Add, sum, reg)),
                 (Some(sum), -1.0) => code.push(Inst::Binary(BinaryOp::Sub, sum, reg)),
                 (Some(sum), _) => {
-                    let product = scaled(code, self.number(factor), reg);
+                    let product = scaled(code, self.constant(factor), reg);
                     code.push(Inst::Binary(BinaryOp::Add, sum, product))
                 }
             });

@@ -1,7 +1,8 @@
-//! Convolutions with 3×3 windows at stride 1 by fewer products: Winograd's minimal filtering.
+//! Convolutions with 3×3 windows at stride 1 by fewer multiplications: Winograd's minimal filtering.
 //!
-//! A tile of `m × m` outputs needs `(m + 2)²` products for each pair of channels instead of `9 m²`, once tiles and
-//! filters are written in another basis ([`form`]): the filters here, at compile time, a block of tiles at a time as
+//! A tile of `m × m` outputs needs `(m + 2)²` multiplications for each pair of channels instead of `9 m²`, if tiles
+//! and filters are written in another basis ([`form`]). Filters change their basis here, at compile time. Tiles are
+//! processed in blocks:
 //!
 //! ```text
 //! for block of tiles {
@@ -11,16 +12,17 @@
 //! }
 //! ```
 //!
-//! Tiles on the far border are smaller: what they would read beyond the input counts as zero, what they would write
-//! beyond the output is left out, each in loops of their own. Every output is computed from its tile alone, in an
-//! order that nothing but its place in the image decides.
+//! Tiles at the end of an axis are smaller, and have separate loops. Inputs beyond the image count as zero, and
+//! outputs beyond it are not stored. Every output is computed from its tile alone, in an order that depends only on
+//! its position in the image.
 //!
-//! Bytes are multiplied so too, exactly: in the other basis inputs and filters are integers of 16 bits, sums wrap around
-//! in 32 and come out right. Machines that multiply four bytes in one step gain nothing by it. Leaves that are emitted as
-//! loops keep the plain filters, which are a quarter or half as large.
+//! Convolutions of bytes are transformed too, and remain exact. In the other basis, inputs and filters are integers of
+//! 16 bits, and sums wrap around in 32 bits without changing the result. On machines that multiply four bytes in one
+//! step this does not pay. Microkernels that are emitted as loops keep the plain filters, which are a quarter or half
+//! as large.
 //!
-//! Whether and how is decided by extents that the model fixes, never by the batch: the bits of an image would depend on
-//! it otherwise.
+//! The choice of a form depends on extents that the model fixes, never on the batch. Otherwise the bits of an image
+//! would depend on the batch.
 
 mod blocks;
 mod form;
@@ -31,7 +33,7 @@ use crate::{Result, kernel::Program};
 use form::Form;
 use recognise::Convolution;
 
-/// Rewrites the convolutions that gain by it.
+/// Rewrites the convolutions for which it pays.
 pub(super) fn transform(program: &mut Program) -> Result<()> {
     if !program.microkernels.is_native() {
         return Ok(());
@@ -43,6 +45,7 @@ pub(super) fn transform(program: &mut Program) -> Result<()> {
         {
             continue;
         }
+
         let Some(form) = cheapest(&convolution) else { continue };
         let Some(filters) = convolution.filters(program, form) else { continue };
         program.kernels[at].body = blocks::write(program, &mut symbols, &convolution, form, filters);
@@ -50,26 +53,26 @@ pub(super) fn transform(program: &mut Program) -> Result<()> {
     Ok(())
 }
 
-/// Steps that the change of basis of a tile takes for each channel, as multiply-adds of one lane: inputs and outputs.
+/// The cost for each channel of the change of basis of a tile's inputs and outputs, in multiply-adds of one lane.
 const fn change_cost(form: &Form, is_whole: bool) -> (i64, i64) {
     match (form.outputs(), is_whole) {
         (2, false) => (70, 60),
         (_, false) => (220, 200),
-        // Products of pairs are faster than those of floats, by which the rest is measured.
+        // Multiply-adds of pairs, the unit here, are faster than those of floats.
         (2, true) => (120, 110),
         (_, true) => (380, 350),
     }
 }
 
-/// Reading a weight from beyond the second-level cache takes as long as so many multiply-adds with it.
+/// The number of rows whose multiply-adds take as long as reading their weight from beyond the second-level cache.
 const ROWS_TO_HIDE_READING: i64 = 11;
 
-/// A form must be estimated to take less than this part of the plain convolution's time.
-const WORTH_IT: (i64, i64) = (9, 10);
+/// The largest ratio of a form's estimated time to that of the plain convolution.
+const MAX_RATIO: (i64, i64) = (9, 10);
 
-/// The form that is estimated to take the least time for the smallest batch, if one is faster than none.
+/// The form with the smallest estimated time for one image, if it is faster than the plain convolution.
 fn cheapest(convolution: &Convolution) -> Option<&'static Form> {
-    let [height, width] = convolution.least_size();
+    let [height, width] = convolution.min_size();
     let (c, n) = (convolution.channels, convolution.columns);
     let lanes = |channels: i64| (channels as u64).next_multiple_of(8) as i64;
     let plain = (9 * c * n).checked_mul((height * width).max(ROWS_TO_HIDE_READING))?;
@@ -78,10 +81,10 @@ fn cheapest(convolution: &Convolution) -> Option<&'static Form> {
         let tiles = ((height + m - 1) / m) * ((width + m - 1) / m);
         let points = (form.inputs() * form.inputs()) as i64;
         let (before, after) = change_cost(form, convolution.is_whole);
-        let products = points * c * n * tiles.max(ROWS_TO_HIDE_READING);
-        products + tiles * (before * lanes(c) + after * lanes(n))
+        let multiplications = points * c * n * tiles.max(ROWS_TO_HIDE_READING);
+        multiplications + tiles * (before * lanes(c) + after * lanes(n))
     };
     let fits = |form: &&Form| convolution.allows(form);
     let best = convolution.forms().iter().filter(fits).min_by_key(|form| cost(form))?;
-    (cost(best) * WORTH_IT.1 < plain * WORTH_IT.0).then_some(best)
+    (cost(best) * MAX_RATIO.1 < plain * MAX_RATIO.0).then_some(best)
 }

@@ -1,4 +1,4 @@
-//! Which kernels are such convolutions, read off their addresses.
+//! Recognises convolutions with 3×3 windows by the addresses of a kernel.
 
 use super::form::{Form, TAPS};
 use crate::{
@@ -12,7 +12,7 @@ use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
 /// With fewer channels, changing the basis takes longer than it saves.
-const FEWEST_CHANNELS: i64 = 16;
+const MIN_CHANNELS: i64 = 16;
 
 /// A contraction over windows that move by one element.
 pub(super) struct Convolution {
@@ -22,25 +22,26 @@ pub(super) struct Convolution {
     pub(super) size: [Axis; 2],
     /// Elements from input row to input row, and from column to column.
     pub(super) steps: [Dim; 2],
-    /// The input at output row and column zero and at tap zero, over the axes of images; channels are consecutive.
+    /// The element of the input for tap zero of the output at row and column zero. Its index contains the axis of
+    /// images. Channels are adjacent.
     pub(super) input: Access,
     /// Channels of the input.
     pub(super) channels: i64,
     /// Channels of the output.
     pub(super) columns: i64,
-    /// Their variable.
+    /// The variable of the output's channels.
     pub(super) column: Symbol,
-    /// What is done with each sum.
+    /// The code that runs on each sum.
     pub(super) epilogue: InstSeq,
-    /// The input's numbers are bytes, sums are integers.
+    /// Whether inputs are bytes and sums are integers.
     pub(super) is_whole: bool,
-    /// The packed filters, and the columns of a panel.
+    /// The packed filters, and the number of columns of a panel.
     panels: (BufferId, i64),
     facts: Facts,
 }
 
 impl Convolution {
-    /// The convolution that this kernel is.
+    /// The convolution that `kernel` computes, if it computes one.
     pub(super) fn of(program: &Program, kernel: &Kernel) -> Option<Convolution> {
         let [Stmt::Contraction(contraction)] = &kernel.body[..] else { return None };
         let Rhs::Panels { buffer, base, width } = &contraction.rhs else { return None };
@@ -48,17 +49,19 @@ impl Convolution {
         let buffers = &program.buffers;
         let types = [buffers[contraction.lhs.buffer].dtype, buffers[*buffer].dtype, contraction.dtype];
         let is_whole = matches!(types, [DType::U8 | DType::I8, DType::I8, DType::I32]);
-        // What other bases add to the error would exceed what is promised of other precisions.
+        // Other precisions promise an error that a change of basis would exceed.
         let is_float = types == [DType::F32; 3] && contraction.precision == Precision::F32;
         let wanted = (is_whole || is_float) && kernel.control.is_none() && base.as_i64() == Some(0);
         if !wanted || !contraction.epilogue.insts.iter().all(is_plain) {
             return None;
         }
+
         let (images, y, x) = match &contraction.m[..] {
             [y, x] => (None, y, x),
             [images, y, x] => (Some(images.clone()), y, x),
             _ => return None,
         };
+
         let mut facts = program.facts.clone();
         for axis in contraction.m.iter().chain(&contraction.k).chain([&contraction.n]) {
             facts.declare_index(&axis.var, &axis.extent);
@@ -77,38 +80,40 @@ impl Convolution {
             panels: (*buffer, i64::from(*width)),
             facts,
         };
-        (channels >= FEWEST_CHANNELS && convolution.columns >= FEWEST_CHANNELS).then_some(convolution)
+        (channels >= MIN_CHANNELS && convolution.columns >= MIN_CHANNELS).then_some(convolution)
     }
 
-    /// The least height and width.
-    pub(super) fn least_size(&self) -> [i64; 2] {
-        let least = |axis: &Axis| {
+    /// The smallest height and width.
+    pub(super) fn min_size(&self) -> [i64; 2] {
+        let min_extent = |axis: &Axis| {
             let lo = self.facts.bounds(&axis.extent).lo;
             lo.and_then(|lo| i64::try_from(lo).ok()).unwrap_or(1).max(1)
         };
-        self.size.each_ref().map(least)
+        self.size.each_ref().map(min_extent)
     }
 
-    /// The outputs of the last tile along an axis where it is smaller, 0 where it isn't; `None` if that is not known.
+    /// The number of outputs of a smaller last tile along an axis, or 0 if all tiles have one size. `None` if it is
+    /// unknown.
     pub(super) fn rest(&self, axis: usize, form: &Form) -> Option<i64> {
-        let (extent, m) = (&self.size[axis].extent, form.outputs() as i64);
+        let extent = &self.size[axis].extent;
+        let m = form.outputs() as i64;
         match extent.as_i64() {
             Some(extent) => Some(extent % m),
             None => self.facts.divides(&m.into(), extent).is_yes().then_some(0),
         }
     }
 
-    /// Whether it is known which tiles are smaller.
+    /// Whether the sizes of all tiles are known.
     pub(super) fn allows(&self, form: &Form) -> bool {
         self.rest(0, form).is_some() && self.rest(1, form).is_some()
     }
 
-    /// The forms for its numbers.
+    /// The forms for the type of its elements.
     pub(super) fn forms(&self) -> &'static [Form] {
         if self.is_whole { &Form::INTEGERS } else { &Form::FLOATS }
     }
 
-    /// The filters' taps as they are packed, and whether no sum of products with them is beyond what the form restores.
+    /// The packed taps of the filters. `None` if a sum could exceed the range that the form restores.
     fn taps(&self, program: &Program, form: &Form) -> Option<Vec<f32>> {
         let (buffer, width) = self.panels;
         let MemorySpace::Const(packed) = &program.buffers[buffer].space else { return None };
@@ -117,19 +122,19 @@ impl Convolution {
             return four.map(|four| Some(f32::from_le_bytes(four.try_into().ok()?))).collect();
         }
         let taps: Vec<f32> = packed.bytes().iter().map(|byte| f32::from(*byte as i8)).collect();
-        // Of the bytes of the input, the largest in magnitude.
-        const REACH: i64 = 255;
+        /// The largest magnitude of an input byte.
+        const MAX_INPUT: i64 = 255;
         let (width, depth) = (width as usize, TAPS * TAPS * self.channels as usize);
         let fits = taps.chunks(depth * width).all(|panel| {
             (0..width).all(|column| {
                 let sum: f64 = panel.iter().skip(column).step_by(width).map(|tap| f64::from(tap.abs())).sum();
-                sum as i64 * REACH <= form.most_sum()
+                sum as i64 * MAX_INPUT <= form.max_sum()
             })
         });
         fits.then_some(taps)
     }
 
-    /// The buffer of the filters in the basis: for each point, panels as the plain ones.
+    /// The buffer of the filters in the other basis, with panels for each point, and the number of elements of a point.
     pub(super) fn filters(&self, program: &mut Program, form: &Form) -> Option<(BufferId, i64)> {
         let (buffer, width) = self.panels;
         let packed = self.taps(program, form)?;
@@ -148,28 +153,27 @@ impl Convolution {
                 };
                 let row = |i: usize| Some([tap(i * TAPS)?, tap(i * TAPS + 1)?, tap(i * TAPS + 2)?]);
                 let window = [row(0)?, row(1)?, row(2)?];
-                let place = (panel * channels + channel) * width;
+                let offset = (panel * channels + channel) * width;
                 change.apply(&window, |point, lane, value| {
-                    values[point * point_elems + place + lane] = value as f32;
+                    values[point * point_elems + offset + lane] = value as f32;
                 });
             }
         }
-        let tensor = match self.is_whole {
-            false => Tensor::from_f32(vec![values.len()], &values)?,
-            true => {
-                let bytes: Vec<u8> = values.iter().flat_map(|value| (*value as i16).to_le_bytes()).collect();
-                Tensor::new(DType::I16, vec![values.len()], Bytes::Owned(bytes.into()))?
-            }
+
+        let tensor = if self.is_whole {
+            let bytes: Vec<u8> = values.iter().flat_map(|value| (*value as i16).to_le_bytes()).collect();
+            Tensor::new(DType::I16, vec![values.len()], Bytes::Owned(bytes.into()))?
+        } else {
+            Tensor::from_f32(vec![values.len()], &values)?
         };
         let dtype = tensor.dtype();
         let elems = Dim::from(values.len());
         let users = program.kernels.iter().filter(|kernel| reads(kernel, buffer)).count();
-        let new = match users {
-            1 => buffer,
-            _ => {
-                let copy = program.buffers[buffer].clone();
-                program.buffers.push(copy)
-            }
+        let new = if users == 1 {
+            buffer
+        } else {
+            let copy = program.buffers[buffer].clone();
+            program.buffers.push(copy)
         };
         program.buffers[new].space = MemorySpace::Const(tensor);
         program.buffers[new].elems = elems;
@@ -177,7 +181,7 @@ impl Convolution {
         Some((new, point_elems as i64))
     }
 
-    /// Columns of a panel.
+    /// The number of columns of a panel.
     pub(super) fn panel_width(&self) -> i64 {
         self.panels.1
     }
@@ -189,8 +193,8 @@ fn reads(kernel: &Kernel, buffer: BufferId) -> bool {
     reads
 }
 
-/// The channels, where the input begins, and its steps from row to row and column to column, if the left factor is a
-/// window of taps that moves with the output.
+/// The number of channels, the first element of the input, and its steps from row to row and from column to column.
+/// `None` unless the left operand is a window of taps that moves with the output.
 fn windows(facts: &Facts, contraction: &Contraction, y: &Axis, x: &Axis) -> Option<(i64, Access, [Dim; 2])> {
     let taps = TAPS as i64;
     let mut at = contraction.lhs.index.clone();
@@ -205,7 +209,7 @@ fn windows(facts: &Facts, contraction: &Contraction, y: &Axis, x: &Axis) -> Opti
     let inner = contraction.k.last()?;
     let (row, unit) = (step(contraction.k.first()?)?, step(inner)?);
     let channels = match &contraction.k[..] {
-        // Columns of a window whose channels are all there are follow one upon another.
+        // If the window takes all channels, its columns are adjacent and merged into one axis.
         [_, inner] => {
             let elems = inner.extent.as_i64()?;
             let channels = elems / taps;
@@ -213,14 +217,15 @@ fn windows(facts: &Facts, contraction: &Contraction, y: &Axis, x: &Axis) -> Opti
         }
         [_, column, inner] => {
             let moved = step(column)?;
-            let alike = column.extent.as_i64() == Some(taps) && facts.prove_eq(&moved, &steps[1]).is_yes();
-            alike.then(|| inner.extent.as_i64()).flatten()?
+            let is_window =
+                column.extent.as_i64() == Some(taps) && facts.prove_eq(&moved, &steps[1]).is_yes();
+            is_window.then(|| inner.extent.as_i64()).flatten()?
         }
         _ => return None,
     };
-    let alike = contraction.k[0].extent.as_i64() == Some(taps)
+    let is_window = contraction.k[0].extent.as_i64() == Some(taps)
         && unit.as_i64() == Some(1)
         && facts.prove_eq(&row, &steps[0]).is_yes()
         && !at.contains(&contraction.n.var);
-    alike.then(|| (channels, Access { buffer: contraction.lhs.buffer, index: at }, steps))
+    is_window.then(|| (channels, Access { buffer: contraction.lhs.buffer, index: at }, steps))
 }
