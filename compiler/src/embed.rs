@@ -15,9 +15,9 @@
 //! model.run(8, &x, &mut y)?;                     // N = 8; x and y are slices
 //! ```
 //!
-//! The model becomes a static library in `OUT_DIR`, which Cargo links, and a Rust module next to it. Cargo runs the build
-//! script again only if the model, its external data, a bounds.json next to it, or the script changes. A bounds.json
-//! that is added later is read when the script runs next.
+//! The model becomes a static library in `OUT_DIR`, which Cargo links, and a Rust module next to it. Cargo runs the
+//! build script again only if the model, its external data, a bounds.json next to it, or the script changes. A
+//! bounds.json that is added later is read when the script runs next.
 
 use crate::{
     accuracy::{self, PrecisionChoice},
@@ -96,22 +96,22 @@ impl Embed {
         self
     }
 
-    /// The ISA level, such as `x86-64-v3`, or several levels separated by commas. The default is the level of this machine,
-    /// if the program is built for it.
+    /// The ISA level, such as `x86-64-v3`, or several levels separated by commas. The default is the level of this
+    /// machine, if the program is built for it.
     pub fn cpu(mut self, level: impl Into<String>) -> Embed {
         self.cpu = Some(level.into());
         self
     }
 
-    /// The precision of contractions on machines with tile registers; other machines multiply `f32`. Only code for a level
-    /// with tile registers uses them, such as that of `cpu("x86-64-v3,x86-64-v4-amx")`. The default is `f32`.
+    /// The precision of contractions on machines with tile registers; other machines multiply `f32`. Only code for a
+    /// level with tile registers uses them, such as that of `cpu("x86-64-v3,x86-64-v4-amx")`. The default is `f32`.
     pub fn precision(mut self, precision: Precision) -> Embed {
         self.precision = precision;
         self
     }
 
-    /// Sets the largest error that [`Precision::Bf16x3`] may show in the accuracy check, relative to an output's largest
-    /// element. A model with a larger error uses `f32`, see [`accuracy::choose_precision`]. The default is
+    /// Sets the largest error that [`Precision::Bf16x3`] may show in the accuracy check, relative to an output's
+    /// largest element. A model with a larger error uses `f32`, see [`accuracy::choose_precision`]. The default is
     /// [`accuracy::MAX_ERROR`]; infinity skips the check.
     pub fn max_error(mut self, limit: f64) -> Embed {
         self.max_error = limit;
@@ -121,8 +121,8 @@ impl Embed {
     /// Compiles, and tells Cargo what to link and what to watch.
     ///
     /// # Errors
-    /// As [`crate::import::import`] and [`Pipeline::lower`]; when the program is not a build script; when `OUT_DIR` can't be
-    /// written.
+    /// As [`crate::import::import`] and [`Pipeline::lower`]; when the program is not a build script; when `OUT_DIR`
+    /// can't be written.
     pub fn compile(&self) -> Result<()> {
         let folder = PathBuf::from(variable("OUT_DIR")?);
         let path = Path::new(&variable("CARGO_MANIFEST_DIR")?).join(&self.model);

@@ -44,12 +44,16 @@ const MAX_NAME: usize = 255;
 /// # Errors
 /// It is not a C identifier, or it is reserved by C or symshape.
 pub fn check_symbol(symbol: &str) -> Result<()> {
-    let plain = symbol.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+    let is_identifier = symbol.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && symbol.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    let own = symbol.starts_with("symshape_") || symbol.starts_with("__") || RESERVED.contains(&symbol);
-    match plain && !own && symbol.len() <= MAX_NAME {
-        true => Ok(()),
-        false => Err(Error::invalid(format!("`{symbol}` can't be the name of a C function of yours"))),
+    let is_reserved =
+        symbol.starts_with("symshape_") || symbol.starts_with("__") || RESERVED.contains(&symbol);
+    if is_identifier && !is_reserved && symbol.len() <= MAX_NAME {
+        Ok(())
+    } else {
+        let message =
+            format!("`{symbol}` cannot name a C function: it is not an identifier, or it is reserved");
+        Err(Error::invalid(message))
     }
 }
 
@@ -77,9 +81,11 @@ impl Callee {
             .zip(&shapes)
             .map(|(tensor, shape)| (tensor.dtype(), shape.as_slice(), tensor.bytes()))
             .collect();
+
         let shapes: Vec<Vec<i64>> = results.iter().map(|(_, shape)| wide(shape)).collect();
         let outputs: Vec<(DType, &[i64])> =
             results.iter().zip(&shapes).map(|((dtype, _), shape)| (*dtype, shape.as_slice())).collect();
+
         let bytes = function
             .call(&inputs, &outputs, &self.attributes, scratch_bytes)
             .map_err(|code| Error::invalid(format!("{} fails with code {code}", self.symbol)))?;
@@ -93,8 +99,8 @@ impl Callee {
     /// The error of a call in this process without a registered function.
     pub fn unregistered(&self) -> Error {
         Error::unsupported(format!(
-            "{} is a function outside of the model, and none is registered in this process (Custom::function, or --link \
-             with a library that exports it)",
+            "the external function {} is not registered in this process (use Custom::function, or --link with a \
+             library that exports it)",
             self.symbol
         ))
     }
@@ -165,7 +171,7 @@ fn attribute(cursor: &mut Cursor<'_>) -> Result<Attribute> {
         }
         let text = cursor.until(&[",", "]", " "]);
         let value = Scalar::parse(kind, text);
-        values.push(value.ok_or_else(|| cursor.error(format!("`{text}` is no {kind}")))?);
+        values.push(value.ok_or_else(|| cursor.error(format!("`{text}` is not of type {kind}")))?);
     }
     let value = match kind {
         DType::I64 => AttributeValue::Ints(values.iter().map(|value| value.as_i64()).collect()),

@@ -27,12 +27,12 @@ mod text;
 pub use error::{At, Error, ErrorKind, Result};
 pub use options::{CompileOptions, Microkernels};
 
-/// The snippets of the chapter on operators of the user's compile.
+/// Compiles the snippets of the chapter on custom operators.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/custom-ops.md")]
 struct CustomOperators;
 
-/// The snippets of the chapter on targets compile.
+/// Compiles the snippets of the chapter on offload targets.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/targets.md")]
 struct OwnTargets;

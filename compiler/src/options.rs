@@ -8,8 +8,8 @@ use crate::{
     target::Target,
 };
 
-/// Threads that scratch memory is planned for by default. With more threads, a kernel that needs scratch memory uses only
-/// this many of them.
+/// Threads that scratch memory is planned for by default. With more threads, a kernel that needs scratch memory uses
+/// only this many of them.
 pub const DEFAULT_THREADS: u32 = 4;
 
 /// How a model is compiled.
@@ -39,8 +39,8 @@ pub struct CompileOptions {
     pub budget: Budget,
     /// Contexts reserve address space and take memory only when a call needs it, see [`symshape_runtime::abi::GROWS`].
     pub dynamic_memory: bool,
-    /// Calls fail on machines without tile registers, instead of running fallback code, if the model has contractions for
-    /// tile registers.
+    /// Calls fail on machines without tile registers, instead of running fallback code, if the model has contractions
+    /// for tile registers.
     pub require_tiles: bool,
     /// Form of the inner loops; a switch for tests.
     pub microkernels: Microkernels,

@@ -82,11 +82,11 @@ pub type Observer<'o> = dyn FnMut(&'static str, Ir<'_>) + 'o;
 /// The result of a stage.
 #[derive(Clone, Copy, Debug)]
 pub enum Ir<'p> {
-    /// Of a stage before lowering.
+    /// The graph, after a stage before lowering.
     Graph(&'p Graph),
-    /// Of lowering, and of a stage after it.
+    /// The kernels, after lowering or a later stage.
     Kernels(&'p Program),
-    /// Of the plan.
+    /// The kernels and the memory plan.
     Plan(&'p Program, &'p Plan),
 }
 
@@ -114,8 +114,8 @@ impl<'p> Pipeline<'p> {
     /// Runs all stages before code generation.
     ///
     /// # Errors
-    /// When the graph needs something that the compiler does not support, a size has no upper bound, or an offload target
-    /// returns an error.
+    /// When the graph needs something that the compiler does not support, a size has no upper bound, or an offload
+    /// target returns an error.
     pub fn lower(self) -> Result<Lowered> {
         let Pipeline { graph, offload_targets: targets, options, observer } = self;
         let mut stages = Stages { observer };

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same on every machine.
+//! A pseudorandom generator that returns the same values on every machine.
 
 /// SplitMix64: the next 64 bits of the sequence whose state is `state` (Steele, Lea and Flood, "Fast Splittable
 /// Pseudorandom Number Generators", 2014).

@@ -191,7 +191,8 @@ pub enum Op {
     /// The inputs of the body are the `carried` values, whose initial values are the next operands, and the remaining
     /// operands. The outputs after the first are the carried values for the next iteration, followed by the collected
     /// values, one slice per iteration. The results are the number of iterations, the final carried values, and the
-    /// collected tensors. These have space for `max_iterations` slices, of which only those of completed iterations are written.
+    /// collected tensors. These have space for `max_iterations` slices, of which only those of completed iterations
+    /// are written.
     Loop {
         /// The index of the iteration, a symbol within `body`.
         counter: Symbol,
@@ -240,7 +241,8 @@ impl Op {
     }
 
     /// The expressions that address elements of operands: one for each axis of operand 0 that is not loaded, followed
-    /// by those of the loads. They range over the axes of the result, and those of `Scatter` over the axes of operand 1.
+    /// by those of the loads. They range over the axes of the result, and those of `Scatter` over the axes of operand
+    /// 1.
     pub(crate) fn addresses(&self) -> Vec<Address<'_>> {
         let coords = match self {
             Op::View { index, .. } => {

@@ -47,7 +47,7 @@ use crate::error::Result;
 /// ```
 /// use symshape_compiler::graph::text;
 /// let g = text::parse("graph g {\n symbol N = 0..9\n input x: f32[N, 1]\n %0 = relu x\n}").unwrap_err();
-/// assert_eq!(g.to_string(), "line 4, column 7: `relu` is no operator");
+/// assert_eq!(g.to_string(), "line 4, column 7: unknown operator `relu`");
 /// ```
 ///
 /// # Errors

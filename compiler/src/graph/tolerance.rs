@@ -1,7 +1,7 @@
 //! Compares results with those of the evaluator up to rounding, for tests of random graphs.
 //!
 //! Code may sum in another order than the evaluator, and its functions are off by some units in the last place. The
-//! effect on a result depends on its intermediate values: a difference of large numbers consists mostly of their
+//! effect on a result depends on its intermediate values: a difference of large values consists mostly of their
 //! errors. So a result may be off by a fraction of itself, plus some roundings of the largest intermediate value.
 
 use super::{Graph, Op, Value, eval};
@@ -44,7 +44,7 @@ impl RoundingTolerance {
     /// The first element outside the tolerance, or another difference.
     pub fn check(&self, wanted: &Tensor, found: &Tensor) -> Result<(), String> {
         if (wanted.dtype(), wanted.shape()) != (found.dtype(), found.shape()) {
-            return Err(format!("{found} has not the type and shape of {wanted}"));
+            return Err(format!("{found} and {wanted} differ in type or shape"));
         }
         let is_huge = |x: f64| !x.is_finite() || x.abs() > HUGE;
         for elem in 0..wanted.elems() {

@@ -32,17 +32,17 @@ pub fn verify(graph: &Graph) -> Result<()> {
 
 fn ports(graph: &Graph) -> Result<()> {
     let known = |value: Value| graph.values.is_valid(value);
-    for (number, (name, value)) in graph.inputs.iter().enumerate() {
-        let fits = known(*value) && matches!(graph.op(*value), Op::Input(i) if *i as usize == number);
-        ensure(fits, || format!("input `{name}` is not the node of input number {number}"))?;
+    for (index, (name, value)) in graph.inputs.iter().enumerate() {
+        let fits = known(*value) && matches!(graph.op(*value), Op::Input(i) if *i as usize == index);
+        ensure(fits, || format!("input `{name}` is not defined by the node of input {index}"))?;
     }
     for (name, value) in &graph.outputs {
-        ensure(known(*value), || format!("output `{name}` is no value"))?;
+        ensure(known(*value), || format!("output `{name}` is not a value of the graph"))?;
     }
     for ports in [&graph.inputs, &graph.outputs] {
         let mut names: Vec<&str> = ports.iter().map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();
-        ensure(names.windows(2).all(|pair| pair[0] != pair[1]), || "a name of a port repeats".into())?;
+        ensure(names.windows(2).all(|pair| pair[0] != pair[1]), || "two ports have the same name".into())?;
     }
     Ok(())
 }
@@ -52,26 +52,31 @@ fn verify_node(graph: &Graph, id: NodeId, node: &Node, defined: &[bool]) -> Resu
         let earlier = defined.get(operand.index()).is_some_and(|defined| *defined);
         ensure(earlier, || format!("operand {operand:?} is not defined by an earlier node"))?;
     }
-    if let Op::Input(number) = &node.op {
-        let own = graph.inputs.get(*number as usize).is_some_and(|(_, value)| node.results == [*value]);
-        ensure(own, || format!("a second node of input number {number}"))?;
+
+    if let Op::Input(index) = &node.op {
+        let own = graph.inputs.get(*index as usize).is_some_and(|(_, value)| node.results == [*value]);
+        ensure(own, || format!("input {index} has two nodes"))?;
     }
+
     for (_, region) in node.op.regions() {
         verify(region).at(|| format!("region {}", region.name))?;
     }
     if let Op::Bind { symbol, .. } = &node.op {
-        ensure(graph.data_dependent.contains(symbol), || format!("{symbol} is not declared as found"))?;
+        ensure(graph.data_dependent.contains(symbol), || {
+            format!("{symbol} is not declared as data-dependent")
+        })?;
     }
     for required in infer::requirements(graph, &node.op, &node.operands)? {
         let message = || format!("{} cannot be proven ({})", required.relation, required.context);
         ensure(holds(graph, &required.relation), message)?;
     }
+
     let types = infer::types(graph, &node.op, &node.operands)?;
     ensure(types.len() == node.results.len(), || {
         format!("{} results, not {}", node.results.len(), types.len())
     })?;
     for (result, want) in node.results.iter().zip(&types) {
-        ensure(graph.values.is_valid(*result), || format!("result {result:?} is no value"))?;
+        ensure(graph.values.is_valid(*result), || format!("result {result:?} is not a value of the graph"))?;
         let data = &graph.values[*result];
         ensure(data.def == id, || format!("result {result:?} says that {:?} defines it", data.def))?;
         let same = data.ty.dtype == want.dtype && same_shape(graph, &data.ty.shape, &want.shape);

@@ -1,9 +1,9 @@
-//! Branches and loops: the graphs inside are lowered into the same program, between the marks of a region.
+//! Branches and loops: the graphs inside are lowered into the same program, between the markers of a region.
 //!
-//! A region reads its inputs in place. The outputs of a branch are computed into the memory of the results. The carried
-//! values of a loop are stored in the memory of its results: an iteration reads them there, computes the next values in
-//! separate memory, and copies them at its end. Collected slices are computed in place. The counter is a cell of memory from
-//! which each iteration binds its symbol.
+//! A region reads its inputs in place. The outputs of a branch are computed into the memory of the results. The
+//! carried values of a loop are stored in the memory of its results: an iteration reads them there, computes the next
+//! values in separate memory, and copies them at its end. Collected slices are computed in place. The counter is a
+//! cell of memory from which each iteration binds its symbol.
 
 use super::{
     buffers::{self, stored},
@@ -25,7 +25,7 @@ use std::collections::HashMap;
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
-/// Declares what is found while running in `lowering.graph`.
+/// Declares the data-dependent symbols of `lowering.graph`.
 pub(super) fn declare_all(lowering: &mut Lowering) {
     for node in lowering.graph.nodes.values() {
         if let Op::Bind { symbol, hi, .. } = &node.op {
@@ -35,7 +35,7 @@ pub(super) fn declare_all(lowering: &mut Lowering) {
     }
 }
 
-/// The kernels of a symbol that is found: the check of its value, and of the constraints on it.
+/// The kernels that bind a data-dependent symbol, and check its value and the constraints on it.
 pub(super) fn lower_bind(lowering: &mut Lowering, value: Value) -> Result<()> {
     let graph = lowering.graph;
     let Op::Bind { symbol, lo, hi } = graph.op(value) else {
@@ -87,7 +87,7 @@ pub(super) fn lower_fail(lowering: &mut Lowering, value: Value) -> Result<()> {
     Ok(())
 }
 
-/// Both branches, each into the memory of the results.
+/// Lowers both branches, each into the memory of the results.
 pub(super) fn lower_if(lowering: &mut Lowering, value: Value, lower_root: LowerRoot) -> Result<()> {
     let graph = lowering.graph;
     let Op::If { then, otherwise } = graph.op(value) else {
@@ -151,7 +151,7 @@ pub(super) fn lower_loop(lowering: &mut Lowering, value: Value, lower_root: Lowe
     Ok(())
 }
 
-/// Sets the counter to zero, and whether there is a first round.
+/// Sets the counter to zero, and stores whether there is a first iteration.
 fn start(
     lowering: &mut Lowering,
     value: Value,
@@ -173,7 +173,7 @@ fn start(
     Ok(())
 }
 
-/// Counts the round, and says whether there is another one.
+/// Increments the counter, and stores whether there is another iteration.
 fn finish(
     lowering: &mut Lowering,
     value: Value,
@@ -197,13 +197,13 @@ fn finish(
     lowering.push(value, "round", Kernel::default(), body);
 }
 
-/// The part of what is collected that this round gives.
+/// The slice of a collected tensor that this iteration computes.
 fn slice_at(whole: &Storage, counter: &Symbol) -> Storage {
     let part = whole.from(0, &Dim::from(counter));
     Storage { strides: part.strides[1..].to_vec(), ..part }
 }
 
-/// Lowers the graph of a region; its outputs go to the given memory.
+/// Lowers the graph of a region, which stores its outputs to the given memory.
 fn region(
     lowering: &mut Lowering,
     value: Value,
@@ -245,7 +245,7 @@ fn region(
     }
     lowering.program = inner.program;
     lowering.program.facts = facts;
-    // Kernels of the region use its symbols; what is known of them everywhere is their range.
+    // Kernels of the region use its symbols. Only their ranges hold outside of the region too.
     let known: Vec<DataDependent> = lowering.program.data_dependent.clone();
     for DataDependent { symbol, upper_bound } in known {
         if lowering.program.facts.declaration(&symbol).is_none() {
@@ -264,7 +264,7 @@ fn push_control(lowering: &mut Lowering, value: Value, control: Control) {
     lowering.program.kernels.push(Kernel::control(name, control));
 }
 
-/// Where the results of the node of `value` lie.
+/// The memory of the results of the node that defines `value`.
 fn results(lowering: &Lowering, value: Value) -> Vec<Storage> {
     let graph = lowering.graph;
     graph.nodes[graph.values[value].def]

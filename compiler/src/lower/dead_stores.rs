@@ -1,8 +1,8 @@
 //! Dead-store elimination: drops kernels whose stores no kernel reads.
 //!
-//! A padded tensor has a border on all sides, and windows with a stride may end before its last rows. The parts of a buffer
-//! that are read are known only when all kernels exist. A kernel is dropped if it is proven that no other kernel reads an
-//! address that it writes.
+//! A padded tensor has a border on all sides, and windows with a stride may end before its last rows. The parts of a
+//! buffer that are read are known only when all kernels exist. A kernel is dropped if it is proven that no other
+//! kernel reads an address that it writes.
 
 use crate::kernel::{BufferId, Inst, InstSeq, MemorySpace, Program, Stmt, dependences::Footprint, walk};
 use std::collections::BTreeMap;
@@ -49,8 +49,8 @@ fn stored(body: &[Stmt]) -> Vec<BufferId> {
     buffers
 }
 
-/// Whether a kernel only writes parts of arena buffers of which other kernels write parts too. The only writer of a buffer is
-/// there because the buffer is read.
+/// Whether a kernel only writes parts of arena buffers of which other kernels write parts too. The only writer of a
+/// buffer is there because the buffer is read.
 fn may_be_unread(program: &Program, kernel: usize, writers: &BTreeMap<BufferId, usize>) -> bool {
     let kernel = &program.kernels[kernel];
     let stored = stored(&kernel.body);

@@ -168,7 +168,7 @@ fn steers(op: &Op) -> bool {
     matches!(op, Op::Bind { .. } | Op::If { .. } | Op::Loop { .. })
 }
 
-/// The source of `value` behind its views.
+/// The value that `value` views, through all views.
 pub(super) fn through_views(graph: &Graph, mut value: Value) -> Value {
     while let Op::View { .. } = graph.op(value) {
         value = graph.operands(value)[0];

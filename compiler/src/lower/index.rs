@@ -56,8 +56,8 @@ pub(super) fn substitute(map: &[Dim], index: &[Dim]) -> Vec<Dim> {
     map.iter().map(|expr| expr.substitute(&at)).collect()
 }
 
-/// Whether `address`, over the axes `$k` of `shape`, visits each of `0..product` once: it is linear, and in some order of
-/// the axes each coefficient is the product of the extents of the axes further inside.
+/// Whether `address`, over the axes `$k` of `shape`, visits each of `0..product` once: it is linear, and in some order
+/// of the axes each coefficient is the product of the extents of the axes further inside.
 pub(super) fn mixed_radix(facts: &Facts, address: &Dim, shape: &[Dim]) -> bool {
     let mut rest = address.clone();
     let mut terms = Vec::new();

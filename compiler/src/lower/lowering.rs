@@ -73,8 +73,8 @@ impl<'g> Lowering<'g> {
     }
 }
 
-/// The upper bound of `dim` over the model's symbols, see [`kernel::upper_bound`]. Without a bound this is the value at the
-/// bounds of all symbols, and the planner reports the missing bound.
+/// The upper bound of `dim` over the model's symbols, see [`kernel::upper_bound`]. Without a bound this is the value
+/// at the bounds of all symbols, and the planner reports the missing bound.
 pub(super) fn static_bound(program: &Program, dim: &Dim) -> Dim {
     let facts = &program.facts;
     let symbols = &program.data_dependent;
@@ -88,8 +88,8 @@ pub(super) fn node_name(graph: &Graph, value: Value) -> String {
     if node.origin.is_empty() { node.op.name().to_string() } else { node.origin.clone() }
 }
 
-/// The name of the memory of a value: that of its node. Results of calls are named after the called function, since a target
-/// may have turned one node into several calls.
+/// The name of the memory of a value: that of its node. Results of calls are named after the called function, since a
+/// target may have turned one node into several calls.
 pub(super) fn value_name(graph: &Graph, value: Value) -> String {
     let node = &graph.nodes[graph.values[value].def];
     let Op::Call { callee, .. } = &node.op else { return node_name(graph, value) };

@@ -8,9 +8,9 @@
 //!   ([`buffers`]).
 //!
 //! Then each root becomes one kernel or several. Every value between roots is a definition that is inlined at its uses
-//! ([`inline`]). So views cost only an index expression, and elementwise chains are one pass. The loops over a root's axes
-//! are split, ordered and merged until addresses are linear in them ([`nest`]). Branches and loops of the model become
-//! markers in the list of kernels ([`control`]); external functions become steps ([`call`]).
+//! ([`inline`]). So views cost only an index expression, and elementwise chains are one pass. The loops over a root's
+//! axes are split, ordered and merged until addresses are linear in them ([`nest`]). Branches and loops of the model
+//! become markers in the list of kernels ([`control`]); external functions become steps ([`call`]).
 
 mod buffers;
 mod call;

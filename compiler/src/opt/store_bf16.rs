@@ -107,7 +107,7 @@ fn factor(graph: &Graph, node: &Node) -> Option<usize> {
     has_columns.then_some(side)
 }
 
-/// The source of a value behind its views.
+/// The value that `value` views, through all views.
 fn shown(graph: &Graph, mut value: Value) -> Value {
     while let Op::View { .. } = graph.op(value) {
         value = graph.operands(value)[0];

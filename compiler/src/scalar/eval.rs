@@ -47,7 +47,7 @@ fn float_unary(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Cosh => x.cosh(),
         UnaryOp::Tanh => x.tanh(),
         UnaryOp::Asinh => libm::asinh(x),
-        // Below 1 libm returns numbers, so NaN is made here.
+        // Below 1, libm returns values other than NaN.
         UnaryOp::Acosh if x < 1.0 => f64::NAN,
         UnaryOp::Acosh => libm::acosh(x),
         UnaryOp::Atanh => libm::atanh(x),

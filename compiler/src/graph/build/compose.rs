@@ -1,4 +1,4 @@
-//! Reductions, contractions and what is composed of them: matmul, mean, softmax.
+//! Reductions, contractions, and their compositions: matmul, mean, softmax.
 
 use super::super::{Graph, Label, Op, Value};
 use crate::{
@@ -9,7 +9,7 @@ use symshape::{Dim, Relation};
 use symshape_runtime::DType;
 
 impl Graph {
-    /// Combines along `axes`, which vanish, or stay with size 1.
+    /// Reduces along `axes`, which are removed or keep size 1.
     ///
     /// # Errors
     /// Axes that repeat or don't exist, or a type that can't be combined.
@@ -34,7 +34,7 @@ impl Graph {
         self.div(sum, count)
     }
 
-    /// `e^x` divided by its sum along axis `k`; the largest element is subtracted first, so that nothing overflows.
+    /// `e^x` divided by its sum along axis `k`. The largest element is subtracted first to avoid overflow.
     ///
     /// # Errors
     /// No such axis, or not a float type.
@@ -46,10 +46,10 @@ impl Graph {
         self.div(powers, sum)
     }
 
-    /// Position of the largest ([`ReduceOp::Max`]) or smallest element along axis `k`, which must have some.
+    /// The position of the largest ([`ReduceOp::Max`]) or smallest element along axis `k`, which must not be empty.
     ///
     /// # Errors
-    /// No such axis, an empty one, or another combination.
+    /// No such axis, an empty axis, or another reduction.
     pub fn argreduce(
         &mut self,
         op: ReduceOp,
@@ -64,7 +64,7 @@ impl Graph {
         if keep_dims { self.unsqueeze(found, &[k]) } else { Ok(found) }
     }
 
-    /// Running combination along axis `k`, see [`Op::Scan`].
+    /// The prefix reduction along axis `k`, see [`Op::Scan`].
     ///
     /// # Errors
     /// No such axis, or a type that can't be combined.
@@ -79,7 +79,7 @@ impl Graph {
         self.push(Op::Scan { op, axis: k, exclusive, reverse }, &[x])
     }
 
-    /// The values sorted along axis `k`, and the positions where they stood.
+    /// The values sorted along axis `k`, and their original positions.
     ///
     /// # Errors
     /// No such axis.
@@ -88,7 +88,7 @@ impl Graph {
         Ok((results[0], results[1]))
     }
 
-    /// Sum of products in Einstein's notation, in the operands' type; see [`Op::Contraction`].
+    /// A contraction in Einstein's notation, in the operands' type, see [`Op::Contraction`].
     ///
     /// ```
     /// use symshape_compiler::graph::Graph;
@@ -115,7 +115,7 @@ impl Graph {
         self.contract_as(dtype, lhs, lhs_labels, rhs, rhs_labels, out_labels)
     }
 
-    /// [`Graph::contract`] whose products and sums are of type `dtype`.
+    /// [`Graph::contract`] that multiplies and adds in type `dtype`.
     ///
     /// # Errors
     /// As [`Graph::contract`].
@@ -133,8 +133,8 @@ impl Graph {
         self.push(Op::Contraction { lhs: lhs_labels, rhs: rhs_labels, out, dtype, precision }, &[lhs, rhs])
     }
 
-    /// NumPy's `matmul`: the last two axes are matrices, those before broadcast; a vector is a row on the left and a
-    /// column on the right, and its axis vanishes.
+    /// NumPy's `matmul`. The last two axes are matrices, and the axes before them broadcast. A vector is a row on the
+    /// left and a column on the right, and its axis is removed.
     ///
     /// # Errors
     /// A rank of 0, inner sizes that differ, or batch sizes that don't broadcast.
@@ -143,7 +143,7 @@ impl Graph {
         self.matmul_as(dtype, a, b)
     }
 
-    /// [`Graph::matmul`] whose products and sums are of type `dtype`.
+    /// [`Graph::matmul`] that multiplies and adds in type `dtype`.
     ///
     /// # Errors
     /// As [`Graph::matmul`].
@@ -164,7 +164,8 @@ impl Graph {
         self.contract_as(dtype, a, &a_labels, b, &b_labels, &out)
     }
 
-    /// `x` without the batch axes along which it repeats, and its labels: those of the batch axes left, and `matrix`.
+    /// `x` without the batch axes along which it repeats, and its labels: those of the remaining batch axes, and
+    /// `matrix`.
     fn batch_operand(
         &mut self,
         x: Value,
@@ -183,7 +184,7 @@ impl Graph {
     }
 }
 
-/// Capital letters for the batch axes, which leaves `m`, `k` and `n` to the matrices.
+/// Capital letters label the batch axes; `m`, `k` and `n` label the matrices.
 fn batch_labels(count: usize) -> Vec<Label> {
     (b'A'..=b'Z').take(count).collect()
 }

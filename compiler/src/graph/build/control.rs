@@ -61,7 +61,7 @@ impl Graph {
     }
 
     /// An upper bound of `dim` over the model's symbols only, with each data-dependent symbol at its own bound. `None`
-    /// if there is none.
+    /// if it has none.
     pub fn upper_bound(&self, dim: &Dim) -> Option<Dim> {
         let mut bound = dim.clone();
         // Bounds can refer to symbols that were bound before.
@@ -103,24 +103,24 @@ impl Graph {
         value
     }
 
-    /// Emits a loop of at most `most` iterations, which continues while the first value that `body` returns is true.
-    /// The `carried` values are passed from one iteration to the next, and each iteration returns slices, which are
-    /// collected. In `body`, `counter` is the index of the iteration. The body's arguments are the carried values and
-    /// the values `given` here.
+    /// Emits a loop of at most `max_iterations` iterations, which continues while the first value that `body` returns
+    /// is true. The `carried` values are passed from one iteration to the next, and each iteration returns slices,
+    /// which are collected. In `body`, `counter` is the index of the iteration. The body's arguments are the carried
+    /// values and the values `given` here.
     ///
-    /// Returns the number of iterations, the carried values, and the slices, with space for `most`.
+    /// Returns the number of iterations, the carried values, and the slices, with space for `max_iterations`.
     ///
     /// # Errors
     /// Those of `body`, and values whose types change from one iteration to the next.
     pub fn iterate(
         &mut self,
         counter: &Symbol,
-        most: &Dim,
+        max_iterations: &Dim,
         [carried, given]: [&[Value]; 2],
         body: impl FnOnce(&mut Graph, &[Value], &[Value]) -> Result<LoopBody>,
     ) -> Result<LoopResults> {
         let mut region = self.region("body");
-        declare_counter(&mut region, counter, most)?;
+        declare_counter(&mut region, counter, max_iterations)?;
         let inputs: Vec<Value> =
             carried.iter().map(|value| region.region_input(self.ty(*value).clone(), None)).collect();
         let mut captured = Captured::default();
@@ -134,13 +134,13 @@ impl Graph {
         for (k, value) in [again].iter().chain(&round.next).chain(&round.slices).enumerate() {
             region.output(&format!("out{k}"), *value)?;
         }
-        let count = self.dim(DType::I64, most.clone())?;
+        let count = self.dim(DType::I64, max_iterations.clone())?;
         let yes = self.scalar(Scalar::bool(true))?;
         let operands = [&[count, yes], carried, &captured.operands[..]].concat();
         let count = carried.len();
         let op = Op::Loop {
             counter: counter.clone(),
-            max_iterations: most.clone(),
+            max_iterations: max_iterations.clone(),
             carried: count,
             body: Box::new(region),
         };
@@ -176,8 +176,8 @@ pub struct LoopResults {
 ///
 /// # Errors
 /// The bound has no upper bound.
-pub fn declare_counter(region: &mut Graph, counter: &Symbol, most: &Dim) -> Result<()> {
-    declare_data_dependent(&mut region.facts, counter, &Dim::zero(), &(most - 1))?;
+pub fn declare_counter(region: &mut Graph, counter: &Symbol, max_iterations: &Dim) -> Result<()> {
+    declare_data_dependent(&mut region.facts, counter, &Dim::zero(), &(max_iterations - 1))?;
     region.symbols.push(counter.clone());
     Ok(())
 }

@@ -1,8 +1,9 @@
-//! Elementwise sugar: one [`Op::Map`] each, after NumPy's broadcasting has been spelled out as views.
+//! Elementwise operators. Each emits one [`Op::Map`], and views for NumPy's broadcasting.
 //!
-//! Two dims broadcast when they are equal or one of them is 1. Where neither is known to be 1 they are required to
-//! be equal (see [`Graph::require`]): a symbolic dim never decides at run time whether it broadcasts, because then
-//! the result's size would not be an expression over the symbols. Against a number, what is cut at one may.
+//! Two dims broadcast if they are equal or one of them is 1. If neither is known to be 1, they are required to be
+//! equal (see [`Graph::require`]). A symbolic dim never decides at run time whether it broadcasts, because then the
+//! result's size would not be an expression over the symbols. A constant dim may meet a dim that is clamped to a
+//! constant, such as the length of a slice; only that dim can then be 1 or the constant.
 
 use super::super::{Graph, Op, Value, axis};
 use crate::{
@@ -13,7 +14,7 @@ use symshape::{Dim, Node, Relation};
 use symshape_runtime::DType;
 
 impl Graph {
-    /// `body` over elements, operands broadcast against each other.
+    /// Applies `body` to each element of the operands, which broadcast against each other.
     ///
     /// # Errors
     /// Shapes that don't broadcast, or types that don't fit the body.
@@ -52,7 +53,7 @@ impl Graph {
         self.map_step(Step::Compare(op, Reg(0), Reg(1)), &[a, b])
     }
 
-    /// `a` where `condition` holds, else `b`.
+    /// Selects `a` where `condition` holds, and `b` elsewhere.
     ///
     /// # Errors
     /// Shapes that don't broadcast, types of `a` and `b` that differ, or a condition that isn't bool.
@@ -60,7 +61,7 @@ impl Graph {
         self.map_step(Step::Select(Reg(0), Reg(1), Reg(2)), &[condition, a, b])
     }
 
-    /// `x` converted, see [`Step::Cast`]; `x` itself when it has the type already.
+    /// Converts `x`, see [`Step::Cast`]. Returns `x` if it has the type already.
     ///
     /// # Errors
     /// None; the signature is that of [`Graph::push`].
@@ -91,7 +92,7 @@ impl Graph {
         self.max(x, zero)
     }
 
-    /// `x` repeated along its axes of size 1 and along new leading axes, so that it has this shape.
+    /// Repeats `x` along its axes of size 1 and along new leading axes, so that it has this shape.
     ///
     /// # Errors
     /// Another axis differs in size.
@@ -124,10 +125,10 @@ impl Graph {
         self.push(Op::View { shape: shape.to_vec(), index }, &[x])
     }
 
-    /// All values with the shape to which their shapes broadcast.
+    /// Repeats all values to the shape to which their shapes broadcast.
     ///
     /// # Errors
-    /// They don't.
+    /// Shapes that don't broadcast.
     pub fn broadcast(&mut self, values: &[Value]) -> Result<Vec<Value>> {
         let shapes: Vec<Vec<Dim>> = values.iter().map(|value| self.shape(*value).to_vec()).collect();
         let shape = self.broadcast_shapes(&shapes)?;
@@ -137,7 +138,7 @@ impl Graph {
     /// The shape to which these shapes broadcast.
     ///
     /// # Errors
-    /// They don't.
+    /// Shapes that don't broadcast.
     pub fn broadcast_shapes(&mut self, shapes: &[Vec<Dim>]) -> Result<Vec<Dim>> {
         let rank = shapes.iter().map(Vec::len).max().unwrap_or(0);
         let mut out = vec![Dim::one(); rank];
@@ -171,7 +172,7 @@ impl Graph {
         Ok(if b.as_int().is_some() { b.clone() } else { a.clone() })
     }
 
-    /// Whether only a call can tell if `dim` is 1 or `to`: it is what a slice left of a symbol, cut at a number.
+    /// Whether `dim` may be either 1 or `to` at run time, such as the length of a slice that is clamped to a constant.
     /// A lone symbol has a declared range, so it is assumed to equal the other dim.
     fn may_stretch(&self, dim: &Dim, to: &Dim) -> bool {
         matches!(dim.node(), Node::Min(_))
@@ -181,7 +182,6 @@ impl Graph {
             && self.facts.prove_le(&Dim::one(), dim).is_yes()
     }
 
-    /// Whether `dim` is known to be 1.
     pub(crate) fn is_one(&self, dim: &Dim) -> bool {
         dim.as_i64() == Some(1)
             || (dim.as_int().is_none() && self.facts.const_value(dim).is_some_and(|value| value == 1.into()))

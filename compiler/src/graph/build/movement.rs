@@ -1,7 +1,7 @@
-//! Movement: operators that only say where an element comes from. Each is one [`Op::View`] unless it must copy.
+//! Operators that move elements without computing them. Each is one [`Op::View`] unless it must copy.
 //!
-//! Axes are counted from 0; starts, lengths and pads may be symbolic, strides and kernels are numbers.
-//! A view copies nothing; views of views melt into one in `opt`.
+//! Axes are counted from 0. Starts, lengths and pads may be symbolic; strides and kernel sizes are constants. A view
+//! copies nothing, and `opt` merges views of views.
 
 use super::super::{Coord, Graph, Op, Value, axis};
 use crate::{
@@ -14,7 +14,7 @@ impl Graph {
     /// `out[$k…] = x[index…]` with this shape.
     ///
     /// # Errors
-    /// Not one index for each axis of `x`, or one that can't lie inside it.
+    /// Not one index for each axis of `x`, or one that is outside of it.
     pub fn view(&mut self, x: Value, shape: Vec<Dim>, index: Vec<Dim>) -> Result<Value> {
         self.push(Op::View { shape, index }, &[x])
     }
@@ -22,13 +22,13 @@ impl Graph {
     /// Axis `k` of the result is axis `perm[k]` of `x`.
     ///
     /// # Errors
-    /// `perm` is no permutation of the axes.
+    /// `perm` is not a permutation of the axes.
     pub fn transpose(&mut self, x: Value, perm: &[usize]) -> Result<Value> {
         let rank = self.rank(x);
         let mut sorted = perm.to_vec();
         sorted.sort_unstable();
         if sorted != (0..rank).collect::<Vec<_>>() {
-            return Err(Error::invalid(format!("{perm:?} is no permutation of {rank} axes")));
+            return Err(Error::invalid(format!("{perm:?} is not a permutation of {rank} axes")));
         }
         if perm == sorted {
             return Ok(x);
@@ -41,10 +41,10 @@ impl Graph {
         self.view(x, shape, index)
     }
 
-    /// `len` elements along axis `k`: `start`, `start + step`, …; a negative `step` walks backwards.
+    /// `len` elements along axis `k`: `start`, `start + step`, … A negative `step` walks backwards.
     ///
     /// # Errors
-    /// No such axis, a step of 0, or elements that can't be inside.
+    /// No such axis, a step of 0, or elements outside of the axis.
     pub fn slice(&mut self, x: Value, k: usize, start: Dim, len: Dim, step: i64) -> Result<Value> {
         self.check_axis(x, k)?;
         if step == 0 {
@@ -60,33 +60,37 @@ impl Graph {
         self.view(x, shape, index)
     }
 
-    /// New axes of size 1 that stand at these places of the result.
+    /// Inserts axes of size 1 at these positions of the result.
     ///
     /// # Errors
-    /// Places that repeat or don't exist.
-    pub fn unsqueeze(&mut self, x: Value, places: &[usize]) -> Result<Value> {
-        let rank = self.rank(x) + places.len();
+    /// Positions that repeat or don't exist.
+    pub fn unsqueeze(&mut self, x: Value, positions: &[usize]) -> Result<Value> {
+        let rank = self.rank(x) + positions.len();
         let mut shape = Vec::new();
         let mut index = Vec::new();
         let mut old = self.shape(x).iter().cloned();
         for k in 0..rank {
-            if places.contains(&k) {
+            if positions.contains(&k) {
                 shape.push(Dim::one());
                 continue;
             }
             let Some(dim) = old.next() else {
-                return Err(Error::invalid(format!("{places:?} are no places of new axes in {rank} axes")));
+                return Err(Error::invalid(format!(
+                    "cannot insert axes at {positions:?} into a result of {rank} axes"
+                )));
             };
             shape.push(dim);
             index.push(axis(k).into());
         }
         if old.next().is_some() || index.len() != self.rank(x) {
-            return Err(Error::invalid(format!("{places:?} are no places of new axes in {rank} axes")));
+            return Err(Error::invalid(format!(
+                "cannot insert axes at {positions:?} into a result of {rank} axes"
+            )));
         }
-        if places.is_empty() { Ok(x) } else { self.view(x, shape, index) }
+        if positions.is_empty() { Ok(x) } else { self.view(x, shape, index) }
     }
 
-    /// Without these axes, which have size 1.
+    /// Removes these axes, which have size 1.
     ///
     /// # Errors
     /// No such axis, or one of another size.
@@ -111,7 +115,7 @@ impl Graph {
         self.view(x, shape, index)
     }
 
-    /// Two axes: those before `k` as one, and those from `k` on as one.
+    /// Merges the axes before `k` into one axis, and those from `k` on into another.
     ///
     /// # Errors
     /// `k` exceeds the rank.
@@ -124,17 +128,17 @@ impl Graph {
         self.reshape(x, shape.to_vec())
     }
 
-    /// NumPy's broadcasting of `x` with a tensor of this shape; unlike [`Graph::broadcast_to`], a 1 in `shape` keeps
-    /// the size that `x` has.
+    /// NumPy's broadcasting of `x` with a tensor of this shape. Unlike in [`Graph::broadcast_to`], a 1 in `shape`
+    /// keeps the size of `x`.
     ///
     /// # Errors
-    /// They don't broadcast.
+    /// Shapes that don't broadcast.
     pub fn expand(&mut self, x: Value, shape: &[Dim]) -> Result<Value> {
         let both = self.broadcast_shapes(&[self.shape(x).to_vec(), shape.to_vec()])?;
         self.broadcast_to(x, &both)
     }
 
-    /// Back to front along axis `k`.
+    /// Reverses the elements along axis `k`.
     ///
     /// # Errors
     /// No such axis.
@@ -144,10 +148,10 @@ impl Graph {
         self.slice(x, k, &len - 1, len, -1)
     }
 
-    /// `x` with `lo[k]` elements before and `hi[k]` after it along axis `k`; a negative number takes elements away.
+    /// `x` with `lo[k]` elements before and `hi[k]` after it along axis `k`. A negative pad removes elements.
     ///
     /// # Errors
-    /// Not one number for each axis, more taken away than there is, or another type of `value`.
+    /// Not one pad for each axis, more elements removed than exist, or another type of `value`.
     pub fn pad(&mut self, x: Value, lo: &[Dim], hi: &[Dim], value: Scalar) -> Result<Value> {
         if lo.len() != self.rank(x) || hi.len() != self.rank(x) {
             return Err(Error::invalid(format!(
@@ -173,7 +177,7 @@ impl Graph {
         self.push(Op::Pad { lo: before, hi: after, value }, &[x])
     }
 
-    /// (elements taken away, elements added) for a pad of `n`.
+    /// The number of removed and of added elements for a pad of `n`.
     fn split_pad(&self, n: &Dim) -> (Dim, Dim) {
         if self.facts.prove_le(&Dim::zero(), n).is_yes() {
             (Dim::zero(), n.clone())
@@ -189,8 +193,8 @@ impl Graph {
     /// `k` inside it: `out[…o…, …k…] = x[…o*stride + k*dilation…]`.
     ///
     /// # Errors
-    /// No such axis, lists of different lengths, numbers below 1, or an axis shorter than its window by more than the
-    /// stride: one that is shorter by less has no windows.
+    /// No such axis, lists of different lengths, elements below 1, or an axis shorter than its window by more than the
+    /// stride. An axis that is shorter by less has no windows.
     pub fn window(
         &mut self,
         x: Value,
@@ -202,7 +206,7 @@ impl Graph {
         let count = axes_.len();
         if kernel.len() != count || stride.len() != count || dilation.len() != count {
             return Err(Error::invalid(
-                "kernel, strides and dilations need one number for each windowed axis",
+                "kernel, strides and dilations need one element for each windowed axis",
             ));
         }
         let rank = self.rank(x);
@@ -230,10 +234,10 @@ impl Graph {
         self.view(x, shape, index)
     }
 
-    /// The values end to end along axis `k`.
+    /// Concatenates the values along axis `k`.
     ///
     /// # Errors
-    /// None given, types or ranks that differ, or sizes of other axes that differ.
+    /// No values, types or ranks that differ, or sizes of other axes that differ.
     pub fn concat(&mut self, values: &[Value], k: usize) -> Result<Value> {
         match values {
             [x] => self.check_axis(*x, k).map(|()| *x),
@@ -241,7 +245,7 @@ impl Graph {
         }
     }
 
-    /// Slices of these lengths, end to end along axis `k`.
+    /// Splits `x` along axis `k` into slices of these lengths.
     ///
     /// # Errors
     /// No such axis, or lengths whose sum isn't its size.
@@ -257,11 +261,11 @@ impl Graph {
         Ok(parts)
     }
 
-    /// Axis `k` replaced by the axes of `idx`, whose elements say which index along it: `np.take`. Indices must lie
-    /// in `0..size`; the compiled code checks them.
+    /// Replaces axis `k` by the axes of `idx`, whose elements are indices along axis `k`, as `np.take` does. Indices
+    /// must be in `0..size`, which the compiled code checks.
     ///
     /// # Errors
-    /// No such axis, or `idx` isn't of an integer type.
+    /// No such axis, or `idx` does not have an integer type.
     pub fn gather(&mut self, x: Value, idx: Value, k: usize) -> Result<Value> {
         self.check_axis(x, k)?;
         let (rank, idx_rank) = (self.rank(x), self.rank(idx));

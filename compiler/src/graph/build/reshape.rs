@@ -1,8 +1,8 @@
-//! Reshape as an index map: axes are matched in groups of equal size, and only inside a group is an index taken apart.
+//! Reshape as an index map. Axes are matched in groups of equal size, and an index is divided only inside a group.
 //!
-//! `[N, S, 8, 4] → [N*S, 32]` has the groups `N, S ↔ N*S` and `8, 4 ↔ 32`, so the index map is
-//! `[$0 // S, $0 % S, $1 // 4, $1 % 4]`, with small divisors and nothing that mixes `$0` with `$1`. Groups are found
-//! from the left, shortest first; where no equality can be proven the rest is one group, whose equal size becomes a
+//! `[N, S, 8, 4] → [N*S, 32]` has the groups `N, S ↔ N*S` and `8, 4 ↔ 32`, so the index map is `[$0 // S, $0 % S, $1
+//! // 4, $1 % 4]`, with small divisors and no expression that mixes `$0` with `$1`. Groups are matched from the left,
+//! shortest first. If no equality can be proven, the remaining axes form one group, whose equal size becomes a
 //! constraint.
 
 use super::super::{Graph, Value, axis};
@@ -18,10 +18,10 @@ struct Group {
 }
 
 impl Graph {
-    /// The same elements in row-major order with another shape.
+    /// Gives the elements of `x`, in row-major order, another shape.
     ///
     /// # Errors
-    /// The number of elements differs.
+    /// The shape has another number of elements.
     pub fn reshape(&mut self, x: Value, shape: Vec<Dim>) -> Result<Value> {
         let from = self.shape(x).to_vec();
         let shape: Vec<Dim> = shape.iter().map(|dim| self.facts.simplify(dim)).collect();
@@ -57,7 +57,7 @@ impl Graph {
         Ok(groups)
     }
 
-    /// How many leading axes of each side have provably the same number of elements, at least one in all.
+    /// The smallest number of leading axes of each side that provably have the same number of elements.
     fn shortest_group(&self, from: &[Dim], to: &[Dim]) -> Option<(usize, usize)> {
         // An axis of size 1 is a group by itself unless the other side starts with one too.
         let one = |dims: &[Dim]| dims.first().is_some_and(|dim| self.is_one(dim));
@@ -86,7 +86,7 @@ impl Graph {
         }
     }
 
-    /// The operand's indices within `group`, from the flat index that the result's indices make.
+    /// The operand's indices within `group`, from the flat index of the result's indices.
     fn unravel(&self, from: &[Dim], to: &[Dim], group: &Group, index: &mut [Dim]) {
         let to_axes = axes(to.len());
         let mut flat = Dim::zero();
@@ -94,7 +94,7 @@ impl Graph {
             flat = flat * &to[k] + &to_axes[k];
         }
         if group.from.len() == 1 {
-            // One axis has all elements of the group, so that the flat index is inside it without a proof.
+            // A single axis contains all elements of the group, so the flat index needs no bounds.
             index[group.from.start] = if self.is_one(&from[group.from.start]) { Dim::zero() } else { flat };
             return;
         }

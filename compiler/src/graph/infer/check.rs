@@ -29,7 +29,7 @@ pub(super) fn operands(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()>
         Op::Call { .. } => 0..=usize::MAX,
         Op::Loop { body, .. } => 2 + body.inputs.len()..=2 + body.inputs.len(),
     };
-    ensure(wanted.contains(&count), || format!("{} takes {wanted:?} operands and got {count}", op.name()))?;
+    ensure(wanted.contains(&count), || format!("{} has {count} operands; it takes {wanted:?}", op.name()))?;
     let rank = operands.first().map_or(0, |value| graph.rank(*value));
     let ranks_agree = || operands.iter().all(|value| graph.rank(*value) == rank);
     match op {
@@ -40,7 +40,7 @@ pub(super) fn operands(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()>
         }
         Op::Contraction { lhs, rhs, .. } => {
             let fits = lhs.len() == rank && rhs.len() == graph.rank(operands[1]);
-            ensure(fits, || "not one label for each axis".into())
+            ensure(fits, || "the number of labels differs from the number of axes".into())
         }
         _ => Ok(()),
     }
@@ -85,21 +85,22 @@ pub(super) fn attributes(graph: &Graph, op: &Op, operands: &[Value]) -> Result<(
             has_axis(graph, operands[0], *axis)
         }
         Op::Contraction { lhs, rhs, out, dtype, .. } => {
-            let number = |dtype: DType| dtype.is_float() == dtype_of(0).is_float() && dtype != DType::Bool;
-            let fits = [*dtype, dtype_of(0), dtype_of(1)].into_iter().all(number);
-            ensure(fits, || format!("contract of {} and {} as {dtype}", dtype_of(0), dtype_of(1)))?;
+            let is_allowed =
+                |dtype: DType| dtype.is_float() == dtype_of(0).is_float() && dtype != DType::Bool;
+            let fits = [*dtype, dtype_of(0), dtype_of(1)].into_iter().all(is_allowed);
+            ensure(fits, || format!("contraction of {} and {} as {dtype}", dtype_of(0), dtype_of(1)))?;
             labels(lhs, rhs, out)
         }
         Op::Bind { lo, hi, .. } => {
             only_axes(lo, 0)?;
             only_axes(hi, 0)?;
             let fits = rank_of(0) == 0 && dtype_of(0) == DType::I64;
-            ensure(fits, || "what is bound is no i64 of rank 0".into())
+            ensure(fits, || "the bound operand is not an i64 of rank 0".into())
         }
         Op::If { .. } | Op::Loop { .. } => super::control::check(graph, op, operands),
         Op::Call { callee, results, scratch } => {
             external::check_symbol(&callee.symbol)?;
-            ensure(!results.is_empty(), || "a call gives something".into())?;
+            ensure(!results.is_empty(), || "a call has no results".into())?;
             let dims = || results.iter().flat_map(|ty| &ty.shape).chain([scratch]);
             dims().try_for_each(|dim| only_axes(dim, 0))?;
             let negative = dims().find(|dim| graph.facts.prove_le(&Dim::zero(), dim).is_no());
@@ -131,7 +132,7 @@ fn combines(op: ReduceOp, dtype: DType) -> Result<()> {
 fn only_axes(expr: &Dim, rank: usize) -> Result<()> {
     let known = |symbol: &Symbol| (0..rank).any(|k| axis(k) == *symbol);
     let unknown = expr.symbols().into_iter().find(|symbol| symbol.name().starts_with('$') && !known(symbol));
-    ensure(unknown.is_none(), || format!("{expr} holds an axis beyond the {rank} of the result"))
+    ensure(unknown.is_none(), || format!("{expr} contains an axis that the {rank} axes of the result lack"))
 }
 
 fn view(graph: &Graph, x: Value, shape: &[Dim], index: &[Dim]) -> Result<()> {
@@ -175,19 +176,20 @@ fn labels(lhs: &[Label], rhs: &[Label], out: &[Label]) -> Result<()> {
         sorted.sort_unstable();
         sorted.dedup();
         ensure(sorted.len() == list.len(), || "a label repeats within an operand".into())?;
-        ensure(list.iter().all(u8::is_ascii_alphabetic), || "a label that is no letter".into())?;
+        ensure(list.iter().all(u8::is_ascii_alphabetic), || "a label is not a letter".into())?;
     }
     let summed_once = |label: &&Label| !out.contains(label) && lhs.contains(label) != rhs.contains(label);
     let once = lhs.iter().chain(rhs).find(summed_once);
-    ensure(once.is_none(), || "a label of one operand only is neither summed nor in the result".into())?;
+    ensure(once.is_none(), || "a summed label occurs in one operand only".into())?;
     let known = out.iter().all(|label| lhs.contains(label) || rhs.contains(label));
-    ensure(known, || "a label of the result stands in no operand".into())
+    ensure(known, || "no operand has a label of the result".into())
 }
 
 fn body_fits(graph: &Graph, body: &Body, operands: &[Value]) -> Result<()> {
     for (i, value) in operands.iter().enumerate() {
-        let (want, got) = (body.params[i], graph.dtype(*value));
-        ensure(want == got, || format!("operand {i} has type {got}, where {want} is wanted"))?;
+        let want = body.params[i];
+        let got = graph.dtype(*value);
+        ensure(want == got, || format!("operand {i} has type {got}; the body takes {want}"))?;
     }
     check_body(body)
 }
@@ -202,7 +204,9 @@ pub fn check_body(body: &Body) -> Result<()> {
         let earlier = step.operands().into_iter().all(|reg| (reg.0 as usize) < count + i);
         ensure(earlier, || format!("step {i} of the body refers to a later one"))?;
     }
-    ensure((body.result.0 as usize) < count + body.steps.len(), || "the body returns no register".into())?;
+    ensure((body.result.0 as usize) < count + body.steps.len(), || {
+        "the body returns an undefined register".into()
+    })?;
     let types = body.types();
     body.steps.iter().try_for_each(|step| step_fits(step, &|reg| types[reg.0 as usize]))
 }

@@ -50,7 +50,7 @@ pub(super) fn check(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
     let scalar = |value: Value, dtype: DType| graph.rank(value) == 0 && graph.dtype(value) == dtype;
     match op {
         Op::If { then, otherwise } => {
-            ensure(scalar(operands[0], DType::Bool), || "the condition is no bool of rank 0".into())?;
+            ensure(scalar(operands[0], DType::Bool), || "the condition is not a bool of rank 0".into())?;
             let same = |a: Value, b: Value| {
                 let (a, b) = (then.ty(a), otherwise.ty(b));
                 a.dtype == b.dtype
@@ -67,12 +67,14 @@ pub(super) fn check(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
         }
         Op::Loop { carried, body, .. } => {
             let heads = scalar(operands[0], DType::I64) && scalar(operands[1], DType::Bool);
-            ensure(heads, || "a loop begins with an i64 and a bool of rank 0".into())?;
+            ensure(heads, || "the first two operands of a loop are not an i64 and a bool of rank 0".into())?;
             let outputs = body.outputs.len() > *carried && body.inputs.len() >= *carried;
-            ensure(outputs, || "the body lacks outputs".into())?;
+            ensure(outputs, || "the body has fewer outputs than carried values".into())?;
+
             let (_, again) = body.outputs[0];
             let goes_on = body.rank(again) == 0 && body.dtype(again) == DType::Bool;
-            ensure(goes_on, || "the body's first output is no bool of rank 0".into())?;
+            ensure(goes_on, || "the body's first output is not a bool of rank 0".into())?;
+
             for (k, (name, input)) in body.inputs[..*carried].iter().enumerate() {
                 let (have, want) = (body.ty(body.outputs[1 + k].1), body.ty(*input));
                 let same = have.dtype == want.dtype && have.shape.len() == want.shape.len();
@@ -80,21 +82,25 @@ pub(super) fn check(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
                     let mut pairs = have.shape.iter().zip(&want.shape);
                     pairs.all(|(a, b)| a == b || body.holds(&Relation::eq(a, b)))
                 };
-                ensure(same && dims(), || format!("a round changes the type of `{name}`"))?;
+                ensure(same && dims(), || format!("an iteration changes the type of `{name}`"))?;
             }
         }
         _ => {}
     }
+
     for (first, region) in op.regions() {
         for ((name, input), operand) in region.inputs.iter().zip(&operands[first..]) {
             let fits =
                 region.dtype(*input) == graph.dtype(*operand) && region.rank(*input) == graph.rank(*operand);
-            ensure(fits, || format!("what is given for `{name}` has another type or rank"))?;
+            ensure(fits, || format!("the operand for `{name}` has another type or rank"))?;
         }
+
         let hidden = |dim: &Dim| region.is_data_dependent(dim);
         let outputs = region.outputs.iter().flat_map(|(_, value)| region.shape(*value));
         let escapes = outputs.clone().find(|dim| hidden(dim));
-        ensure(escapes.is_none(), || "a shape depends on what is found within a region only".into())?;
+        ensure(escapes.is_none(), || {
+            "the shape of a region's output depends on a symbol that is bound inside of the region".into()
+        })?;
     }
     Ok(())
 }

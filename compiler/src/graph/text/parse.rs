@@ -1,4 +1,4 @@
-//! Reading: every line appends to the graph through its builder.
+//! Parses a graph. Every line appends to it through the builder.
 
 use crate::{
     error::{At, Result},
@@ -32,11 +32,11 @@ struct Reader<'a> {
     consts: TensorReader,
     /// The values of `%0`, `%1`, …
     numbered: HashMap<u32, Value>,
-    /// Regions around this graph.
+    /// The number of regions around this graph.
     depth: usize,
 }
 
-/// Regions nest no deeper, so that a hostile text cannot exhaust the stack.
+/// The largest depth of nested regions. A hostile text could otherwise exhaust the stack.
 const MAX_DEPTH: usize = 64;
 
 impl<'a> Reader<'a> {
@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The graph of a region, on lines of its own.
+    /// Parses the graph of a region, on separate lines.
     fn region(&mut self) -> Result<Box<Graph>> {
         if self.depth == MAX_DEPTH {
             return Err(self.cursor.error("regions are nested too deeply"));
@@ -72,7 +72,7 @@ impl<'a> Reader<'a> {
         Ok(Box::new(inner.graph))
     }
 
-    /// Operands, and the regions behind them.
+    /// Parses operands, and the regions after them.
     fn values_and_regions<const N: usize>(&mut self) -> Result<(Vec<Value>, [Box<Graph>; N])> {
         let values = self.values()?;
         self.cursor.expect("{")?;
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
         }
         self.cursor.next_line();
         self.cursor.expect("}")?;
-        let regions = regions.try_into().map_err(|_| self.cursor.error("another number of regions"))?;
+        let regions = regions.try_into().map_err(|_| self.cursor.error("wrong number of regions"))?;
         Ok((values, regions))
     }
 
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         Ok(dim)
     }
 
-    /// An operator that steers others.
+    /// Parses a control-flow operator.
     fn control(&mut self) -> Result<(Op, Vec<Value>)> {
         match self.cursor.word() {
             "bind" => {
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
         }
         let name = self.cursor.name()?;
         let input = self.graph.inputs.iter().find(|(input, _)| *input == name);
-        input.map(|(_, value)| *value).ok_or_else(|| self.cursor.error(format!("there is no input `{name}`")))
+        input.map(|(_, value)| *value).ok_or_else(|| self.cursor.error(format!("unknown input `{name}`")))
     }
 
     fn values(&mut self) -> Result<Vec<Value>> {
@@ -252,7 +252,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An operator whose attributes stand before its operands; `None` if the word is none of theirs.
+    /// Parses an operator whose attributes come before its operands. `None` if the word does not name one.
     fn plain_op(&mut self) -> Result<Option<Op>> {
         let cursor = &mut self.cursor;
         let word = cursor.peek_word();
@@ -307,7 +307,7 @@ impl<'a> Reader<'a> {
     fn ints(&mut self) -> Result<Vec<usize>> {
         let dims = self.dims()?;
         let ints = dims.iter().map(|dim| usize::try_from(dim.as_i64()?).ok()).collect::<Option<_>>();
-        ints.ok_or_else(|| self.cursor.error("expected numbers"))
+        ints.ok_or_else(|| self.cursor.error("expected integers"))
     }
 
     fn coords(&mut self) -> Result<Vec<Coord>> {
@@ -342,7 +342,7 @@ impl<'a> Reader<'a> {
         self.cursor.word().bytes().collect()
     }
 
-    /// A function outside of the compiler; what it is called with may be nothing.
+    /// Parses a call of an external function, which may have no operands.
     fn call(&mut self) -> Result<(Op, Vec<Value>)> {
         let callee = external::read(&mut self.cursor)?;
         self.cursor.expect("->")?;
@@ -372,13 +372,12 @@ impl<'a> Reader<'a> {
         Ok((Op::Pad { lo, hi, value }, vec![x]))
     }
 
-    /// An operator on elements in place of an `Op::Map`.
+    /// Parses a scalar operator, which is written in place of an `Op::Map`.
     fn step_op(&mut self) -> Result<(Op, Vec<Value>)> {
         let step = self.step_word()?;
         let values = self.values()?;
         let regs: Vec<Reg> = (0..values.len() as u32).map(Reg).collect();
-        let step =
-            step.with(&regs).ok_or_else(|| self.cursor.error("another number of operands is wanted"))?;
+        let step = step.with(&regs).ok_or_else(|| self.cursor.error("wrong number of operands"))?;
         let params: Vec<DType> = values.iter().map(|value| self.graph.dtype(*value)).collect();
         let result = Reg(params.len() as u32);
         Ok((Op::Map(Body { params, steps: vec![step], result }), values))
@@ -402,7 +401,7 @@ impl<'a> Reader<'a> {
                 regs.push(self.reg(next)?);
             }
             let step = step.with(&regs);
-            body.steps.push(step.ok_or_else(|| self.cursor.error("another number of operands is wanted"))?);
+            body.steps.push(step.ok_or_else(|| self.cursor.error("wrong number of operands"))?);
             self.cursor.end_line()?;
         }
         body.result = self.reg(body.params.len() + body.steps.len())?;
@@ -418,7 +417,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The operator of a step; its registers are to be put in by [`Step::with`].
+    /// Parses the operator of a step. [`Step::with`] sets its registers later.
     fn step_word(&mut self) -> Result<Step> {
         let (word, none) = (self.cursor.peek_word(), Reg(0));
         let step = match word {
@@ -441,7 +440,7 @@ impl<'a> Reader<'a> {
                 .or_else(|| BinaryOp::from_name(word).map(|op| Step::Binary(op, none, none)))
                 .or_else(|| CompareOp::from_name(word).map(|op| Step::Compare(op, none, none))),
         };
-        let step = step.ok_or_else(|| self.cursor.error(format!("`{word}` is no operator")))?;
+        let step = step.ok_or_else(|| self.cursor.error(format!("unknown operator `{word}`")))?;
         self.cursor.word();
         Ok(step)
     }

@@ -1,4 +1,4 @@
-//! Printing, from the graph down to a step of a body.
+//! Prints a graph.
 
 use crate::{
     graph::{Coord, Graph, Label, Node, Op, ScatterMode, Value},
@@ -10,7 +10,7 @@ use std::{
     fmt::{self, Formatter},
 };
 
-/// Known elements are shown up to this many.
+/// The largest number of known elements that are shown.
 const MAX_SHOWN: usize = 16;
 
 impl fmt::Display for Graph {
@@ -26,7 +26,7 @@ impl fmt::Display for Graph {
             let required = self.constraints.iter().any(|other| other.relation == assumption.relation);
             write_assumption(f, if required { "require" } else { "assume" }, assumption)?;
         }
-        // What is required of symbols that are found is no fact.
+        // Requirements on data-dependent symbols are not facts.
         let is_fact = |late: &symshape::Assumption| {
             self.facts.assumptions().iter().any(|fact| fact.relation == late.relation)
         };
@@ -48,7 +48,7 @@ impl fmt::Display for Graph {
     }
 }
 
-/// What values are called: inputs by their names, others by numbers in the order of definition.
+/// The printed names of values: the names of inputs, and `%` with consecutive integers for others.
 struct Names(HashMap<Value, String>);
 
 impl Names {
@@ -103,7 +103,7 @@ fn write_node(f: &mut Formatter<'_>, graph: &Graph, node: &Node, names: &Names) 
     body.map_or(Ok(()), |body| write_body(f, body))
 }
 
-/// The one step of a body that applies an operator to its parameters in order: it is written without the body.
+/// The only step of a body that applies an operator to its parameters in order. It is printed without the body.
 fn only_step(body: &Body) -> Option<&Step> {
     let [step] = body.steps.as_slice() else { return None };
     let params: Vec<Reg> = (0..body.params.len() as u32).map(Reg).collect();
@@ -111,7 +111,7 @@ fn only_step(body: &Body) -> Option<&Step> {
     (plain && !matches!(step, Step::Const(_))).then_some(step)
 }
 
-/// All of an operator but its operands.
+/// An operator and its attributes, without its operands.
 struct Head<'a> {
     op: &'a Op,
     operands: usize,

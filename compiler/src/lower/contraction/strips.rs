@@ -100,7 +100,7 @@ fn multiply(
     code.push(Inst::Binary(BinaryOp::Mul, x, y))
 }
 
-/// Sums all products in registers, then runs the epilogue.
+/// Accumulates in registers, then runs the epilogue.
 fn unrolled(
     scope: &KernelScope,
     contraction: &ContractionNest,

@@ -223,12 +223,12 @@ impl KernelBuilder<'_> {
                 let y = &down.first + Dim::from(&row.var);
                 let x = &across.first + Dim::from(&column.var);
                 let in_image = (&y - &block.first) * &self.across + &x;
-                let number = image.as_ref().map_or(Dim::zero(), |(axis, _)| Dim::from(&axis.var));
+                let image_index = image.as_ref().map_or(Dim::zero(), |(axis, _)| Dim::from(&axis.var));
                 let tile = OutputTile {
                     image: image.as_ref().map(|(axis, start)| *start + Dim::from(&axis.var)),
                     corner: [y, x].map(|at| facts.simplify(&(at * self.form.outputs() as i64))),
                     outputs: [down.outputs, across.outputs],
-                    number: facts.simplify(&(number * &block.rows * &self.across + in_image)),
+                    index: facts.simplify(&(image_index * &block.rows * &self.across + in_image)),
                     facts,
                 };
                 let stmt = write(self, &tile, symbols);
@@ -240,7 +240,7 @@ impl KernelBuilder<'_> {
 
     /// The index of point `point` of a tile in a buffer with `channels` channels.
     fn index(&self, tile: &OutputTile, point: usize, channels: i64, channel: &Symbol) -> Dim {
-        let at = &tile.number * channels + point as i64 * self.max_tiles * channels + Dim::from(channel);
+        let at = &tile.index * channels + point as i64 * self.max_tiles * channels + Dim::from(channel);
         tile.facts.simplify(&at)
     }
 
@@ -380,13 +380,12 @@ impl KernelBuilder<'_> {
 
 /// A tile within its loops.
 struct OutputTile {
-    /// Its image.
     image: Option<Dim>,
-    /// Its first output's row and column.
+    /// The row and column of its first output.
     corner: [Dim; 2],
-    /// Its outputs down and across.
+    /// The number of its outputs down and across.
     outputs: [usize; 2],
-    /// Which of the block's tiles it is.
-    number: Dim,
+    /// The index of the tile in its block.
+    index: Dim,
     facts: Facts,
 }
