@@ -163,6 +163,7 @@ fn attribute(cursor: &mut Cursor<'_>) -> Result<Attribute> {
             .into_iter()
             .find_map(|(name, dtype)| (name == word).then_some(dtype))
     })?;
+
     cursor.expect("[")?;
     let mut values = Vec::new();
     while !cursor.eat("]") {
@@ -173,6 +174,7 @@ fn attribute(cursor: &mut Cursor<'_>) -> Result<Attribute> {
         let value = Scalar::parse(kind, text);
         values.push(value.ok_or_else(|| cursor.error(format!("`{text}` is not of type {kind}")))?);
     }
+
     let value = match kind {
         DType::I64 => AttributeValue::Ints(values.iter().map(|value| value.as_i64()).collect()),
         DType::F32 => AttributeValue::Floats(values.iter().map(|value| value.as_f64() as f32).collect()),

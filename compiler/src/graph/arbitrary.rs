@@ -76,6 +76,7 @@ pub fn graph(source: &mut RandomSource<'_>) -> Graph {
         debug_assert!(declared.is_ok(), "the ranges are not empty");
         g.symbols.push(Symbol::new(name));
     }
+
     let mut values = Vec::new();
     for i in 0..1 + source.below(3) {
         let shape = (0..source.below(4)).map(|_| dim(&g, source)).collect();
@@ -83,6 +84,7 @@ pub fn graph(source: &mut RandomSource<'_>) -> Graph {
             source.pick(&[DType::F32, DType::F32, DType::I64, DType::F64, DType::Bool, DType::U8, DType::I8]);
         values.extend(g.input(&format!("x{i}"), dtype, shape));
     }
+
     for _ in 0..MAX_STEPS {
         if source.is_empty() {
             break;
@@ -95,6 +97,7 @@ pub fn graph(source: &mut RandomSource<'_>) -> Graph {
             values.push(value);
         }
     }
+
     for (i, value) in values.iter().rev().take(3).enumerate() {
         let added = g.output(&format!("y{i}"), *value);
         debug_assert!(added.is_ok(), "the names differ");
@@ -298,6 +301,7 @@ fn dense(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Value
     // The weights stay small enough that their text isn't elided.
     let Some(inner) = g.shape(x)[g.rank(x) - 1].as_i64().filter(|inner| *inner <= 16) else { return Ok(x) };
     let columns = 1 + source.below(4);
+
     let mut numbers = |shape: &[usize]| -> Option<Tensor> {
         let elems: usize = shape.iter().product();
         let list: Vec<Scalar> = (0..elems)
@@ -305,6 +309,7 @@ fn dense(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Value
             .collect();
         Tensor::from_scalars(g.dtype(x), shape.to_vec(), &list)
     };
+
     let weights = numbers(&[inner as usize, columns]);
     let affine = [numbers(&[columns]), numbers(&[columns])];
     let (Some(weights), [Some(scale), Some(offset)]) = (weights, affine) else { return Ok(x) };

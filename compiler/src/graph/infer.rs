@@ -82,6 +82,7 @@ pub(crate) fn types(graph: &Graph, op: &Op, operands: &[Value]) -> Result<Vec<Ty
     check::attributes(graph, op, operands)?;
     let shape_of = |i: usize| graph.shape(operands[i]).to_vec();
     let dtype_of = |i: usize| graph.dtype(operands[i]);
+
     let (dtype, shape) = match op {
         Op::Input(index) => return input_type(graph, *index),
         Op::Const(tensor) => (tensor.dtype(), tensor.shape().iter().map(|dim| Dim::from(*dim)).collect()),
@@ -103,6 +104,7 @@ pub(crate) fn types(graph: &Graph, op: &Op, operands: &[Value]) -> Result<Vec<Ty
             return Ok(vec![values, positions]);
         }
     };
+
     let shape = shape.iter().map(|dim| graph.facts.simplify(dim)).collect();
     Ok(vec![Type { dtype, shape }])
 }

@@ -252,6 +252,7 @@ impl Op {
             Op::Gather { coords, .. } | Op::Scatter { coords, .. } => coords,
             _ => return Vec::new(),
         };
+
         let direct = coords.iter().enumerate().filter_map(|(axis, coord)| match coord {
             Coord::At(at) => Some(Address { operand: 0, axis, at }),
             Coord::Load { .. } => None,

@@ -44,6 +44,7 @@ pub(super) fn ports(lowering: &mut Lowering, orders: &HashMap<Value, AxisOrder>)
 pub(super) fn roots(lowering: &mut Lowering, orders: &HashMap<Value, AxisOrder>) {
     let graph = lowering.graph;
     let roots: Vec<Value> = graph.values.keys().filter(|value| lowering.fusion.is_root(*value)).collect();
+
     // A padded or concatenated tensor is defined after its pieces, and must be stored before them.
     for value in roots.into_iter().rev() {
         if lowering.storage.contains_key(&value) {

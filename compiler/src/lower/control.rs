@@ -55,6 +55,7 @@ pub(super) fn lower_bind(lowering: &mut Lowering, value: Value) -> Result<()> {
             push_control(lowering, value, Control::Require(constraint.clone()));
         }
     }
+
     let storage = lowering.storage[&value].clone();
     map::copy(lowering, operand, &storage, "bind")
 }
@@ -224,6 +225,7 @@ fn region(
         let control = Control::Require(constraint.clone());
         inner.program.kernels.push(Kernel::control(node_name(lowering.graph, value), control));
     }
+
     for ((_, input), storage) in graph.inputs.iter().zip(inputs) {
         inner.storage.insert(*input, storage);
     }
@@ -236,6 +238,7 @@ fn region(
             in_place.insert(*output, position);
         }
     }
+
     buffers::roots(&mut inner, &orders);
     inner.lower_roots(lower_root)?;
     for (position, ((_, output), storage)) in graph.outputs.iter().zip(outputs).enumerate() {
@@ -243,15 +246,18 @@ fn region(
             map::copy(&mut inner, *output, storage, "output")?;
         }
     }
+
     lowering.program = inner.program;
     lowering.program.facts = facts;
+
     // Kernels of the region use its symbols. Only their ranges hold outside of the region too.
     let known: Vec<DataDependent> = lowering.program.data_dependent.clone();
     for DataDependent { symbol, upper_bound } in known {
         if lowering.program.facts.declaration(&symbol).is_none() {
-            let upper_bound = match lowering.program.facts.prove_le(&Dim::zero(), &upper_bound).is_yes() {
-                true => upper_bound,
-                false => Dim::max(&upper_bound, 0),
+            let upper_bound = if lowering.program.facts.prove_le(&Dim::zero(), &upper_bound).is_yes() {
+                upper_bound
+            } else {
+                Dim::max(&upper_bound, 0)
             };
             declare_data_dependent(&mut lowering.program.facts, &symbol, &Dim::zero(), &upper_bound)?;
         }

@@ -92,10 +92,12 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
             }
         }
     }
+
     for (_, value) in &graph.outputs {
         roots[*value] = true;
     }
     let mut cost: SecondaryMap<Value, u32> = SecondaryMap::new();
+
     // Definitions that are the only readers of a contraction.
     let mut finishes: SecondaryMap<Value, bool> = SecondaryMap::new();
     for (_, node) in &graph.nodes {
@@ -195,12 +197,14 @@ fn judge(
         Op::Gather { .. } => below + 2,
         _ => return (true, 1),
     };
+
     let is_map = matches!(node.op, Op::Map(_) | Op::Gather { .. } | Op::Index { .. });
     let spread = users.iter().any(|user| repeats(graph, *user, value));
     let dear = !together && own > CHEAP || spread && own > SPREAD;
     let handed = users.iter().any(|user| steers(graph.op(*user)));
     let copied = is_map || node.op.folds();
     let wanted = roots[value] && (copied || handed || is_output(graph, value));
+
     // Addresses that mirror or clamp are also computed once for each element.
     let folded = node.op.folds() && spread;
     let is_root = wanted || folded || is_map && dear || own > LARGEST;
@@ -243,6 +247,7 @@ fn absorb(graph: &Graph, users: &Users, fusion: &mut Fusion) {
         .keys()
         .filter(|value| matches!(graph.op(*value), Op::Contraction { .. }) && !is_output(graph, *value))
         .collect();
+
     // The last contraction of a root wins, because the others are in memory by then.
     for sum in sums.into_iter().rev() {
         let mut reached = BTreeSet::new();

@@ -70,6 +70,7 @@ fn demand(
     if matches!(graph.op(base), Op::Input(_) | Op::Const(_)) {
         return None;
     }
+
     let class = |expr: &Dim| {
         let used = |wanted: &dyn Fn(&Label) -> bool| {
             labels.iter().enumerate().any(|(k, label)| wanted(label) && expr.contains(&axis(k)))
@@ -82,7 +83,9 @@ fn demand(
             (false, _) => 2,
         }
     };
+
     let mut order = natural(index.len());
+
     // An axis of extent 1 has no index expression, and its position doesn't matter.
     order.sort_by_key(|k| if index[*k].as_i64().is_some() { 0 } else { class(&index[*k]) });
     Some((base, order))
@@ -162,6 +165,7 @@ fn contract_order(graph: &Graph, sum: Value, short: &HashSet<(Value, usize)>) ->
         (false, true) => (lhs, rhs),
         _ => return natural(out.len()),
     };
+
     let mut order = natural(out.len());
     order.sort_by_key(|k| match (data.contains(&out[*k]), weights.contains(&out[*k])) {
         (_, false) => 0,
@@ -212,6 +216,7 @@ fn main_operand(
         }
         return;
     }
+
     let operands = graph.operands(value);
     match graph.op(value) {
         Op::Map(_) => {
@@ -251,6 +256,7 @@ fn order_of_address(
     }
     let strides = strides(source, order);
     let address = address(Dim::zero(), &strides, index);
+
     let at = |moved: Option<usize>| {
         let value = |symbol: &Symbol| {
             let k = (0..shape.len()).find(|k| axis(*k) == *symbol);
@@ -261,6 +267,7 @@ fn order_of_address(
         };
         address.eval_i64(&value).unwrap_or(0)
     };
+
     let origin = at(None);
     let mut by_step: Vec<(i64, usize)> = (0..shape.len())
         .map(|k| {
@@ -268,6 +275,7 @@ fn order_of_address(
             (step, k)
         })
         .collect();
+
     // Axes that don't move the source address are repeated. They go outside, where they cost nothing.
     by_step.sort_by_key(|(step, k)| (if *step == 0 { i64::MIN } else { -step }, *k));
     by_step.into_iter().map(|(_, k)| k).collect()

@@ -184,6 +184,7 @@ fn goes_before(
         let below_nan = code.push(Inst::Binary(BinaryOp::And, b_nan, a_number));
         code.push(Inst::Binary(BinaryOp::Or, less, below_nan))
     };
+
     let (first, second) = if descending { (y, x) } else { (x, y) };
     let before = less(code, first, second);
     let after = less(code, second, first);

@@ -31,6 +31,7 @@ pub(super) fn pad(lowering: &mut Lowering, value: Value) -> Result<()> {
     let whole = lowering.storage[&value].clone();
     let mut shape = graph.shape(value).to_vec();
     let mut part = whole;
+
     // The slabs before and after the interior along axis k reach across all later axes, and of the earlier ones
     // cover the interior only: together they are the border, each element once.
     for k in 0..shape.len() {

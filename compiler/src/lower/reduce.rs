@@ -192,6 +192,7 @@ fn unrolled(
             Some(total) => inliner.code.push(Inst::Binary(reduction.op.binary(), total, reg)),
         });
     }
+
     let total = match total {
         Some(total) => total,
         None => inliner.code.push(Inst::Const(reduction.op.neutral(reduction.acc))),
@@ -229,8 +230,10 @@ fn along_memory(
         code.push(Inst::Store(target.clone(), reg));
         return loops(&nest.axes(AxisRole::Kept), true, vec![Stmt::Block(code)]);
     };
+
     code.push(Inst::Reduce(reduction.op, reg, part));
     let mut body = strip(scope, inner, code);
+
     let result = if reduced.is_empty() {
         part
     } else {
@@ -240,6 +243,7 @@ fn along_memory(
         body.insert(0, set(total, reduction.op.neutral(reduction.acc)));
         total
     };
+
     body.push(finish(reduction, result, target));
     loops(&nest.axes(AxisRole::Kept), true, body)
 }

@@ -164,11 +164,12 @@ pub fn select<'n>(names: &'n str, known: &Targets) -> Result<Selection<'n>> {
             None if idx + 1 == words.len() => selection.machine = Some(word),
             None => {
                 let names: Vec<&str> = known.iter().map(|target| target.name()).collect();
-                let what = match names.is_empty() {
-                    true => "this program has none but the machine".to_string(),
-                    false => format!("there are {}, and at the end the machine", names.join(", ")),
+                let what = if names.is_empty() {
+                    "this program has no offload targets".to_string()
+                } else {
+                    format!("the targets are {}; only the last name may be the machine", names.join(", "))
                 };
-                return Err(Error::new(ErrorKind::Usage, format!("no target is called `{word}`; {what}")));
+                return Err(Error::new(ErrorKind::Usage, format!("unknown target `{word}`; {what}")));
             }
         }
     }

@@ -127,6 +127,7 @@ impl NodeGroups {
     fn sorted(self, graph: &Graph) -> Vec<NodeGroup> {
         let mut order = Vec::with_capacity(self.list.len());
         let mut done = vec![false; self.list.len()];
+
         // Borders separate sections. Within a section, a group comes after the groups that it depends on.
         for first in 0..self.list.len() {
             let mut open = vec![first];
@@ -143,6 +144,7 @@ impl NodeGroups {
                 }
             }
         }
+
         let mut groups: Vec<Option<NodeGroup>> = self.list.into_iter().map(Some).collect();
         let mut sorted: Vec<NodeGroup> = order.into_iter().filter_map(|group| groups[group].take()).collect();
         sorted.retain(|group| !group.nodes.is_empty());

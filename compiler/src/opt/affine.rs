@@ -136,14 +136,14 @@ fn scaled(
     if let Some(inner) = by_channel(new, new.op(x), new.operands(x)) {
         let fits = inner.op == BinaryOp::Mul && inner.axis == axis && used[inner.x] == 1;
         let is_sum = matches!(new.op(inner.x), Op::Contraction { .. });
-        return match fits && is_sum {
-            true => {
-                let vector = combined(BinaryOp::Mul, &inner.vector, vector);
-                with_vector(new, BinaryOp::Mul, inner.x, axis, &vector).map(Some)
-            }
-            false => Ok(None),
+        return if fits && is_sum {
+            let vector = combined(BinaryOp::Mul, &inner.vector, vector);
+            with_vector(new, BinaryOp::Mul, inner.x, axis, &vector).map(Some)
+        } else {
+            Ok(None)
         };
     }
+
     let Op::Contraction { lhs, rhs, out, dtype, precision } = new.op(x).clone() else { return Ok(None) };
     let mut operands = new.operands(x).to_vec();
     let side = [&lhs, &rhs].into_iter().enumerate().find_map(|(side, labels)| {
@@ -152,6 +152,7 @@ fn scaled(
         let numbers = fixed(new, weights).filter(|_| new.dtype(weights) == dtype && used[weights] == 1)?;
         (!is_bf16(numbers)).then_some((side, k))
     });
+
     let Some((side, k)) = side else { return Ok(None) };
     operands[side] = with_vector(new, BinaryOp::Mul, operands[side], k, vector)?;
     new.push(Op::Contraction { lhs, rhs, out, dtype, precision }, &operands).map(Some)

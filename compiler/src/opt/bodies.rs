@@ -78,6 +78,7 @@ fn inline(
     let mut params = body.params.clone();
     params.extend_from_slice(&producer.params);
     let own = operands.len() as u32;
+
     // The producer's registers, then the body's, in the numbering of both.
     let mut inner: Vec<Reg> = (own..params.len() as u32).map(Reg).collect();
     let mut steps = Vec::new();
@@ -104,6 +105,7 @@ fn inline_numbers(graph: &Graph, body: &Body, node: &Node) -> (Body, Vec<Value>)
     let kept: Vec<usize> = (0..numbers.len()).filter(|i| numbers[*i].is_none()).collect();
     let fixed: Vec<Scalar> = numbers.iter().flatten().copied().collect();
     let (mut next_kept, mut next_fixed) = (0..kept.len() as u32, kept.len() as u32..);
+
     let mut regs: Vec<Reg> = numbers
         .iter()
         .map(|number| match number {
@@ -111,6 +113,7 @@ fn inline_numbers(graph: &Graph, body: &Body, node: &Node) -> (Body, Vec<Value>)
             Some(_) => Reg(next_fixed.next().unwrap_or(0)),
         })
         .collect();
+
     regs.extend((numbers.len() as u32..).take(body.steps.len()).map(Reg));
     let mut steps: Vec<Step> = fixed.into_iter().map(Step::Const).collect();
     steps.extend(body.steps.iter().map(|step| renamed(step, &regs)));
@@ -174,6 +177,7 @@ fn without_unused_steps(body: &Body) -> Body {
             step.operands().iter().for_each(|reg| used[reg.0 as usize] = true);
         }
     }
+
     let mut out = Body { params: body.params.clone(), steps: Vec::new(), result: Reg(0) };
     let mut regs: Vec<Reg> = (0..params as u32).map(Reg).collect();
     for (i, step) in body.steps.iter().enumerate() {
@@ -182,6 +186,7 @@ fn without_unused_steps(body: &Body) -> Body {
             out.steps.push(renamed(step, &regs));
         }
     }
+
     out.result = regs[body.result.0 as usize];
     out
 }
@@ -194,6 +199,7 @@ fn drop_unused(body: Body, operands: &[Value]) -> (Body, Vec<Value>) {
             *read = true;
         }
     }
+
     let mut kept: Vec<usize> = Vec::new();
     let mut regs: Vec<Reg> = Vec::new();
     for (i, operand) in operands.iter().enumerate() {
@@ -203,6 +209,7 @@ fn drop_unused(body: Body, operands: &[Value]) -> (Body, Vec<Value>) {
             kept.push(i);
         }
     }
+
     regs.extend((kept.len() as u32..).take(body.steps.len()).map(Reg));
     let steps = body.steps.iter().map(|step| renamed(step, &regs)).collect();
     let params = kept.iter().map(|i| body.params[*i]).collect();

@@ -37,6 +37,7 @@ fn compared(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
         [None, Some(bounds)] => (1, 0, bounds),
         _ => return Ok(None),
     };
+
     let Some(narrow) = within(new, node.operands[other], lo, hi)? else { return Ok(None) };
     let Op::Index { shape, expr, .. } = new.op(node.operands[index]).clone() else { return Ok(None) };
     let mut operands = [narrow; 2];

@@ -31,10 +31,13 @@ pub const MAX_BYTES: usize = 1 << 30;
 pub fn fold(graph: &mut Graph) -> Result<()> {
     let uses = uses(graph);
     let by_result: SecondaryMap<Value, u32> = uses;
+
     // Whether a value of the new graph depends only on constants.
     let mut fixed: SecondaryMap<Value, bool> = SecondaryMap::new();
+
     // The number of uses that the counterpart of each value of the new graph had.
     let mut used: SecondaryMap<Value, u32> = SecondaryMap::new();
+
     rebuild(graph, |new, node| {
         let is_fixed = !matches!(node.op, Op::Index { .. } | Op::Call { .. })
             && !node.op.acts()

@@ -40,6 +40,7 @@ pub fn keep_f32(graph: &mut Graph) {
             work.per_number = work.per_number.max(own / numbers.max(1.0));
         }
     }
+
     works.sort_by(|a, b| a.share.total_cmp(&b.share));
     let mut left = MOST;
     for work in works {

@@ -131,6 +131,7 @@ fn kept(graph: &Graph) -> SecondaryMap<Value, bool> {
         let is_computed = matches!(graph.op(value), Op::Map(_) | Op::Contraction { .. });
         kept[value] = is_computed && graph.dtype(value) == DType::F32;
     }
+
     // A part of a concatenation is bf16 only if all its parts are, so the set shrinks until it is stable.
     loop {
         let readers = readers(graph, &all_halves(graph, &kept));

@@ -51,6 +51,7 @@ fn view(
         index = compose(inner, &index);
         x = new.operands(x)[0];
     }
+
     let facts = new.index_facts(&shape);
     let index: Vec<Dim> = index
         .iter()
@@ -58,6 +59,7 @@ fn view(
         // An axis of size 1 has only one index.
         .map(|(expr, dim)| if dim.as_i64() == Some(1) { Dim::zero() } else { facts.simplify(expr) })
         .collect();
+
     if moves_nothing(new, x, &shape, &index) {
         return Ok(x);
     }
@@ -142,11 +144,13 @@ fn gather(new: &mut Graph, node: &Node, shape: &[Dim], coords: &[Coord]) -> Resu
             },
         }
     }
+
     let x = node.operands[0];
     let facts = new.index_facts(shape);
     let inside = |(expr, dim): (&Dim, &Dim)| {
         facts.prove_le(&Dim::zero(), expr).is_yes() && facts.prove_lt(expr, dim).is_yes()
     };
+
     // Otherwise the compiled code must check the index and report it, which a view would not do.
     if !index.iter().zip(new.shape(x)).all(inside) {
         return Ok(None);

@@ -161,6 +161,7 @@ fn int_pow(x: i128, exponent: i128) -> u64 {
             _ => 0,
         };
     }
+
     let (mut base, mut left, mut power) = (x as u64, exponent as u64, 1u64);
     while left > 0 {
         if left & 1 == 1 {
@@ -174,10 +175,8 @@ fn int_pow(x: i128, exponent: i128) -> u64 {
 
 /// See [`CompareOp`].
 pub fn compare(op: CompareOp, x: Scalar, y: Scalar) -> bool {
-    let order = match x.dtype().is_float() {
-        true => x.as_f64().partial_cmp(&y.as_f64()),
-        false => Some(wide(x).cmp(&wide(y))),
-    };
+    let order =
+        if x.dtype().is_float() { x.as_f64().partial_cmp(&y.as_f64()) } else { Some(wide(x).cmp(&wide(y))) };
     match op {
         CompareOp::Eq => order.is_some_and(|order| order.is_eq()),
         CompareOp::Ne => order.is_none_or(|order| order.is_ne()),

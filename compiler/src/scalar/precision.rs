@@ -176,6 +176,7 @@ mod tests {
         ] {
             assert_eq!(high(x), want, "{x}");
         }
+
         assert!(high(f32::from_bits(0x7f80_0001)).is_nan());
         assert_eq!(low(f32::INFINITY), 0.0);
         assert_eq!(low(f32::MAX), 0.0);
@@ -194,6 +195,7 @@ mod tests {
                 assert_eq!(high + (middle + low), x);
             }
         }
+
         assert_eq!(split_in_three(-f32::INFINITY), [-f32::INFINITY, 0.0, 0.0]);
         for bits in [0x7fc0_0000, 0x7f80_0001, 0xff80_8000] {
             assert!(split_in_three(f32::from_bits(bits)).iter().sum::<f32>().is_nan());

@@ -84,6 +84,7 @@ impl Scalar {
             let scalar = Scalar::from_bits(dtype, bits);
             return (scalar.bits() == bits).then_some(scalar);
         }
+
         match dtype {
             DType::Bool => text.parse().ok().map(Scalar::bool),
             DType::F32 => text.parse().ok().map(Scalar::f32),

@@ -112,7 +112,9 @@ fn narrow(facts: &Facts, code: &InstSeq) -> Vec<bool> {
         }
         _ => false,
     };
+
     let mut narrow: Vec<bool> = code.insts.iter().map(is_small).collect();
+
     // Both sides of a comparison have one type: if one side can't be narrowed, neither can the other. Repeat until
     // stable.
     loop {

@@ -133,16 +133,19 @@ fn paged_row(program: &Program, contraction: &Contraction, depth: i64) -> Option
         && contraction.precision == Precision::F32
         && depth <= max_floats
         && program.facts.prove_le(&MIN_COLUMNS.into(), &contraction.n.extent).is_yes();
+
     let last = contraction.m.last()?;
     let (step, _) = program.facts.linear_in(&contraction.lhs.index, &last.var).filter(|_| fits)?;
     let step_bytes = 4 * step.as_i64()?;
     if step_bytes == 0 || step_bytes % PAGE_BYTES != 0 {
         return None;
     }
+
     // A block consists of whole iterations of the last axis.
     let rows_bytes = &last.extent * (4 * depth);
     let is_short =
         contraction.m.len() == 1 || program.facts.prove_le(&rows_bytes, &BLOCK_BYTES.into()).is_yes();
+
     // An odd number of cache lines spreads the rows over all sets of a cache.
     is_short.then_some((lines(4 * depth) | 1) * LINE_BYTES)
 }

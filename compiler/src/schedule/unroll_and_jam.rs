@@ -82,6 +82,7 @@ fn looped(
     if !(parallel && was_one) {
         return vec![Stmt::For { axis, parallel, body }];
     }
+
     // Each statement gets a loop, so that threads can share each together with the loop inside of it.
     body.into_iter()
         .enumerate()
@@ -150,11 +151,13 @@ impl<'a> Nest<'a> {
             }
             _ => 1,
         };
+
         let [_, loads] = self.loads(facts, [1, 1], None);
         let [distinct, all] = self.loads(facts, [1, columns], None);
         if loads < MIN_LOADS || (all - distinct) * MIN_SHARED.1 < all * MIN_SHARED.0 {
             return None;
         }
+
         // Windows must overlap. Elements that do not move with a loop don't count: any iterations share them.
         let overlap = |shape: Offsets, axis: &Axis| {
             let [distinct, all] = self.loads(facts, shape, Some(&axis.var));

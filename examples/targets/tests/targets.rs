@@ -214,7 +214,10 @@ fn names_are_those_of_targets_and_at_the_end_of_the_machine() {
     assert_eq!(names("npu,blas,x86_64"), Ok((2, Some("x86_64".into()))));
     assert_eq!(names("npu"), Ok((1, None)));
     for (text, expected) in [
-        ("tpu,npu,cpu", "no target is called `tpu`; there are npu, blas, and at the end the machine"),
+        (
+            "tpu,npu,cpu",
+            "unknown target `tpu`; the targets are npu, blas; only the last name may be the machine",
+        ),
         ("npu,npu,cpu", "duplicate target `npu`"),
     ] {
         assert_eq!(names(text).expect_err("not so").to_string(), expected);

@@ -16,10 +16,8 @@ impl Graph {
     pub fn reduce(&mut self, op: ReduceOp, x: Value, axes: &[usize], keep_dims: bool) -> Result<Value> {
         let mut axes = axes.to_vec();
         axes.sort_unstable();
-        let reduced = match axes.is_empty() {
-            true => x,
-            false => self.push(Op::Reduce { op, axes: axes.clone() }, &[x])?,
-        };
+        let reduced =
+            if axes.is_empty() { x } else { self.push(Op::Reduce { op, axes: axes.clone() }, &[x])? };
         if keep_dims { self.unsqueeze(reduced, &axes) } else { Ok(reduced) }
     }
 

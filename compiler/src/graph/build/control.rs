@@ -51,6 +51,7 @@ impl Graph {
             self.push(Op::Bind { symbol: symbol.clone(), lo: lo.clone(), hi }, &[value])?;
             return Ok(lo);
         }
+
         // After the check, the range is not empty.
         let above =
             if self.facts.prove_le(&lo, &hi).is_yes() { hi.clone() } else { Dim::max(&lo, hi.clone()) };
@@ -72,14 +73,17 @@ impl Graph {
                 bound = bound.substitute(&|other| (other == symbol).then(|| hi.clone()));
             }
         }
+
         if bound == *dim {
             return Some(bound);
         }
         let bound = self.facts.simplify(&bound);
+
         // Substituting the bounds is valid if the dim grows with each symbol.
-        match self.facts.prove_le(dim, &bound).is_yes() {
-            true => Some(bound),
-            false => self.facts.bounds(dim).hi.map(Dim::from),
+        if self.facts.prove_le(dim, &bound).is_yes() {
+            Some(bound)
+        } else {
+            self.facts.bounds(dim).hi.map(Dim::from)
         }
     }
 
@@ -144,6 +148,7 @@ impl Graph {
             carried: count,
             body: Box::new(region),
         };
+
         let mut results = self.push_multi(op, &operands)?;
         let slices = results.split_off(1 + count);
         let rounds = results.remove(0);
@@ -210,6 +215,7 @@ impl Captured {
                 inner.region_input(outer.ty(value).clone(), outer.contents(value).map(<[Dim]>::to_vec))
             }
         };
+
         self.known.push((value, own));
         Ok(own)
     }

@@ -66,10 +66,7 @@ impl Graph {
     /// # Errors
     /// None; the signature is that of [`Graph::push`].
     pub fn cast(&mut self, dtype: DType, x: Value) -> Result<Value> {
-        match self.dtype(x) == dtype {
-            true => Ok(x),
-            false => self.map_step(Step::Cast(dtype, Reg(0)), &[x]),
-        }
+        if self.dtype(x) == dtype { Ok(x) } else { self.map_step(Step::Cast(dtype, Reg(0)), &[x]) }
     }
 
     /// The bits of `x` as another type of the same width, see [`Step::Bits`].
@@ -77,10 +74,7 @@ impl Graph {
     /// # Errors
     /// The types differ in width.
     pub fn bits(&mut self, dtype: DType, x: Value) -> Result<Value> {
-        match self.dtype(x) == dtype {
-            true => Ok(x),
-            false => self.map_step(Step::Bits(dtype, Reg(0)), &[x]),
-        }
+        if self.dtype(x) == dtype { Ok(x) } else { self.map_step(Step::Bits(dtype, Reg(0)), &[x]) }
     }
 
     /// `max(x, 0)`
@@ -104,6 +98,7 @@ impl Graph {
                 "shape {from} does not broadcast to {to}, which has fewer axes"
             )));
         };
+
         if from == shape {
             return Ok(x);
         }

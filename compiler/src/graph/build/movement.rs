@@ -82,6 +82,7 @@ impl Graph {
             shape.push(dim);
             index.push(axis(k).into());
         }
+
         if old.next().is_some() || index.len() != self.rank(x) {
             return Err(Error::invalid(format!(
                 "cannot insert axes at {positions:?} into a result of {rank} axes"
@@ -100,6 +101,7 @@ impl Graph {
             let dim = self.shape(x)[*k].clone();
             self.require(Relation::eq(dim, 1), &format!("squeeze of axis {k}"))?;
         }
+
         if gone.is_empty() {
             return Ok(x);
         }
@@ -161,6 +163,7 @@ impl Graph {
                 self.rank(x)
             )));
         }
+
         let mut x = x;
         let (mut before, mut after) = (Vec::new(), Vec::new());
         for k in 0..lo.len() {
@@ -171,6 +174,7 @@ impl Graph {
             before.push(put_lo);
             after.push(put_hi);
         }
+
         if before.iter().chain(&after).all(|n| n.as_i64() == Some(0)) {
             return Ok(x);
         }
@@ -209,6 +213,7 @@ impl Graph {
                 "kernel, strides and dilations need one element for each windowed axis",
             ));
         }
+
         let rank = self.rank(x);
         let (mut shape, mut index) = (self.shape(x).to_vec(), axes(rank));
         for i in 0..count {
@@ -278,9 +283,10 @@ impl Graph {
     }
 
     pub(crate) fn check_axis(&self, x: Value, k: usize) -> Result<()> {
-        match k < self.rank(x) {
-            true => Ok(()),
-            false => Err(Error::invalid(format!("axis {k} of a tensor of {} axes", self.rank(x)))),
+        if k < self.rank(x) {
+            Ok(())
+        } else {
+            Err(Error::invalid(format!("axis {k} of a tensor of {} axes", self.rank(x))))
         }
     }
 }

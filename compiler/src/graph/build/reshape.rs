@@ -67,6 +67,7 @@ impl Graph {
             (false, true) => return Some((0, 1)),
             (false, false) => {}
         }
+
         for total in 2..=from.len() + to.len() {
             for m in 1..total.min(from.len() + 1) {
                 let n = total - m;

@@ -118,6 +118,7 @@ fn pad(x: &Tensor, shape: &[usize], lo: &[Dim], fill: Scalar, binding: &Binding)
     let mut bytes = fill.repeat(shape.iter().product());
     let strides = strides(shape);
     let mut rows = x.bytes().chunks_exact((len * width).max(1));
+
     each(outer, |at| {
         let inner = std::iter::repeat_n(&0, 1);
         let first: usize =
@@ -237,6 +238,7 @@ fn strided(x: &Tensor, shape: &[usize], base: i64, steps: &[i64]) -> Result<Tens
     };
     let width = x.dtype().size_bytes();
     let mut bytes = Vec::with_capacity(shape.iter().product::<usize>() * width);
+
     each(outer, |at| {
         let first = at.iter().zip(outer_steps).fold(base, |flat, (idx, step)| flat + *idx as i64 * step);
         if *step == 1 {
@@ -257,6 +259,7 @@ fn scatter(coords: &[Coord], mode: ScatterMode, operands: &[Tensor], binding: &B
     let mut coords = Coords::new(coords, updates.shape().len(), operands, binding)?;
     let mut elems: Vec<Scalar> = (0..data.elems()).map(|i| data.get(i)).collect();
     let mut next = 0;
+
     each(updates.shape(), |at| {
         let slot = &mut elems[coords.flat(at)?];
         let new = updates.get(next);
@@ -267,6 +270,7 @@ fn scatter(coords: &[Coord], mode: ScatterMode, operands: &[Tensor], binding: &B
         };
         Ok(())
     })?;
+
     let mut out = Writer::new(data.dtype(), data.shape());
     elems.into_iter().for_each(|elem| out.push(elem));
     out.finish(data.shape())

@@ -29,6 +29,7 @@ pub(super) fn operands(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()>
         Op::Call { .. } => 0..=usize::MAX,
         Op::Loop { body, .. } => 2 + body.inputs.len()..=2 + body.inputs.len(),
     };
+
     ensure(wanted.contains(&count), || format!("{} has {count} operands; it takes {wanted:?}", op.name()))?;
     let rank = operands.first().map_or(0, |value| graph.rank(*value));
     let ranks_agree = || operands.iter().all(|value| graph.rank(*value) == rank);

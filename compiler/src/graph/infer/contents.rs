@@ -333,6 +333,7 @@ fn step(facts: &Facts, step: &Step, regs: &[Exact], types: &[DType]) -> Option<E
         Step::Cast(to, x) => cast(facts, *to, of(x))?,
         Step::Bits(..) => return None,
     };
+
     let num = facts.simplify(&value.num);
     holds(facts, dtype, &num, &value.den).then_some(Exact { num, den: value.den })
 }
@@ -347,6 +348,7 @@ fn holds(facts: &Facts, dtype: DType, num: &Dim, den: &BigInt) -> bool {
         DType::BF16 => 8,
         _ => 8 * dtype.size_bytes() as u32 - u32::from(dtype.is_signed_int()),
     };
+
     let end = BigInt::one() << bits;
     let bounds = facts.bounds(num);
     if dtype == DType::I64 {
@@ -354,10 +356,8 @@ fn holds(facts: &Facts, dtype: DType, num: &Dim, den: &BigInt) -> bool {
         let outside = |value: &Option<BigInt>| value.as_ref().is_some_and(|value| value.abs() >= end);
         return !(outside(&bounds.lo) || outside(&bounds.hi)) && den.is_one();
     }
-    let lowest = match dtype.is_float() || dtype.is_signed_int() {
-        true => -&end,
-        false => BigInt::zero(),
-    };
+    let lowest = if dtype.is_float() || dtype.is_signed_int() { -&end } else { BigInt::zero() };
+
     // The range of f16's exponent is smaller than its fraction would allow.
     let small = dtype != DType::F16 || *den <= BigInt::from(1 << 10);
     let inside = bounds.lo.is_some_and(|lo| lo >= lowest) && bounds.hi.is_some_and(|hi| hi < end);
@@ -367,10 +367,13 @@ fn holds(facts: &Facts, dtype: DType, num: &Dim, den: &BigInt) -> bool {
 fn unary(facts: &Facts, op: UnaryOp, x: &Exact, dtype: DType) -> Option<Exact> {
     let is_integer = x.den.is_one();
     match op {
-        UnaryOp::Neg => match dtype.is_float() && !facts.prove_ne(&x.num, &Dim::zero()).is_yes() {
-            true => None,
-            false => Some(Exact { num: -&x.num, den: x.den.clone() }),
-        },
+        UnaryOp::Neg => {
+            if dtype.is_float() && !facts.prove_ne(&x.num, &Dim::zero()).is_yes() {
+                None
+            } else {
+                Some(Exact { num: -&x.num, den: x.den.clone() })
+            }
+        }
         UnaryOp::Abs => Some(Exact { num: Dim::max(&x.num, -&x.num), den: x.den.clone() }),
         UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Trunc if is_integer => Some(x.clone()),
         UnaryOp::Floor => Some(x.num.floor_div(Dim::from(x.den.clone())).into()),
@@ -448,6 +451,7 @@ fn compare(facts: &Facts, op: CompareOp, x: &Exact, y: &Exact) -> Option<bool> {
         (_, true) => Some(false),
         _ => None,
     };
+
     let (eq, ne) = (|| facts.prove_eq(&a, &b).is_yes(), || facts.prove_ne(&a, &b).is_yes());
     let lt = |a: &Dim, b: &Dim| facts.prove_lt(a, b).is_yes();
     let le = |a: &Dim, b: &Dim| facts.prove_le(a, b).is_yes();
@@ -503,8 +507,5 @@ fn aligned(x: &Exact, y: &Exact) -> (Dim, Dim, BigInt) {
 fn reduced(num: Dim, den: BigInt) -> Exact {
     let Some(value) = num.as_int() else { return Exact { num, den } };
     let by = num_integer::gcd(value.clone(), den.clone());
-    match by.is_zero() {
-        true => Exact { num, den },
-        false => Exact { num: (value / &by).into(), den: den / by },
-    }
+    if by.is_zero() { Exact { num, den } } else { Exact { num: (value / &by).into(), den: den / by } }
 }

@@ -20,9 +20,10 @@ pub(super) fn graph(text: &str) -> Result<Graph> {
         depth: 0,
     };
     reader.whole()?;
-    match reader.cursor.next_line() {
-        false => Ok(reader.graph),
-        true => Err(reader.cursor.error("unexpected text after the graph")),
+    if reader.cursor.next_line() {
+        Err(reader.cursor.error("unexpected text after the graph"))
+    } else {
+        Ok(reader.graph)
     }
 }
 
@@ -246,6 +247,7 @@ impl<'a> Reader<'a> {
             }
             _ => self.plain_op()?,
         };
+
         match op {
             Some(op) => Ok((op, self.values()?)),
             None => self.step_op(),
@@ -262,6 +264,7 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         cursor.word();
+
         Ok(Some(match word {
             "view" => Op::View { shape: self.dims()?, index: self.dims()? },
             "concat" => Op::Concat { axis: self.axis()? },
@@ -288,9 +291,10 @@ impl<'a> Reader<'a> {
     }
 
     fn mode(&mut self) -> Result<ScatterMode> {
-        match self.cursor.eat_word("assign") {
-            true => Ok(ScatterMode::Assign),
-            false => Ok(ScatterMode::Combine(self.reduce_op()?)),
+        if self.cursor.eat_word("assign") {
+            Ok(ScatterMode::Assign)
+        } else {
+            Ok(ScatterMode::Combine(self.reduce_op()?))
         }
     }
 
@@ -317,9 +321,10 @@ impl<'a> Reader<'a> {
             if !coords.is_empty() {
                 self.cursor.expect(",")?;
             }
-            coords.push(match self.cursor.eat("@") {
-                true => Coord::Load { operand: self.cursor.number()?, at: self.dims()? },
-                false => Coord::At(self.cursor.dim(&[",", "]"])?),
+            coords.push(if self.cursor.eat("@") {
+                Coord::Load { operand: self.cursor.number()?, at: self.dims()? }
+            } else {
+                Coord::At(self.cursor.dim(&[",", "]"])?)
             });
         }
         Ok(coords)
@@ -354,10 +359,7 @@ impl<'a> Reader<'a> {
             }
             results.push(Type { dtype: self.cursor.dtype()?, shape: self.dims()? });
         }
-        let scratch = match self.cursor.eat_word("scratch") {
-            true => self.bracketed()?,
-            false => Dim::zero(),
-        };
+        let scratch = if self.cursor.eat_word("scratch") { self.bracketed()? } else { Dim::zero() };
         let values = if self.cursor.at_line_end() { Vec::new() } else { self.values()? };
         Ok((Op::Call { callee, results, scratch }, values))
     }
@@ -404,6 +406,7 @@ impl<'a> Reader<'a> {
             body.steps.push(step.ok_or_else(|| self.cursor.error("wrong number of operands"))?);
             self.cursor.end_line()?;
         }
+
         body.result = self.reg(body.params.len() + body.steps.len())?;
         self.cursor.next_line();
         self.cursor.expect("}")?;
@@ -440,6 +443,7 @@ impl<'a> Reader<'a> {
                 .or_else(|| BinaryOp::from_name(word).map(|op| Step::Binary(op, none, none)))
                 .or_else(|| CompareOp::from_name(word).map(|op| Step::Compare(op, none, none))),
         };
+
         let step = step.ok_or_else(|| self.cursor.error(format!("unknown operator `{word}`")))?;
         self.cursor.word();
         Ok(step)

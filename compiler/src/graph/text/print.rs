@@ -26,6 +26,7 @@ impl fmt::Display for Graph {
             let required = self.constraints.iter().any(|other| other.relation == assumption.relation);
             write_assumption(f, if required { "require" } else { "assume" }, assumption)?;
         }
+
         // Requirements on data-dependent symbols are not facts.
         let is_fact = |late: &symshape::Assumption| {
             self.facts.assumptions().iter().any(|fact| fact.relation == late.relation)
@@ -74,10 +75,7 @@ impl Names {
 fn write_node(f: &mut Formatter<'_>, graph: &Graph, node: &Node, names: &Names) -> fmt::Result {
     let head =
         format!("  {} = {}", names.all(&node.results), Head { op: &node.op, operands: node.operands.len() });
-    let line = match node.operands.is_empty() {
-        true => head,
-        false => format!("{head} {}", names.all(&node.operands)),
-    };
+    let line = if node.operands.is_empty() { head } else { format!("{head} {}", names.all(&node.operands)) };
     let body = match &node.op {
         Op::Map(body) if only_step(body).is_none() => Some(body),
         _ => None,
@@ -176,6 +174,7 @@ impl fmt::Display for Head<'_> {
             }
             Op::Fail { why } => write!(f, "fail {}", Quoted(why)),
         }?;
+
         debug_assert!(
             self.operands > 0
                 || matches!(

@@ -128,6 +128,7 @@ fn unrolled(
             Some(total) => code.push(Inst::Binary(BinaryOp::Add, total, term)),
         });
     }
+
     let total = total.unwrap_or_else(|| code.push(Inst::Const(Scalar::from_i64(contraction.dtype, 0))));
     append(&mut code, &epilogue, total);
     code
@@ -146,6 +147,7 @@ fn take_addend(epilogue: &mut InstSeq) -> Option<Inst> {
     })?;
     let is_sum = |reg: usize| matches!(epilogue.insts[reg], Inst::Sum);
     let (sum, addend) = if is_sum(x) { (x, y) } else { (y, x) };
+
     // A loaded address is not known before the sum.
     let bound = epilogue.insts.iter().any(|inst| matches!(inst, Inst::Bind(..)));
     let is_load = matches!(epilogue.insts[addend], Inst::Load(_)) && !bound;
@@ -153,6 +155,7 @@ fn take_addend(epilogue: &mut InstSeq) -> Option<Inst> {
     if !(is_load && once) {
         return None;
     }
+
     // All three represent the finished sum now, and only the last is used.
     epilogue.insts[idx] = Inst::Sum;
     Some(std::mem::replace(&mut epilogue.insts[addend], Inst::Sum))

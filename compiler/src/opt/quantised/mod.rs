@@ -149,6 +149,7 @@ impl QuantisedOperands<'_> {
         }
         let wide = new.cast(DType::I32, self.weights.stored)?;
         let columns = new.reduce(ReduceOp::Sum, wide, &self.axes.reduced, false)?;
+
         // A data-dependent zero point is multiplied at run time, a constant one here.
         let columns = match self.real.zero {
             Zero::Number(zero) => {

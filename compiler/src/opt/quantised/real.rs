@@ -113,6 +113,7 @@ fn integers(graph: &mut Graph, value: Value) -> Result<Option<Real>> {
             None => Ok(None),
         };
     }
+
     if graph.dtype(value) != DType::I32 {
         return Ok(None);
     }

@@ -105,6 +105,7 @@ fn narrowed(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
         let (a, b) = if number(graph, a).is_some() { (b, a) } else { (a, b) };
         (op == wanted && number(graph, b).is_some_and(|b| holds(b.as_f64()))).then_some(a)
     };
+
     let Some(inner) = bound(new, x, BinaryOp::Min, &|bound| bound >= hi) else { return Ok(None) };
     let Some(inner) = bound(new, inner, BinaryOp::Max, &|bound| bound <= lo) else { return Ok(None) };
     match requantised(new, inner, to)? {
@@ -133,6 +134,7 @@ fn requantised(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
         Some((BinaryOp::Add, a, b)) if number(new, a).is_some() => (b, number(new, a)),
         _ => (x, None),
     };
+
     let zero = zero.map_or(0.0, Scalar::as_f64);
     let Op::Map(body) = new.op(rounded) else { return Ok(None) };
     let Some(Step::Unary(UnaryOp::Round, _)) = real::step(body) else { return Ok(None) };
@@ -141,6 +143,7 @@ fn requantised(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
         return Ok(None);
     };
     let own = real.scale.and_then(|own| number(new, own));
+
     // A product with a normal scale, divided by it again, is within one unit in the last place of the integer.
     let alike = USUAL.contains(&scale.as_f64())
         && own == Some(scale)

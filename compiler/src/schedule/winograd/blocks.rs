@@ -264,23 +264,19 @@ impl KernelBuilder<'_> {
                 let load = Inst::Load(Access { buffer: convolution.input.buffer, index: at });
                 exists.then(|| {
                     let loaded = code.push(load);
-                    match convolution.is_whole {
-                        true => code.push(Inst::Cast(DType::I32, loaded)),
-                        false => loaded,
-                    }
+                    if convolution.is_whole { code.push(Inst::Cast(DType::I32, loaded)) } else { loaded }
                 })
             };
             let loaded: Vec<Option<Reg>> = (0..inputs).map(load).collect();
             columns.push(self.form.change_inputs(&mut code, &loaded));
         }
+
         for i in 0..inputs {
             let row: Vec<Option<Reg>> = columns.iter().map(|column| column[i]).collect();
             for (j, value) in self.form.change_inputs(&mut code, &row).into_iter().enumerate() {
                 let value = value.unwrap_or_else(|| code.push(Inst::Const(self.form.constant(0.0))));
-                let value = match convolution.is_whole {
-                    true => code.push(Inst::Cast(DType::I16, value)),
-                    false => value,
-                };
+                let value =
+                    if convolution.is_whole { code.push(Inst::Cast(DType::I16, value)) } else { value };
                 let at = self.index(tile, i * inputs + j, convolution.channels, &channel.var);
                 code.push(Inst::Store(Access { buffer: self.inputs, index: at }, value));
             }
@@ -304,6 +300,7 @@ impl KernelBuilder<'_> {
         let sum = epilogue.push(Inst::Sum);
         let to = Access { buffer: self.products, index: self.facts.simplify(&at(self.columns, &column)) };
         epilogue.push(Inst::Store(to, sum));
+
         let contraction = Contraction {
             m: vec![Axis { var: tile.clone(), extent: tiles }],
             n: Axis { var: column.clone(), extent: self.columns.into() },
@@ -319,6 +316,7 @@ impl KernelBuilder<'_> {
             pack_buffer: None,
             epilogue,
         };
+
         let axis = Axis { var: point.clone(), extent: points.into() };
         Stmt::For { axis, parallel: false, body: vec![Stmt::Contraction(Box::new(contraction))] }
     }
@@ -337,6 +335,7 @@ impl KernelBuilder<'_> {
             let loaded: Vec<Reg> = (0..inputs).map(load).collect();
             columns.push(self.form.change_outputs(&mut code, &loaded, height));
         }
+
         for i in 0..height {
             let row: Vec<Reg> = columns.iter().map(|column| column[i]).collect();
             for (j, sum) in self.form.change_outputs(&mut code, &row, width).into_iter().enumerate() {
@@ -361,6 +360,7 @@ impl KernelBuilder<'_> {
                 }
             }
         };
+
         let moved = |access: &Access| Access {
             buffer: access.buffer,
             index: tile.facts.simplify(&access.index.substitute(&value)),

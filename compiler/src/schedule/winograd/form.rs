@@ -97,8 +97,10 @@ impl Form {
             let scale: f64 = others.map(|(_, other)| point - other).product();
             [1.0 / scale, point / scale, point * point / scale]
         };
+
         let finite = points.iter().enumerate().map(at);
         let whole = self.axis_scale() as f64;
+
         // Filters have 16 bits, so half of the scale at infinity is multiplied after the contraction.
         let last = if self.whole { whole / 2.0 } else { 1.0 };
         if self.whole {
@@ -133,6 +135,7 @@ impl Form {
         let scale = self.axis_scale() * self.axis_scale();
         let twos = scale.trailing_zeros();
         let odd = (scale >> twos) as u32;
+
         // Newton's iteration doubles the correct bits. An odd integer is its own inverse in the three lowest bits.
         let inverse = (0..5)
             .fold(odd, |inverse, _| inverse.wrapping_mul(2_u32.wrapping_sub(odd.wrapping_mul(inverse))));
@@ -141,6 +144,7 @@ impl Form {
         } else {
             scaled(code, Scalar::from_i64(DType::I32, i64::from(inverse as i32)), sum)
         };
+
         let twos = code.push(Inst::Const(Scalar::from_i64(DType::I32, i64::from(twos))));
         code.push(Inst::Binary(BinaryOp::Shr, sum, twos))
     }
@@ -160,6 +164,7 @@ impl Form {
             let terms: Vec<_> = terms.map(|(k, factor)| (scale * factor, inputs[from + 2 * k])).collect();
             combine(code, &terms)
         };
+
         let mut values = vec![spread(code, &all, 0, 1.0)];
         for (idx, point) in self.pairs.iter().enumerate() {
             let others: Vec<f64> =
@@ -170,6 +175,7 @@ impl Form {
             values.push(combine(code, &[(1.0, even), (1.0, odd)]));
             values.push(combine(code, &[(1.0, even), (-1.0, odd)]));
         }
+
         values.push(spread(code, &all, 1, 1.0));
         values
     }
@@ -183,6 +189,7 @@ impl Form {
             let odd = code.push(Inst::Binary(BinaryOp::Sub, plus, minus));
             halves.push((*point, even, odd));
         }
+
         let output = |code: &mut InstSeq, k: usize| {
             let mut terms = Vec::new();
             if k == 0 {
@@ -225,12 +232,14 @@ impl Form {
         let mut terms: Vec<(f64, Reg)> =
             terms.iter().filter_map(|(factor, reg)| Some((self.rounded(*factor), (*reg)?))).collect();
         terms.retain(|(factor, _)| *factor != 0.0);
+
         // A term without a multiplication begins the sum.
         terms.sort_by_key(|(factor, _)| match *factor {
             1.0 => 0,
             -1.0 => 2,
             _ => 1,
         });
+
         let mut sum = None;
         for (factor, reg) in terms {
             sum = Some(match (sum, factor) {

@@ -122,6 +122,7 @@ impl Convolution {
             return four.map(|four| Some(f32::from_le_bytes(four.try_into().ok()?))).collect();
         }
         let taps: Vec<f32> = packed.bytes().iter().map(|byte| f32::from(*byte as i8)).collect();
+
         /// The largest magnitude of an input byte.
         const MAX_INPUT: i64 = 255;
         let (width, depth) = (width as usize, TAPS * TAPS * self.channels as usize);
@@ -205,9 +206,11 @@ fn windows(facts: &Facts, contraction: &Contraction, y: &Axis, x: &Axis) -> Opti
         at = rest;
         (!open).then_some(step)
     };
+
     let steps = [step(y)?, step(x)?];
     let inner = contraction.k.last()?;
     let (row, unit) = (step(contraction.k.first()?)?, step(inner)?);
+
     let channels = match &contraction.k[..] {
         // If the window takes all channels, its columns are adjacent and merged into one axis.
         [_, inner] => {
@@ -223,6 +226,7 @@ fn windows(facts: &Facts, contraction: &Contraction, y: &Axis, x: &Axis) -> Opti
         }
         _ => return None,
     };
+
     let is_window = contraction.k[0].extent.as_i64() == Some(taps)
         && unit.as_i64() == Some(1)
         && facts.prove_eq(&row, &steps[0]).is_yes()
