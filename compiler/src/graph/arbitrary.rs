@@ -169,7 +169,7 @@ fn step(g: &mut Graph, x: Value, values: &[Value], source: &mut RandomSource<'_>
         21 => g.scan(reduce_op(source), x, k, source.coin(), source.coin()),
         22 => g.sort(x, k, source.coin()).map(|(values, places)| if source.coin() { values } else { places }),
         23 => scatter(g, x, source),
-        24 if source.coin() => found(g, x, k, source),
+        24 if source.coin() => bound_slice(g, x, k, source),
         24 => {
             let shape: Vec<Dim> = g.shape(x).to_vec();
             g.dims(&shape)
@@ -270,18 +270,18 @@ fn split(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> Re
 }
 
 /// Slices axis `k` to a length that is the largest element of `x`. Most inputs keep it within the axis.
-fn found(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> Result<Value> {
+fn bound_slice(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> Result<Value> {
     g.check_axis(x, k)?;
-    let (least, most) = (Dim::from(source.below(2)), g.shape(x)[k].clone());
+    let (lo, hi) = (Dim::from(source.below(2)), g.shape(x)[k].clone());
     let largest = g.reduce(ReduceOp::Max, x, &(0..g.rank(x)).collect::<Vec<_>>(), false)?;
     let mut count = g.cast(DType::I64, largest)?;
     if source.below(4) > 0 {
-        let ends = [g.dim(DType::I64, least.clone())?, g.dim(DType::I64, most.clone())?];
+        let ends = [g.dim(DType::I64, lo.clone())?, g.dim(DType::I64, hi.clone())?];
         count = g.max(count, ends[0])?;
         count = g.min(count, ends[1])?;
     }
     let symbol = Symbol::new(&format!("M{}", g.data_dependent.len()));
-    let len = g.bind(&symbol, count, least, most)?;
+    let len = g.bind(&symbol, count, lo, hi)?;
     g.slice(x, k, Dim::zero(), len, 1)
 }
 
@@ -302,7 +302,7 @@ fn dense(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Value
     let Some(inner) = g.shape(x)[g.rank(x) - 1].as_i64().filter(|inner| *inner <= 16) else { return Ok(x) };
     let columns = 1 + source.below(4);
 
-    let mut numbers = |shape: &[usize]| -> Option<Tensor> {
+    let mut random_constant = |shape: &[usize]| -> Option<Tensor> {
         let elems: usize = shape.iter().product();
         let list: Vec<Scalar> = (0..elems)
             .map(|_| Scalar::from_f64(g.dtype(x), f64::from(source.byte() % 16) / 4.0 - 2.0))
@@ -310,8 +310,8 @@ fn dense(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Value
         Tensor::from_scalars(g.dtype(x), shape.to_vec(), &list)
     };
 
-    let weights = numbers(&[inner as usize, columns]);
-    let affine = [numbers(&[columns]), numbers(&[columns])];
+    let weights = random_constant(&[inner as usize, columns]);
+    let affine = [random_constant(&[columns]), random_constant(&[columns])];
     let (Some(weights), [Some(scale), Some(offset)]) = (weights, affine) else { return Ok(x) };
     let weights = g.constant(weights)?;
     let product = g.matmul(x, weights)?;

@@ -42,15 +42,15 @@ impl RoundingTolerance {
     ///
     /// # Errors
     /// The first element outside the tolerance, or another difference.
-    pub fn check(&self, wanted: &Tensor, found: &Tensor) -> Result<(), String> {
-        if (wanted.dtype(), wanted.shape()) != (found.dtype(), found.shape()) {
-            return Err(format!("{found} and {wanted} differ in type or shape"));
+    pub fn check(&self, expected: &Tensor, actual: &Tensor) -> Result<(), String> {
+        if (expected.dtype(), expected.shape()) != (actual.dtype(), actual.shape()) {
+            return Err(format!("{actual} and {expected} differ in type or shape"));
         }
         let is_huge = |x: f64| !x.is_finite() || x.abs() > HUGE;
-        for elem in 0..wanted.elems() {
-            let (got, want) = (found.get(elem), wanted.get(elem));
+        for elem in 0..expected.elems() {
+            let (got, want) = (actual.get(elem), expected.get(elem));
             let (x, y) = (got.as_f64(), want.as_f64());
-            let allowed = self.tolerance(wanted.dtype(), y);
+            let allowed = self.tolerance(expected.dtype(), y);
             if !(x == y || (is_huge(x) && is_huge(y)) || (x - y).abs() <= allowed) {
                 return Err(format!("[{elem}]: {got}, not {want} within {allowed:e}"));
             }
@@ -58,12 +58,12 @@ impl RoundingTolerance {
         Ok(())
     }
 
-    fn tolerance(&self, dtype: DType, wanted: f64) -> f64 {
+    fn tolerance(&self, dtype: DType, expected: f64) -> f64 {
         let share = match dtype {
             dtype if !dtype.is_float() => return 0.0,
             DType::F16 | DType::BF16 => 2e-2,
             _ => 1e-4,
         };
-        share * (1.0 + wanted.abs()) + ROUNDINGS * self.largest
+        share * (1.0 + expected.abs()) + ROUNDINGS * self.largest
     }
 }

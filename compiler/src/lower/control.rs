@@ -69,7 +69,7 @@ fn bound_by(graph: &Graph, value: Value) -> Vec<&Symbol> {
         _ => None,
     };
     let names: Vec<Symbol> = nodes.filter_map(|(_, node)| symbol(&node.op)).collect();
-    graph.data_dependent.iter().filter(|found| names.contains(found)).collect()
+    graph.data_dependent.iter().filter(|symbol| names.contains(symbol)).collect()
 }
 
 /// Ends a call whose values contradict the model's declarations.

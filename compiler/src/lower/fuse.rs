@@ -25,7 +25,7 @@ const SPREAD: u32 = 2;
 const LARGEST: u32 = 160;
 
 /// The largest number of maps between a value and the map where all its readers merge.
-const MOST_MAPS: usize = 16;
+const MAX_MAPS: usize = 16;
 
 /// The decisions of [`fuse`].
 pub(super) struct Fusion {
@@ -126,7 +126,7 @@ fn rejoins(graph: &Graph, users: &Users, roots: &SecondaryMap<Value, bool>, valu
     if open.len() < 2 {
         return users[value].len() < 2 || open.iter().all(|(_, user)| matches!(graph.op(*user), Op::Map(_)));
     }
-    for _ in 0..MOST_MAPS {
+    for _ in 0..MAX_MAPS {
         let is_inlined = |(_, user): &(NodeId, Value)| matches!(graph.op(*user), Op::Map(_));
         if !open.iter().all(is_inlined) {
             return false;
@@ -277,8 +277,8 @@ fn narrower(graph: &Graph, users: &Users, roots: &SecondaryMap<Value, bool>, sum
             break;
         }
         value = user;
-        let least = graph.dtype(narrowest.unwrap_or(sum)).size_bytes();
-        if graph.dtype(value).size_bytes() < least {
+        let min_bytes = graph.dtype(narrowest.unwrap_or(sum)).size_bytes();
+        if graph.dtype(value).size_bytes() < min_bytes {
             narrowest = Some(value);
         }
     }
@@ -311,13 +311,13 @@ fn reach_roots(
 /// The index at which `root`, at its axes `$k`, reads `sum`. It visits each element once and is the same for all reads
 /// of `sum`.
 pub(super) fn sum_index(graph: &Graph, fusion: &Fusion, root: Value, sum: Value) -> Option<Vec<Dim>> {
-    let mut found = None;
+    let mut index_of_sum = None;
     let index = identity(graph.rank(root));
-    find_sum(graph, fusion, root, &index, sum, true, &mut found).then_some(())?;
-    let found = found?;
+    find_sum(graph, fusion, root, &index, sum, true, &mut index_of_sum).then_some(())?;
+    let index_of_sum = index_of_sum?;
     let facts = graph.index_facts(graph.shape(root));
-    let flat = address(Dim::zero(), &row_major(graph.shape(sum)), &found);
-    mixed_radix(&facts, &facts.simplify(&flat), graph.shape(root)).then_some(found)
+    let flat = address(Dim::zero(), &row_major(graph.shape(sum)), &index_of_sum);
+    mixed_radix(&facts, &facts.simplify(&flat), graph.shape(root)).then_some(index_of_sum)
 }
 
 /// Walks the definition of `value` at `index`. Returns false if `sum` is read at two different indices, or as an
@@ -329,10 +329,10 @@ fn find_sum(
     index: &[Dim],
     sum: Value,
     is_start: bool,
-    found: &mut Option<Vec<Dim>>,
+    index_of_sum: &mut Option<Vec<Dim>>,
 ) -> bool {
     if value == sum {
-        return found.get_or_insert_with(|| index.to_vec()) == index;
+        return index_of_sum.get_or_insert_with(|| index.to_vec()) == index;
     }
     if fusion.roots[value] && !is_start {
         return true;
@@ -340,11 +340,11 @@ fn find_sum(
     let operands = graph.operands(value);
     match graph.op(value) {
         Op::Map(_) => {
-            operands.iter().all(|operand| find_sum(graph, fusion, *operand, index, sum, false, found))
+            operands.iter().all(|operand| find_sum(graph, fusion, *operand, index, sum, false, index_of_sum))
         }
         Op::View { index: map, .. } => {
             let index = substitute(map, index);
-            find_sum(graph, fusion, operands[0], &index, sum, false, found)
+            find_sum(graph, fusion, operands[0], &index, sum, false, index_of_sum)
         }
         Op::Gather { coords, .. } => {
             let is_address = |coord: &Coord| match coord {
@@ -360,12 +360,13 @@ fn find_sum(
 /// Lets roots be computed directly into the padded or concatenated tensor that reads them, unless their offset in it
 /// depends on a symbol that is bound later.
 fn place(graph: &Graph, fusion: &mut Fusion) {
-    let found = binds(graph);
+    let binds_of_symbols = binds(graph);
     // The first node that stores into the memory of a value.
     let mut first: HashMap<Value, NodeId> = HashMap::new();
     for value in graph.values.keys() {
         let (Op::Pad { .. } | Op::Concat { .. }) = graph.op(value) else { continue };
-        let known = place_symbols(graph, value).filter_map(|symbol| found.get(&symbol).copied()).max();
+        let known =
+            place_symbols(graph, value).filter_map(|symbol| binds_of_symbols.get(&symbol).copied()).max();
         for (position, operand) in graph.operands(value).iter().enumerate() {
             let free = fusion.is_root(*operand)
                 && !is_output(graph, *operand)

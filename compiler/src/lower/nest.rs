@@ -16,10 +16,10 @@ use crate::{
 use symshape::{Dim, Facts, Node, Symbol};
 
 /// The largest number of splitting passes, more than any composition of reshapes needs.
-const MOST_SPLITS: usize = 16;
+const MAX_SPLITS: usize = 16;
 
 /// An axis with fewer elements does not become a strip if there is another axis.
-const FEWEST_IN_STRIP: i64 = 8;
+const MIN_STRIP_ELEMS: i64 = 8;
 
 /// The role of an axis. Axes are ordered and merged only within their role.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -68,7 +68,7 @@ impl Nest {
 
     /// Splits axes as long as a split removes a division or remainder.
     pub(super) fn split(&mut self, scope: &mut KernelScope) {
-        for _ in 0..MOST_SPLITS {
+        for _ in 0..MAX_SPLITS {
             let Some((position, factor)) = self.find_split(&scope.facts) else { return };
             let (role, axis) = self.axes[position].clone();
             let outer = scope.fresh("i");
@@ -156,7 +156,7 @@ impl Nest {
     /// as the pixels of an image with three channels.
     pub(super) fn lengthen(&mut self, facts: &Facts) {
         let [.., (role, outer), (other, inner)] = &self.axes[..] else { return };
-        let is_short = |axis: &Axis| axis.extent.as_i64().is_some_and(|extent| extent < FEWEST_IN_STRIP);
+        let is_short = |axis: &Axis| axis.extent.as_i64().is_some_and(|extent| extent < MIN_STRIP_ELEMS);
         let along = |expr: &Dim| expr.contains(&outer.var) && step(facts, expr, outer) == 1;
         if role == other && is_short(inner) && !is_short(outer) && self.exprs.iter().any(along) {
             let last = self.axes.len() - 1;
@@ -199,9 +199,9 @@ fn merged(facts: &Facts, expr: &Dim, outer: &Axis, inner: &Axis, var: &Symbol) -
 }
 
 fn divides(dim: &Dim) -> bool {
-    let mut found = false;
-    visit(dim, &mut |part| found |= matches!(part.node(), Node::FloorDiv(..) | Node::Mod(..)));
-    found
+    let mut contains = false;
+    visit(dim, &mut |part| contains |= matches!(part.node(), Node::FloorDiv(..) | Node::Mod(..)));
+    contains
 }
 
 /// Calls `see` for `dim` and every expression within it.

@@ -25,7 +25,7 @@ use symshape::Dim;
 use symshape_runtime::DType;
 
 /// The largest number of elements that are combined in registers.
-const MOST_UNROLLED: i64 = 32;
+const MAX_UNROLLED: i64 = 32;
 
 struct Reduction {
     value: Value,
@@ -85,7 +85,7 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
 
     let count = gone.iter().try_fold(1i64, |count, dim| count.checked_mul(dim.as_i64()?));
     let body = match (along, count) {
-        (_, Some(count)) if count <= MOST_UNROLLED && (!along || slides(&nest, &scope, main.as_ref())) => {
+        (_, Some(count)) if count <= MAX_UNROLLED && (!along || slides(&nest, &scope, main.as_ref())) => {
             let code = unrolled(lowering, &mut scope, &reduction, &storage, axes, &gone, &index)?;
             map::pass(&mut scope, kept, &code)
         }

@@ -149,8 +149,8 @@ fn scaled(
     let side = [&lhs, &rhs].into_iter().enumerate().find_map(|(side, labels)| {
         let k = labels.iter().position(|label| *label == out[axis])?;
         let weights = operands[side];
-        let numbers = fixed(new, weights).filter(|_| new.dtype(weights) == dtype && used[weights] == 1)?;
-        (!is_bf16(numbers)).then_some((side, k))
+        let tensor = fixed(new, weights).filter(|_| new.dtype(weights) == dtype && used[weights] == 1)?;
+        (!is_bf16(tensor)).then_some((side, k))
     });
 
     let Some((side, k)) = side else { return Ok(None) };

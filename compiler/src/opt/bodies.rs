@@ -98,15 +98,16 @@ fn inline(
 
 /// Turns operands that repeat one element into constants of the body, as long as one operand is left.
 fn inline_numbers(graph: &Graph, body: &Body, node: &Node) -> (Body, Vec<Value>) {
-    let mut numbers: Vec<Option<Scalar>> = node.operands.iter().map(|value| number(graph, *value)).collect();
-    if numbers.iter().all(Option::is_some) {
-        numbers[0] = None;
+    let mut constants: Vec<Option<Scalar>> =
+        node.operands.iter().map(|value| number(graph, *value)).collect();
+    if constants.iter().all(Option::is_some) {
+        constants[0] = None;
     }
-    let kept: Vec<usize> = (0..numbers.len()).filter(|i| numbers[*i].is_none()).collect();
-    let fixed: Vec<Scalar> = numbers.iter().flatten().copied().collect();
+    let kept: Vec<usize> = (0..constants.len()).filter(|i| constants[*i].is_none()).collect();
+    let fixed: Vec<Scalar> = constants.iter().flatten().copied().collect();
     let (mut next_kept, mut next_fixed) = (0..kept.len() as u32, kept.len() as u32..);
 
-    let mut regs: Vec<Reg> = numbers
+    let mut regs: Vec<Reg> = constants
         .iter()
         .map(|number| match number {
             None => Reg(next_kept.next().unwrap_or(0)),
@@ -114,7 +115,7 @@ fn inline_numbers(graph: &Graph, body: &Body, node: &Node) -> (Body, Vec<Value>)
         })
         .collect();
 
-    regs.extend((numbers.len() as u32..).take(body.steps.len()).map(Reg));
+    regs.extend((constants.len() as u32..).take(body.steps.len()).map(Reg));
     let mut steps: Vec<Step> = fixed.into_iter().map(Step::Const).collect();
     steps.extend(body.steps.iter().map(|step| renamed(step, &regs)));
     let params = kept.iter().map(|i| body.params[*i]).collect();

@@ -63,9 +63,9 @@ pub fn fold(graph: &mut Graph) -> Result<()> {
 
 /// The tensor of contents that are all known integers.
 fn known(graph: &Graph, value: Value) -> Option<Tensor> {
-    let numbers: Vec<i64> = graph.contents(value)?.iter().map(Dim::as_i64).collect::<Option<_>>()?;
+    let elems: Vec<i64> = graph.contents(value)?.iter().map(Dim::as_i64).collect::<Option<_>>()?;
     let elems: Vec<Scalar> =
-        numbers.into_iter().map(|number| Scalar::from_i64(graph.dtype(value), number)).collect();
+        elems.into_iter().map(|elem| Scalar::from_i64(graph.dtype(value), elem)).collect();
     Tensor::from_scalars(graph.dtype(value), fixed_shape(graph, value)?, &elems)
 }
 

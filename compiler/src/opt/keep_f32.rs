@@ -16,11 +16,11 @@ use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
 /// The largest fraction of all multiplications that these contractions make up together, at each corner of the ranges.
-const MOST: f64 = 1.0 / 64.0;
+const MAX_SHARE: f64 = 1.0 / 64.0;
 
 /// Multiplications by constants per element of the other operand and of the result. Below this, reading, splitting and
 /// writing these elements takes as long as the contraction in `f32`.
-const LEAST_WORK: f64 = 16.0;
+const MIN_WORK: f64 = 16.0;
 
 /// Runs the pass, for machines with tile registers. Each loop body and branch is treated as a model.
 pub fn keep_f32(graph: &mut Graph) {
@@ -35,16 +35,16 @@ pub fn keep_f32(graph: &mut Graph) {
         let all: f64 = works.iter().map(|work| at(&work.multiplications)).sum();
         for work in &mut works {
             let own = at(&work.multiplications);
-            let numbers = work.numbers.as_ref().map_or(0.0, at);
+            let elems = work.elems.as_ref().map_or(0.0, at);
             work.share = work.share.max(own / all.max(1.0));
-            work.per_number = work.per_number.max(own / numbers.max(1.0));
+            work.per_elem = work.per_elem.max(own / elems.max(1.0));
         }
     }
 
     works.sort_by(|a, b| a.share.total_cmp(&b.share));
-    let mut left = MOST;
+    let mut left = MAX_SHARE;
     for work in works {
-        if work.numbers.is_none() || work.per_number >= LEAST_WORK {
+        if work.elems.is_none() || work.per_elem >= MIN_WORK {
             left -= work.share;
             if left < 0.0 {
                 continue;
@@ -61,11 +61,11 @@ struct Work {
     node: NodeId,
     multiplications: Dim,
     /// Elements of the other operand and of the result, if one operand is constant.
-    numbers: Option<Dim>,
+    elems: Option<Dim>,
     /// The largest fraction of all multiplications at any corner, and the largest number of multiplications per
     /// element.
     share: f64,
-    per_number: f64,
+    per_elem: f64,
 }
 
 impl Work {
@@ -80,15 +80,15 @@ impl Work {
         let extents: BTreeMap<_, _> = extents.collect();
         let multiplications = Dim::product(extents.into_values().cloned());
         let constant = node.operands.iter().position(|operand| graph.as_constant(*operand).is_some());
-        let numbers = constant.map(|constant| {
+        let elems = constant.map(|constant| {
             let tensors = [node.operands[1 - constant], node.results[0]];
             Dim::sum(tensors.map(|tensor| Dim::product(graph.shape(tensor).iter().cloned())))
         });
-        Some(Work { node: id, multiplications, numbers, share: 0.0, per_number: 0.0 })
+        Some(Work { node: id, multiplications, elems, share: 0.0, per_elem: 0.0 })
     }
 
     fn symbols(&self) -> BTreeSet<Symbol> {
-        self.multiplications.symbols().into_iter().chain(self.numbers.iter().flat_map(Dim::symbols)).collect()
+        self.multiplications.symbols().into_iter().chain(self.elems.iter().flat_map(Dim::symbols)).collect()
     }
 }
 
@@ -96,8 +96,8 @@ impl Work {
 fn corners(graph: &Graph, symbols: &BTreeSet<Symbol>) -> Vec<BTreeMap<Symbol, BigInt>> {
     let end = |symbol: &Symbol, is_high: bool| {
         let bounds = graph.facts.bounds(&symbol.into());
-        let least = bounds.lo.unwrap_or_default();
-        if is_high { bounds.hi.unwrap_or(least) } else { least }
+        let min = bounds.lo.unwrap_or_default();
+        if is_high { bounds.hi.unwrap_or(min) } else { min }
     };
     let corner = |is_high: &dyn Fn(&Symbol) -> bool| {
         symbols.iter().map(|symbol| (symbol.clone(), end(symbol, is_high(symbol)))).collect()

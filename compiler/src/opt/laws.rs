@@ -26,7 +26,7 @@ fn ints(dtype: DType) -> bool {
     dtype.is_int()
 }
 
-fn numbers(dtype: DType) -> bool {
+fn is_arithmetic(dtype: DType) -> bool {
     dtype != DType::Bool
 }
 
@@ -34,17 +34,17 @@ fn numbers(dtype: DType) -> bool {
 pub const LAWS: &[Law] = &[
     Law {
         law: "x * 1 = x",
-        domain: numbers,
+        domain: is_arithmetic,
         apply: |body, step| either(body, step, BinaryOp::Mul, |c| c.as_f64() == 1.0),
     },
     Law {
         law: "x / 1 = x",
-        domain: numbers,
+        domain: is_arithmetic,
         apply: |body, step| right(body, step, BinaryOp::Div, |c| c.as_f64() == 1.0),
     },
     Law {
         law: "x + 0 = x (integers); x + -0.0 = x (floats)",
-        domain: numbers,
+        domain: is_arithmetic,
         apply: |body, step| {
             either(body, step, BinaryOp::Add, |c| {
                 c.as_f64() == 0.0 && is_negative_zero(c) == c.dtype().is_float()
@@ -53,7 +53,7 @@ pub const LAWS: &[Law] = &[
     },
     Law {
         law: "x - 0 = x",
-        domain: numbers,
+        domain: is_arithmetic,
         apply: |body, step| right(body, step, BinaryOp::Sub, |c| c.as_f64() == 0.0 && !is_negative_zero(c)),
     },
     Law {
@@ -154,7 +154,7 @@ fn type_of(body: &Body, reg: Reg) -> DType {
 /// Replaces `x op c` by `x`.
 fn right(body: &Body, step: &Step, op: BinaryOp, neutral: fn(Scalar) -> bool) -> Option<Reg> {
     match step {
-        Step::Binary(found, x, c) if *found == op && constant(body, *c).is_some_and(neutral) => Some(*x),
+        Step::Binary(actual, x, c) if *actual == op && constant(body, *c).is_some_and(neutral) => Some(*x),
         _ => None,
     }
 }
@@ -162,7 +162,7 @@ fn right(body: &Body, step: &Step, op: BinaryOp, neutral: fn(Scalar) -> bool) ->
 /// Replaces `x op c` and `c op x` by `x`.
 fn either(body: &Body, step: &Step, op: BinaryOp, neutral: fn(Scalar) -> bool) -> Option<Reg> {
     right(body, step, op, neutral).or_else(|| match step {
-        Step::Binary(found, c, x) if *found == op && constant(body, *c).is_some_and(neutral) => Some(*x),
+        Step::Binary(actual, c, x) if *actual == op && constant(body, *c).is_some_and(neutral) => Some(*x),
         _ => None,
     })
 }

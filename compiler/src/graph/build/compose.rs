@@ -56,10 +56,10 @@ impl Graph {
         keep_dims: bool,
         last: bool,
     ) -> Result<Value> {
-        let found = self.push(Op::ArgReduce { op, axis: k, last }, &[x])?;
+        let position = self.push(Op::ArgReduce { op, axis: k, last }, &[x])?;
         let size = self.shape(x)[k].clone();
         self.require(Relation::le(Dim::one(), size), &format!("axis {k}, of which an element is chosen"))?;
-        if keep_dims { self.unsqueeze(found, &[k]) } else { Ok(found) }
+        if keep_dims { self.unsqueeze(position, &[k]) } else { Ok(position) }
     }
 
     /// The prefix reduction along axis `k`, see [`Op::Scan`].

@@ -15,10 +15,10 @@ use symshape_runtime::DType;
 /// # Errors
 /// The symbol is declared already.
 pub fn declare_data_dependent(facts: &mut Facts, symbol: &Symbol, lo: &Dim, hi: &Dim) -> Result<()> {
-    let least = facts.bounds(lo).lo.unwrap_or(BigInt::ZERO);
+    let min = facts.bounds(lo).lo.unwrap_or(BigInt::ZERO);
     let declaration = match facts.bounds(hi).hi {
-        Some(most) => Declaration::range(least.clone(), most.max(least)),
-        None => Declaration::at_least(least),
+        Some(max) => Declaration::range(min.clone(), max.max(min)),
+        None => Declaration::at_least(min),
     };
     let declared = facts.declare(symbol, declaration);
     declared.map_err(|error| Error::invalid(error.to_string()))?;

@@ -180,19 +180,19 @@ impl<'a> Reader<'a> {
     }
 
     fn node(&mut self) -> Result<()> {
-        let mut numbers = vec![self.cursor.number::<u32>()?];
+        let mut indices = vec![self.cursor.number::<u32>()?];
         while self.cursor.eat(",") {
             self.cursor.expect("%")?;
-            numbers.push(self.cursor.number()?);
+            indices.push(self.cursor.number()?);
         }
         self.cursor.expect("=")?;
         let place = self.cursor.place();
         let (op, operands) = self.op()?;
         let results = self.graph.push_multi(op, &operands).at(|| place)?;
-        if results.len() != numbers.len() {
+        if results.len() != indices.len() {
             return Err(self.cursor.error(format!("the operator has {} results", results.len())));
         }
-        for (number, result) in numbers.into_iter().zip(results) {
+        for (number, result) in indices.into_iter().zip(results) {
             if self.numbered.insert(number, result).is_some() {
                 return Err(self.cursor.error(format!("%{number} is defined twice")));
             }

@@ -14,7 +14,7 @@ use symshape::Dim;
 use symshape_runtime::DType;
 
 /// The longest chain of definitions that is followed.
-const MOST_STEPS: usize = 64;
+const MAX_STEPS: usize = 64;
 
 /// The quantised numbers `(stored - zero) * scale`.
 pub(super) struct Real {
@@ -149,7 +149,7 @@ pub(super) fn uniform(graph: &mut Graph, value: Value) -> Result<Option<Value>> 
         return graph.scalar(number).map(Some);
     }
     let mut source = value;
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         if graph.shape(source).iter().all(|dim| dim.as_i64() == Some(1)) {
             let index = vec![Dim::zero(); graph.rank(source)];
             return match graph.rank(source) {
@@ -197,7 +197,7 @@ pub(super) fn varies(graph: &Graph, value: Value, k: usize) -> bool {
 
 /// Whether the value depends only on constants.
 pub(super) fn is_fixed(graph: &Graph, value: Value) -> bool {
-    let mut left = MOST_STEPS;
+    let mut left = MAX_STEPS;
     fixed_within(graph, value, &mut left)
 }
 

@@ -165,8 +165,8 @@ pub(super) fn maximum(new: &mut Graph, x: Value, axes: &[usize]) -> Result<Optio
     if !positive {
         return Ok(None);
     }
-    let most = new.reduce(ReduceOp::Max, stored, axes, false)?;
-    let wide = new.cast(DType::I32, most)?;
+    let maximum = new.reduce(ReduceOp::Max, stored, axes, false)?;
+    let wide = new.cast(DType::I32, maximum)?;
     let zero = new.number(DType::I32, zero as f64)?;
     let centred = new.sub(wide, zero)?;
     let wide = new.cast(DType::F32, centred)?;
@@ -196,8 +196,8 @@ fn windows(new: &mut Graph, x: Value) -> Result<Option<(Value, Real)>> {
         !padded || shows_some(&facts, &index[k], &shape, &lo[k], &sizes[k])
     });
     let (true, Some(real)) = (shows, Real::of(new, inner, DType::F32)?) else { return Ok(None) };
-    let least = if new.dtype(real.stored) == DType::I8 { -128 } else { 0 };
-    let blank = Scalar::from_i64(new.dtype(real.stored), least);
+    let min = if new.dtype(real.stored) == DType::I8 { -128 } else { 0 };
+    let blank = Scalar::from_i64(new.dtype(real.stored), min);
     let stored = new.pad(real.stored, &lo, &hi, blank)?;
     let stored = new.view(stored, shape, index)?;
     Ok(Some((stored, real)))
