@@ -125,7 +125,8 @@ fn dim(g: &Graph, source: &mut RandomSource<'_>) -> Dim {
 /// Computes one more value from `x` and others.
 fn step(g: &mut Graph, x: Value, values: &[Value], source: &mut RandomSource<'_>) -> Result<Value> {
     let rank = g.rank(x);
-    let (k, k2) = (source.below(rank), source.below(rank));
+    let k = source.below(rank);
+    let k2 = source.below(rank);
     match source.below(26) {
         0 => unary(g, x, source),
         1 | 2 => binary(g, x, values, source),
@@ -272,7 +273,8 @@ fn split(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> Re
 /// Slices axis `k` to a length that is the largest element of `x`. Most inputs keep it within the axis.
 fn bound_slice(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> Result<Value> {
     g.check_axis(x, k)?;
-    let (lo, hi) = (Dim::from(source.below(2)), g.shape(x)[k].clone());
+    let lo = Dim::from(source.below(2));
+    let hi = g.shape(x)[k].clone();
     let largest = g.reduce(ReduceOp::Max, x, &(0..g.rank(x)).collect::<Vec<_>>(), false)?;
     let mut count = g.cast(DType::I64, largest)?;
     if source.below(4) > 0 {
@@ -287,7 +289,8 @@ fn bound_slice(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>)
 
 fn pad(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Value> {
     let mut amounts = || (0..g.rank(x)).map(|_| Dim::from(source.below(3) as i64)).collect::<Vec<_>>();
-    let (lo, hi) = (amounts(), amounts());
+    let lo = amounts();
+    let hi = amounts();
     g.pad(x, &lo, &hi, Scalar::from_i64(g.dtype(x), 1))
 }
 
@@ -318,7 +321,8 @@ fn dense(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Value
     if source.coin() {
         return Ok(product);
     }
-    let (scale, offset) = (g.constant(scale)?, g.constant(offset)?);
+    let scale = g.constant(scale)?;
+    let offset = g.constant(offset)?;
     let shifted = g.add(product, offset)?;
     let scaled = g.mul(shifted, scale)?;
     g.add(scaled, offset)
@@ -357,7 +361,8 @@ pub fn binding(graph: &Graph, source: &mut RandomSource<'_>) -> Option<Binding> 
         let mut binding = Binding::new();
         for symbol in &graph.symbols {
             let Declaration { lo, hi, .. } = graph.facts.declaration(symbol)?;
-            let (lo, hi) = (lo.to_i64()?, hi.as_ref()?.to_i64()?);
+            let lo = lo.to_i64()?;
+            let hi = hi.as_ref()?.to_i64()?;
             let at = (source.byte() as i64 + attempt) % (hi - lo + 1);
             binding.insert(symbol.clone(), lo + at);
         }

@@ -48,8 +48,10 @@ impl RoundingTolerance {
         }
         let is_huge = |x: f64| !x.is_finite() || x.abs() > HUGE;
         for elem in 0..expected.elems() {
-            let (got, want) = (actual.get(elem), expected.get(elem));
-            let (x, y) = (got.as_f64(), want.as_f64());
+            let got = actual.get(elem);
+            let want = expected.get(elem);
+            let x = got.as_f64();
+            let y = want.as_f64();
             let allowed = self.tolerance(expected.dtype(), y);
             if !(x == y || (is_huge(x) && is_huge(y)) || (x - y).abs() <= allowed) {
                 return Err(format!("[{elem}]: {got}, not {want} within {allowed:e}"));

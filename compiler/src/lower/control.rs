@@ -98,7 +98,8 @@ pub(super) fn lower_if(lowering: &mut Lowering, value: Value, lower_root: LowerR
     let cond = cell(lowering, operands[0])?;
     let results = results(lowering, value);
     let (first, second) = operands[1..].split_at(then.inputs.len());
-    let (first, second) = (stored_all(lowering, first)?, stored_all(lowering, second)?);
+    let first = stored_all(lowering, first)?;
+    let second = stored_all(lowering, second)?;
     push_control(lowering, value, Control::If(cond));
     region(lowering, value, then, first, &results, lower_root)?;
     push_control(lowering, value, Control::Else);
@@ -115,7 +116,9 @@ pub(super) fn lower_loop(lowering: &mut Lowering, value: Value, lower_root: Lowe
     };
     let operands = graph.operands(value);
     let results = results(lowering, value);
-    let (count, kept, slices) = (&results[0], &results[1..=*carried], &results[1 + carried..]);
+    let count = &results[0];
+    let kept = &results[1..=*carried];
+    let slices = &results[1 + carried..];
     for (operand, to) in operands[2..].iter().zip(kept) {
         map::copy(lowering, *operand, to, "carry")?;
     }
@@ -128,7 +131,9 @@ pub(super) fn lower_loop(lowering: &mut Lowering, value: Value, lower_root: Lowe
     lowering.program.data_dependent.push(DataDependent { symbol: counter.clone(), upper_bound: last });
     push_control(lowering, value, Control::While(goes_on.buffer));
     let context = node_name(graph, value);
-    let (symbol, lo, end) = (counter.clone(), Dim::zero(), bound.clone());
+    let symbol = counter.clone();
+    let lo = Dim::zero();
+    let end = bound.clone();
     push_control(lowering, value, Control::Bind { symbol, from: counted.buffer, lo, end, context });
     let mut inputs = kept.to_vec();
     inputs.extend(stored_all(lowering, &operands[2 + carried..])?);
@@ -163,7 +168,8 @@ fn start(
     let limit = lowering.graph.operands(value)[0];
     let mut scope = lowering.scope();
     let mut inliner = Inliner::new(lowering, &mut scope);
-    let (limit, cond) = (inliner.load(limit, &[])?, inliner.load(cond, &[])?);
+    let limit = inliner.load(limit, &[])?;
+    let cond = inliner.load(cond, &[])?;
     let zero = inliner.code.push(Inst::Const(Scalar::i64(0)));
     let any = inliner.code.push(Inst::Compare(CompareOp::Lt, zero, limit));
     let first = inliner.code.push(Inst::Binary(BinaryOp::And, any, cond));

@@ -271,7 +271,8 @@ fn absorb(graph: &Graph, users: &Users, fusion: &mut Fusion) {
 
 /// A value between the sum and its root that depends on the sum alone and takes fewer bytes. It is stored instead.
 fn narrower(graph: &Graph, users: &Users, roots: &SecondaryMap<Value, bool>, sum: Value) -> Option<Value> {
-    let (mut value, mut narrowest) = (sum, None);
+    let mut value = sum;
+    let mut narrowest = None;
     while let [user] = users[value][..] {
         if roots[user] || !matches!(graph.op(user), Op::Map(_)) {
             break;

@@ -19,7 +19,8 @@ const SHORT: i64 = 4;
 
 /// The orders of all roots. Inputs, outputs and constants are row-major.
 pub(super) fn orders(graph: &Graph, fusion: &Fusion) -> HashMap<Value, AxisOrder> {
-    let (demands, short) = (demands(graph), short_reductions(graph));
+    let demands = demands(graph);
+    let short = short_reductions(graph);
     let mut orders: HashMap<Value, AxisOrder> = HashMap::new();
     for value in graph.values.keys().filter(|value| fusion.is_root(*value)) {
         let parent = fusion.placed_in(value).map(|(parent, _)| parent);

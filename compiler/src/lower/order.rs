@@ -39,7 +39,8 @@ pub(super) fn scan(lowering: &mut Lowering, value: Value) -> Result<()> {
     let Op::Scan { op, axis, exclusive, reverse } = graph.op(value) else {
         return Err(Error::internal("not a scan"));
     };
-    let (shape, dtype) = (graph.shape(value), graph.dtype(value));
+    let shape = graph.shape(value);
+    let dtype = graph.dtype(value);
     let acc = accumulator(*op, dtype);
     let mut scope = lowering.scope();
     let (outer, rest) = others(&mut scope, shape, *axis);
@@ -71,14 +72,16 @@ pub(super) fn arg_reduce(lowering: &mut Lowering, value: Value) -> Result<()> {
         return Err(Error::internal("not an arg-reduction"));
     };
     let operand = graph.operands(value)[0];
-    let (shape, dtype) = (graph.shape(operand), graph.dtype(operand));
+    let shape = graph.shape(operand);
+    let dtype = graph.dtype(operand);
     let mut scope = lowering.scope();
     let (outer, rest) = others(&mut scope, shape, *axis);
     let (steps, step) = walk(&mut scope, &shape[*axis]);
     let index = interleave(shape.len(), &[*axis], &rest, std::slice::from_ref(&step));
     let storage = lowering.storage[&value].clone();
     let mut kernel = Kernel::default();
-    let (best, position) = (kernel.locals.push(dtype), kernel.locals.push(DType::I64));
+    let best = kernel.locals.push(dtype);
+    let position = kernel.locals.push(DType::I64);
 
     let mut inliner = Inliner::new(lowering, &mut scope);
     let element = inliner.load(operand, &index)?;
@@ -127,7 +130,8 @@ pub(super) fn sort(lowering: &mut Lowering, value: Value) -> Result<()> {
     };
     let results = graph.nodes[graph.values[value].def].results.clone();
     let operand = graph.operands(value)[0];
-    let (shape, dtype) = (graph.shape(operand), graph.dtype(operand));
+    let shape = graph.shape(operand);
+    let dtype = graph.dtype(operand);
     let mut scope = lowering.scope();
     let (outer, rest) = others(&mut scope, shape, *axis);
     let (elements, i) = walk(&mut scope, &shape[*axis]);

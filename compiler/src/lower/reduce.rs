@@ -111,7 +111,8 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
 
 /// The operand's index as a function of the kept and the reduced axes.
 pub(super) fn interleave(rank: usize, axes: &[usize], kept: &[Dim], reduced: &[Dim]) -> Vec<Dim> {
-    let (mut kept, mut reduced) = (kept.iter(), reduced.iter());
+    let mut kept = kept.iter();
+    let mut reduced = reduced.iter();
     let next = |k| if axes.contains(&k) { reduced.next() } else { kept.next() };
     (0..rank).map(next).map(|at| at.cloned().unwrap_or_else(Dim::zero)).collect()
 }

@@ -75,7 +75,8 @@ fn by_channel(graph: &Graph, op: &Op, operands: &[Value]) -> Option<ByChannel> {
         return None;
     }
     let of = |reg: Reg| if reg.0 == 0 { a } else { b };
-    let (left, right) = (of(left), of(right));
+    let left = of(left);
+    let right = of(right);
     match (op, channel(graph, right), channel(graph, left)) {
         (BinaryOp::Mul | BinaryOp::Add, Some((axis, vector)), _) => {
             Some(ByChannel { op, x: left, axis, vector })

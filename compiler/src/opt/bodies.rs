@@ -105,7 +105,8 @@ fn inline_numbers(graph: &Graph, body: &Body, node: &Node) -> (Body, Vec<Value>)
     }
     let kept: Vec<usize> = (0..constants.len()).filter(|i| constants[*i].is_none()).collect();
     let fixed: Vec<Scalar> = constants.iter().flatten().copied().collect();
-    let (mut next_kept, mut next_fixed) = (0..kept.len() as u32, kept.len() as u32..);
+    let mut next_kept = 0..kept.len() as u32;
+    let mut next_fixed = kept.len() as u32..;
 
     let mut regs: Vec<Reg> = constants
         .iter()

@@ -50,7 +50,8 @@ fn compared(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
 fn bounds(graph: &Graph, value: Value) -> Option<(i64, i64)> {
     let Op::Index { shape, expr, .. } = graph.op(value) else { return None };
     let bounds = graph.index_facts(shape).bounds(expr);
-    let (lo, hi) = (bounds.lo?.to_i64()?.checked_sub(1)?, bounds.hi?.to_i64()?.checked_add(1)?);
+    let lo = bounds.lo?.to_i64()?.checked_sub(1)?;
+    let hi = bounds.hi?.to_i64()?.checked_add(1)?;
     (i32::try_from(lo).is_ok() && i32::try_from(hi).is_ok()).then_some((lo, hi))
 }
 
@@ -64,7 +65,8 @@ fn within(new: &mut Graph, value: Value, lo: i64, hi: i64) -> Result<Option<Valu
     if !is_spread || new.contents(base).is_some() {
         return Ok(None);
     }
-    let (lo, hi) = (new.scalar(Scalar::i64(lo))?, new.scalar(Scalar::i64(hi))?);
+    let lo = new.scalar(Scalar::i64(lo))?;
+    let hi = new.scalar(Scalar::i64(hi))?;
     let y = new.binary(BinaryOp::Max, base, lo)?;
     let y = new.binary(BinaryOp::Min, y, hi)?;
     let y = new.cast(DType::I32, y)?;

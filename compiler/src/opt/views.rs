@@ -41,7 +41,8 @@ fn view(
     index: Vec<Dim>,
     used: &SecondaryMap<Value, u32>,
 ) -> Result<Value> {
-    let (mut x, mut index) = (x, index);
+    let mut x = x;
+    let mut index = index;
     while let Op::View { shape: between, index: inner } = new.op(x) {
         // A mirrored or clamped index is computed once per element of the inner view rather than of the outer one.
         let more = || !new.facts.prove_le(&elems(&shape), &elems(between)).is_yes();
@@ -67,7 +68,8 @@ fn view(
         return Ok(relabelled);
     }
     if let Op::Index { dtype, expr, .. } = new.op(x) {
-        let (dtype, expr) = (*dtype, compose(std::slice::from_ref(expr), &index).remove(0));
+        let dtype = *dtype;
+        let expr = compose(std::slice::from_ref(expr), &index).remove(0);
         return new.index(dtype, shape, expr);
     }
     new.view(x, shape, index)
@@ -119,7 +121,8 @@ fn transposed_contract(
 fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
     let Op::Contraction { lhs, rhs, out, dtype, precision } = &node.op else { return Ok(None) };
     let mut changed = false;
-    let (mut operands, mut labels) = (node.operands.clone(), [lhs.clone(), rhs.clone()]);
+    let mut operands = node.operands.clone();
+    let mut labels = [lhs.clone(), rhs.clone()];
     for (operand, labels) in operands.iter_mut().zip(&mut labels) {
         let Op::View { shape, index } = new.op(*operand) else { continue };
         let Some(perm) = permutation(new, new.operands(*operand)[0], shape, index) else { continue };

@@ -123,7 +123,8 @@ fn wide(x: Scalar) -> i128 {
 }
 
 fn int_binary(op: BinaryOp, x: Scalar, y: Scalar, dtype: DType) -> u64 {
-    let (a, b) = (wide(x), wide(y));
+    let a = wide(x);
+    let b = wide(y);
     match op {
         BinaryOp::Add => a.wrapping_add(b) as u64,
         BinaryOp::Sub => a.wrapping_sub(b) as u64,
@@ -162,7 +163,9 @@ fn int_pow(x: i128, exponent: i128) -> u64 {
         };
     }
 
-    let (mut base, mut left, mut power) = (x as u64, exponent as u64, 1u64);
+    let mut base = x as u64;
+    let mut left = exponent as u64;
+    let mut power = 1u64;
     while left > 0 {
         if left & 1 == 1 {
             power = power.wrapping_mul(base);

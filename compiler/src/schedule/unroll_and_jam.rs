@@ -193,7 +193,8 @@ impl<'a> Nest<'a> {
             Inst::Load(access) if moving.is_none_or(|var| access.index.contains(var)) => Some(access),
             _ => None,
         });
-        let (mut distinct, mut all) = (BTreeSet::<(BufferId, String)>::new(), 0);
+        let mut distinct = BTreeSet::<(BufferId, String)>::new();
+        let mut all = 0;
         for access in loads {
             for offsets in neighbours(shape) {
                 let at = facts.simplify(&self.shifted(&access.index, offsets));

@@ -146,11 +146,13 @@ impl Graph {
     /// # Errors
     /// As [`Graph::matmul`].
     pub fn matmul_as(&mut self, dtype: DType, a: Value, b: Value) -> Result<Value> {
-        let (a_rank, b_rank) = (self.rank(a), self.rank(b));
+        let a_rank = self.rank(a);
+        let b_rank = self.rank(b);
         if a_rank == 0 || b_rank == 0 {
             return Err(Error::invalid("matmul of a tensor without axes"));
         }
-        let (a_batch, b_batch) = (a_rank.saturating_sub(2), b_rank.saturating_sub(2));
+        let a_batch = a_rank.saturating_sub(2);
+        let b_batch = b_rank.saturating_sub(2);
         let [a_shape, b_shape] = [self.shape(a)[..a_batch].to_vec(), self.shape(b)[..b_batch].to_vec()];
         let batch = self.broadcast_shapes(&[a_shape, b_shape])?;
         let a_matrix: &[Label] = if a_rank == 1 { b"k" } else { b"mk" };

@@ -44,7 +44,8 @@ impl Graph {
         }
         let value = self.reshape(value, Vec::new())?;
         let value = self.cast(DType::I64, value)?;
-        let (lo, hi) = (self.facts.simplify(&lo.into()), self.facts.simplify(&hi.into()));
+        let lo = self.facts.simplify(&lo.into());
+        let hi = self.facts.simplify(&hi.into());
         if self.facts.prove_eq(&lo, &hi).is_yes() {
             declare_data_dependent(&mut self.facts, symbol, &lo, &hi)?;
             self.data_dependent.push(symbol.clone());

@@ -93,7 +93,8 @@ impl Graph {
     pub fn broadcast_to(&mut self, x: Value, shape: &[Dim]) -> Result<Value> {
         let from = self.shape(x).to_vec();
         let Some(new) = shape.len().checked_sub(from.len()) else {
-            let (from, to) = (show(&from), show(shape));
+            let from = show(&from);
+            let to = show(shape);
             return Err(Error::invalid(format!(
                 "shape {from} does not broadcast to {to}, which has fewer axes"
             )));

@@ -105,7 +105,8 @@ impl Graph {
         if gone.is_empty() {
             return Ok(x);
         }
-        let (mut shape, mut index) = (Vec::new(), Vec::new());
+        let mut shape = Vec::new();
+        let mut index = Vec::new();
         for (k, dim) in self.shape(x).iter().enumerate() {
             if gone.contains(&k) {
                 index.push(Dim::zero());
@@ -165,7 +166,8 @@ impl Graph {
         }
 
         let mut x = x;
-        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let mut before = Vec::new();
+        let mut after = Vec::new();
         for k in 0..lo.len() {
             let (take_lo, put_lo) = self.split_pad(&lo[k]);
             let (take_hi, put_hi) = self.split_pad(&hi[k]);
@@ -188,7 +190,8 @@ impl Graph {
         } else if self.facts.prove_le(n, &Dim::zero()).is_yes() {
             (self.facts.simplify(&-n), Dim::zero())
         } else {
-            let (taken, put) = (Dim::max(&-n, 0), Dim::max(n, 0));
+            let taken = Dim::max(&-n, 0);
+            let put = Dim::max(n, 0);
             (self.facts.simplify(&taken), self.facts.simplify(&put))
         }
     }
@@ -215,9 +218,13 @@ impl Graph {
         }
 
         let rank = self.rank(x);
-        let (mut shape, mut index) = (self.shape(x).to_vec(), axes(rank));
+        let mut shape = self.shape(x).to_vec();
+        let mut index = axes(rank);
         for i in 0..count {
-            let (k, kernel, stride, dilation) = (axes_[i], kernel[i], stride[i], dilation[i]);
+            let k = axes_[i];
+            let kernel = kernel[i];
+            let stride = stride[i];
+            let dilation = dilation[i];
             self.check_axis(x, k)?;
             if kernel < 1 || stride < 1 || dilation < 1 {
                 return Err(Error::invalid(format!(
@@ -258,7 +265,8 @@ impl Graph {
         self.check_axis(x, k)?;
         let total = Dim::sum(lens.iter().cloned());
         self.require(Relation::eq(&self.shape(x)[k], total), &format!("parts of axis {k}"))?;
-        let (mut start, mut parts) = (Dim::zero(), Vec::new());
+        let mut start = Dim::zero();
+        let mut parts = Vec::new();
         for len in lens {
             parts.push(self.slice(x, k, start.clone(), len.clone(), 1)?);
             start = self.facts.simplify(&(start + len));
@@ -273,8 +281,10 @@ impl Graph {
     /// No such axis, or `idx` does not have an integer type.
     pub fn gather(&mut self, x: Value, idx: Value, k: usize) -> Result<Value> {
         self.check_axis(x, k)?;
-        let (rank, idx_rank) = (self.rank(x), self.rank(idx));
-        let (head, tail) = (&self.shape(x)[..k], &self.shape(x)[k + 1..]);
+        let rank = self.rank(x);
+        let idx_rank = self.rank(idx);
+        let head = &self.shape(x)[..k];
+        let tail = &self.shape(x)[k + 1..];
         let shape = [head, self.shape(idx), tail].concat();
         let mut coords: Vec<Coord> = (0..k).map(|i| Coord::At(axis(i).into())).collect();
         coords.push(Coord::Load { operand: 1, at: (k..k + idx_rank).map(|i| axis(i).into()).collect() });

@@ -41,7 +41,9 @@ impl Graph {
     }
 
     fn groups(&mut self, from: &[Dim], to: &[Dim]) -> Result<Vec<Group>> {
-        let (mut i, mut j, mut groups) = (0, 0, Vec::new());
+        let mut i = 0;
+        let mut j = 0;
+        let mut groups = Vec::new();
         while i < from.len() || j < to.len() {
             let (m, n) = match self.shortest_group(&from[i..], &to[j..]) {
                 Some(found) => found,

@@ -145,7 +145,8 @@ impl Space {
         let steps = |labels: &[Label], shape: &[usize]| -> BTreeMap<Label, usize> {
             labels.iter().copied().zip(strides(shape)).collect()
         };
-        let (in_streamed, in_copied) = (streamed.1, copied.1);
+        let in_streamed = streamed.1;
+        let in_copied = copied.1;
         let steps =
             [steps(in_streamed, streamed.0.shape()), steps(in_copied, copied.0.shape()), steps(out, shape)];
         let sizes: BTreeMap<Label, usize> = (in_streamed.iter().zip(streamed.0.shape()))

@@ -137,7 +137,8 @@ fn run(program: &[Inst], at: &[usize], stack: &mut Vec<i64>) -> Result<i64> {
             Inst::Push(value) => *value,
             Inst::Axis(k) => at[*k] as i64,
             _ => {
-                let (b, a) = (stack.pop().unwrap_or(0), stack.pop().unwrap_or(0));
+                let b = stack.pop().unwrap_or(0);
+                let a = stack.pop().unwrap_or(0);
                 apply(inst, a, b).ok_or_else(|| Error::invalid("an index divides by zero or overflows"))?
             }
         };

@@ -6,7 +6,7 @@ use super::{
     index::{Index, each, strides},
     reduce,
     rounding::Rounding,
-    writer::{Writer, tensor},
+    writer::{TensorBuilder, tensor},
 };
 use crate::{
     error::{Error, Result},
@@ -68,7 +68,8 @@ fn result_shape(op: &Op, operands: &[Tensor], binding: &Binding) -> Result<Vec<u
         Op::Index { shape, .. } | Op::View { shape, .. } | Op::Gather { shape, .. } => sizes(shape, binding),
         Op::Map(_) | Op::Scatter { .. } | Op::Sort { .. } | Op::Scan { .. } => Ok(first()),
         Op::Pad { lo, hi, .. } => {
-            let (lo, hi) = (sizes(lo, binding)?, sizes(hi, binding)?);
+            let lo = sizes(lo, binding)?;
+            let hi = sizes(hi, binding)?;
             checked((0..lo.len()).map(|k| lo[k] + operands[0].shape()[k] + hi[k]).collect())
         }
         Op::Concat { axis } => {
@@ -88,7 +89,8 @@ fn result_shape(op: &Op, operands: &[Tensor], binding: &Binding) -> Result<Vec<u
 
 fn index(dtype: DType, shape: &[usize], expr: &Dim, binding: &Binding) -> Result<Tensor> {
     let expr = Index::new(expr, shape.len(), binding)?;
-    let (mut out, mut stack) = (Writer::new(dtype, shape), Vec::new());
+    let mut out = TensorBuilder::new(dtype, shape);
+    let mut stack = Vec::new();
     each(shape, |at| {
         out.push(Scalar::from_i64(dtype, expr.at(at, &mut stack)?));
         Ok(())
@@ -97,8 +99,9 @@ fn index(dtype: DType, shape: &[usize], expr: &Dim, binding: &Binding) -> Result
 }
 
 fn map(body: &Body, operands: &[Tensor], shape: &[usize], rounding: Rounding) -> Result<Tensor> {
-    let mut out = Writer::new(body.dtype(), shape);
-    let (mut args, mut regs) = (Vec::new(), Vec::new());
+    let mut out = TensorBuilder::new(body.dtype(), shape);
+    let mut args = Vec::new();
+    let mut regs = Vec::new();
     for i in 0..shape.iter().product() {
         args.clear();
         args.extend(operands.iter().map(|operand| operand.get(i)));
@@ -173,7 +176,8 @@ impl<'a> Coords<'a> {
     /// The flat index as one affine expression, `base + Σ step * index`, if every coordinate is affine and not loaded.
     /// All are inside if the corners of `shape` are. Most views of real models have this form.
     fn affine(&self, shape: &[usize]) -> Result<Option<(i64, Vec<i64>)>> {
-        let (mut flat, mut steps) = (0, vec![0; shape.len()]);
+        let mut flat = 0;
+        let mut steps = vec![0; shape.len()];
         if shape.contains(&0) {
             return Ok(None);
         }
@@ -222,7 +226,7 @@ fn gather(coords: &[Coord], operands: &[Tensor], shape: &[usize], binding: &Bind
     if let Some((base, steps)) = coords.affine(shape)? {
         return strided(&operands[0], shape, base, &steps);
     }
-    let mut out = Writer::new(operands[0].dtype(), shape);
+    let mut out = TensorBuilder::new(operands[0].dtype(), shape);
     each(shape, |at| {
         out.push(operands[0].get(coords.flat(at)?));
         Ok(())
@@ -255,7 +259,8 @@ fn strided(x: &Tensor, shape: &[usize], base: i64, steps: &[i64]) -> Result<Tens
 }
 
 fn scatter(coords: &[Coord], mode: ScatterMode, operands: &[Tensor], binding: &Binding) -> Result<Tensor> {
-    let (data, updates) = (&operands[0], &operands[1]);
+    let data = &operands[0];
+    let updates = &operands[1];
     let mut coords = Coords::new(coords, updates.shape().len(), operands, binding)?;
     let mut elems: Vec<Scalar> = (0..data.elems()).map(|i| data.get(i)).collect();
     let mut next = 0;
@@ -271,7 +276,7 @@ fn scatter(coords: &[Coord], mode: ScatterMode, operands: &[Tensor], binding: &B
         Ok(())
     })?;
 
-    let mut out = Writer::new(data.dtype(), data.shape());
+    let mut out = TensorBuilder::new(data.dtype(), data.shape());
     elems.into_iter().for_each(|elem| out.push(elem));
     out.finish(data.shape())
 }

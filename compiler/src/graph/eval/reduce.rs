@@ -3,7 +3,7 @@
 use super::{
     index::{each, strides},
     rounding::Rounding,
-    writer::Writer,
+    writer::TensorBuilder,
 };
 use crate::{
     error::{Error, Result},
@@ -45,7 +45,7 @@ pub(super) fn reduce(
         Ok(())
     })?;
 
-    let mut out = Writer::new(x.dtype(), shape);
+    let mut out = TensorBuilder::new(x.dtype(), shape);
     accumulators.into_iter().for_each(|sum| out.push(scalar::cast(x.dtype(), sum)));
     out.finish(shape)
 }
@@ -87,7 +87,7 @@ impl AxisSlices {
 }
 
 fn from_elems(dtype: DType, shape: &[usize], elems: &[Scalar]) -> Result<Tensor> {
-    let mut out = Writer::new(dtype, shape);
+    let mut out = TensorBuilder::new(dtype, shape);
     elems.iter().for_each(|elem| out.push(*elem));
     out.finish(shape)
 }
@@ -118,7 +118,7 @@ pub(super) fn argreduce(
     shape: &[usize],
 ) -> Result<Tensor> {
     let slices = AxisSlices::new(x.shape(), axis);
-    let mut out = Writer::new(DType::I64, shape);
+    let mut out = TensorBuilder::new(DType::I64, shape);
     for start in slices.starts() {
         let slice = slices.read(x, start);
         let mut best = 0;

@@ -8,15 +8,15 @@ use crate::{
 use symshape_runtime::DType;
 
 /// Collects elements in row-major order.
-pub(super) struct Writer {
+pub(super) struct TensorBuilder {
     dtype: DType,
     bytes: Vec<u8>,
 }
 
-impl Writer {
-    pub(super) fn new(dtype: DType, shape: &[usize]) -> Writer {
+impl TensorBuilder {
+    pub(super) fn new(dtype: DType, shape: &[usize]) -> TensorBuilder {
         let elems: usize = shape.iter().product();
-        Writer { dtype, bytes: Vec::with_capacity(elems * dtype.size_bytes()) }
+        TensorBuilder { dtype, bytes: Vec::with_capacity(elems * dtype.size_bytes()) }
     }
 
     pub(super) fn push(&mut self, value: Scalar) {

@@ -27,7 +27,7 @@ pub(crate) fn contents(graph: &Graph, op: &Op, operands: &[Value], ty: &Type) ->
     if ty.dtype.is_float() {
         return None;
     }
-    let mut reader = Reader { graph, budget: BUDGET };
+    let mut reader = ContentsTracker { graph, budget: BUDGET };
     let elems = reader.result(op, operands, ty)?;
     elems.into_iter().map(|elem| elem.den.is_one().then_some(elem.num)).collect()
 }
@@ -51,12 +51,12 @@ impl From<bool> for Exact {
     }
 }
 
-struct Reader<'a> {
+struct ContentsTracker<'a> {
     graph: &'a Graph,
     budget: usize,
 }
 
-impl Reader<'_> {
+impl ContentsTracker<'_> {
     /// The elements of an operand.
     fn value(&mut self, value: Value) -> Option<Vec<Exact>> {
         if let Some(dims) = self.graph.contents(value) {
@@ -149,7 +149,8 @@ impl Reader<'_> {
     }
 
     fn pad(&mut self, x: Value, shape: &[usize], lo: &[Dim], fill: Scalar) -> Option<Vec<Exact>> {
-        let (x, fill) = (self.operand(x)?, exact(fill)?);
+        let x = self.operand(x)?;
+        let fill = exact(fill)?;
         let lo: Vec<usize> = lo.iter().map(|dim| dim.as_int()?.to_usize()).collect::<Option<_>>()?;
         let inner = |at: &[usize]| -> Option<Vec<usize>> {
             at.iter().zip(&lo).map(|(idx, lo)| idx.checked_sub(*lo)).collect()
@@ -299,7 +300,8 @@ fn exact(value: Scalar) -> Option<Exact> {
     match value.dtype() {
         DType::U64 => Some(Dim::from(value.bits()).into()),
         dtype if dtype.is_float() => {
-            let (float, mut den) = (value.as_f64(), BigInt::one());
+            let float = value.as_f64();
+            let mut den = BigInt::one();
             // 64 halvings reach every fraction that a size computation can contain.
             for _ in 0..64 {
                 let scaled = float * den.to_f64()?;
@@ -452,7 +454,8 @@ fn compare(facts: &Facts, op: CompareOp, x: &Exact, y: &Exact) -> Option<bool> {
         _ => None,
     };
 
-    let (eq, ne) = (|| facts.prove_eq(&a, &b).is_yes(), || facts.prove_ne(&a, &b).is_yes());
+    let eq = || facts.prove_eq(&a, &b).is_yes();
+    let ne = || facts.prove_ne(&a, &b).is_yes();
     let lt = |a: &Dim, b: &Dim| facts.prove_lt(a, b).is_yes();
     let le = |a: &Dim, b: &Dim| facts.prove_le(a, b).is_yes();
     match op {

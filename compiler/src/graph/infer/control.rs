@@ -52,7 +52,8 @@ pub(super) fn check(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
         Op::If { then, otherwise } => {
             ensure(scalar(operands[0], DType::Bool), || "the condition is not a bool of rank 0".into())?;
             let same = |a: Value, b: Value| {
-                let (a, b) = (then.ty(a), otherwise.ty(b));
+                let a = then.ty(a);
+                let b = otherwise.ty(b);
                 a.dtype == b.dtype
                     && a.shape.len() == b.shape.len()
                     && a.shape
@@ -76,7 +77,8 @@ pub(super) fn check(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
             ensure(goes_on, || "the body's first output is not a bool of rank 0".into())?;
 
             for (k, (name, input)) in body.inputs[..*carried].iter().enumerate() {
-                let (have, want) = (body.ty(body.outputs[1 + k].1), body.ty(*input));
+                let have = body.ty(body.outputs[1 + k].1);
+                let want = body.ty(*input);
                 let same = have.dtype == want.dtype && have.shape.len() == want.shape.len();
                 let dims = || {
                     let mut pairs = have.shape.iter().zip(&want.shape);

@@ -174,7 +174,8 @@ impl<'a> Reader<'a> {
         let place = self.cursor.place();
         let name = self.cursor.name()?;
         self.cursor.expect(":")?;
-        let (dtype, shape) = (self.cursor.dtype()?, self.dims()?);
+        let dtype = self.cursor.dtype()?;
+        let shape = self.dims()?;
         self.graph.input(&name, dtype, shape).at(|| place)?;
         Ok(())
     }
@@ -229,7 +230,8 @@ impl<'a> Reader<'a> {
             }
             "index" => {
                 self.cursor.word();
-                let (dtype, shape) = (self.cursor.dtype()?, self.dims()?);
+                let dtype = self.cursor.dtype()?;
+                let shape = self.dims()?;
                 return Ok((Op::Index { dtype, shape, expr: self.cursor.dim(&[])? }, Vec::new()));
             }
             "map" => {
@@ -279,8 +281,8 @@ impl<'a> Reader<'a> {
             "sort" => Op::Sort { descending: self.cursor.eat_word("descending"), axis: self.axis()? },
             _ => {
                 let op = self.reduce_op()?;
-                let (exclusive, reverse) =
-                    (self.cursor.eat_word("exclusive"), self.cursor.eat_word("reverse"));
+                let exclusive = self.cursor.eat_word("exclusive");
+                let reverse = self.cursor.eat_word("reverse");
                 Op::Scan { op, exclusive, reverse, axis: self.axis()? }
             }
         }))
@@ -368,7 +370,8 @@ impl<'a> Reader<'a> {
     fn pad(&mut self) -> Result<(Op, Vec<Value>)> {
         let mut fill = self.cursor.clone();
         self.cursor.until(&[" "]);
-        let (lo, hi) = (self.dims()?, self.dims()?);
+        let lo = self.dims()?;
+        let hi = self.dims()?;
         let x = self.value()?;
         let value = fill.literal(self.graph.dtype(x))?;
         Ok((Op::Pad { lo, hi, value }, vec![x]))
@@ -422,7 +425,8 @@ impl<'a> Reader<'a> {
 
     /// Parses the operator of a step. [`Step::with`] sets its registers later.
     fn step_word(&mut self) -> Result<Step> {
-        let (word, none) = (self.cursor.peek_word(), Reg(0));
+        let word = self.cursor.peek_word();
+        let none = Reg(0);
         let step = match word {
             "const" => {
                 self.cursor.word();

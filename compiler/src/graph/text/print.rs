@@ -156,7 +156,8 @@ impl fmt::Display for Head<'_> {
                 write!(f, "sort{} axis {axis}", flag(*descending, " descending"))
             }
             Op::Scan { op, axis, exclusive, reverse } => {
-                let (exclusive, reverse) = (flag(*exclusive, " exclusive"), flag(*reverse, " reverse"));
+                let exclusive = flag(*exclusive, " exclusive");
+                let reverse = flag(*reverse, " reverse");
                 write!(f, "scan {op}{exclusive}{reverse} axis {axis}")
             }
             Op::Bind { symbol, lo, hi } => write!(f, "bind {symbol} from [{lo}] to [{hi}]"),

@@ -161,7 +161,8 @@ fn operand_at(
     index: &[Dim],
 ) -> Result<(Operand, Dim)> {
     let graph = lowering.graph;
-    let (mut value, mut index) = (operand, index.to_vec());
+    let mut value = operand;
+    let mut index = index.to_vec();
     while !lowering.storage.contains_key(&value)
         && let Op::View { index: map, .. } = graph.op(value)
     {

@@ -212,6 +212,7 @@ fn shows_some(facts: &symshape::Facts, index: &Dim, shape: &[Dim], lo: &Dim, siz
     // The last axis with coefficient one is the axis within the window.
     let Some(tap) = taps.next_back() else { return false };
     let at = |value: Dim| index.substitute(&|symbol| (*symbol == axis(tap)).then(|| value.clone()));
-    let (first, last) = (at(Dim::zero()), at(&shape[tap] - 1));
+    let first = at(Dim::zero());
+    let last = at(&shape[tap] - 1);
     facts.prove_le(lo, &last).is_yes() && facts.prove_lt(&first, &(lo + size)).is_yes()
 }

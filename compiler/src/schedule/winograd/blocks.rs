@@ -219,7 +219,8 @@ impl KernelBuilder<'_> {
                 };
                 // The loop occurs several times in one kernel, so each occurrence needs fresh variables.
                 let image = block.images.as_ref().map(|(axis, start)| (fresh(&axis.extent), start));
-                let (row, column) = (fresh(&down.count), fresh(&across.count));
+                let row = fresh(&down.count);
+                let column = fresh(&across.count);
                 let y = &down.first + Dim::from(&row.var);
                 let x = &across.first + Dim::from(&column.var);
                 let in_image = (&y - &block.first) * &self.across + &x;

@@ -184,7 +184,8 @@ impl Form {
     pub(super) fn change_outputs(&self, code: &mut InstSeq, products: &[Reg], count: usize) -> Vec<Reg> {
         let mut halves = Vec::new();
         for (idx, point) in self.pairs.iter().enumerate() {
-            let (plus, minus) = (products[1 + 2 * idx], products[2 + 2 * idx]);
+            let plus = products[1 + 2 * idx];
+            let minus = products[2 + 2 * idx];
             let even = code.push(Inst::Binary(BinaryOp::Add, plus, minus));
             let odd = code.push(Inst::Binary(BinaryOp::Sub, plus, minus));
             halves.push((*point, even, odd));

@@ -73,7 +73,8 @@ const MAX_RATIO: (i64, i64) = (9, 10);
 /// The form with the smallest estimated time for one image, if it is faster than the plain convolution.
 fn cheapest(convolution: &Convolution) -> Option<&'static Form> {
     let [height, width] = convolution.min_size();
-    let (c, n) = (convolution.channels, convolution.columns);
+    let c = convolution.channels;
+    let n = convolution.columns;
     let lanes = |channels: i64| (channels as u64).next_multiple_of(8) as i64;
     let plain = (9 * c * n).checked_mul((height * width).max(ROWS_TO_HIDE_READING))?;
     let cost = |form: &Form| {

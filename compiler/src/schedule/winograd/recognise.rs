@@ -125,7 +125,8 @@ impl Convolution {
 
         /// The largest magnitude of an input byte.
         const MAX_INPUT: i64 = 255;
-        let (width, depth) = (width as usize, TAPS * TAPS * self.channels as usize);
+        let width = width as usize;
+        let depth = TAPS * TAPS * self.channels as usize;
         let fits = taps.chunks(depth * width).all(|panel| {
             (0..width).all(|column| {
                 let sum: f64 = panel.iter().skip(column).step_by(width).map(|tap| f64::from(tap.abs())).sum();
@@ -139,7 +140,8 @@ impl Convolution {
     pub(super) fn filters(&self, program: &mut Program, form: &Form) -> Option<(BufferId, i64)> {
         let (buffer, width) = self.panels;
         let packed = self.taps(program, form)?;
-        let (channels, taps) = (self.channels as usize, TAPS * TAPS);
+        let channels = self.channels as usize;
+        let taps = TAPS * TAPS;
         let width = width as usize;
         let n_panels = (self.columns as usize).div_ceil(width);
         let point_elems = n_panels * channels * width;
@@ -209,7 +211,8 @@ fn windows(facts: &Facts, contraction: &Contraction, y: &Axis, x: &Axis) -> Opti
 
     let steps = [step(y)?, step(x)?];
     let inner = contraction.k.last()?;
-    let (row, unit) = (step(contraction.k.first()?)?, step(inner)?);
+    let row = step(contraction.k.first()?)?;
+    let unit = step(inner)?;
 
     let channels = match &contraction.k[..] {
         // If the window takes all channels, its columns are adjacent and merged into one axis.
