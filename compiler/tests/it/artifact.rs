@@ -36,7 +36,7 @@ fn lowered() -> Lowered {
     Pipeline::new(&blend()).lower().expect("supported")
 }
 
-/// Compiles to a file in `folder`, with the header beside it.
+/// Compiles to a file in `folder`, with the header next to it.
 fn compile(folder: &Path, artifact: Artifact) {
     let compiled = lowered().compile(&Target::host().unwrap(), artifact).expect("supported");
     match artifact {
@@ -62,7 +62,7 @@ fn tool(folder: &Path, name: &str, args: &[&str]) -> Output {
     output
 }
 
-/// Links the C program with `library` in `folder` and holds what it prints against what it must.
+/// Links the C program with `library` in `folder`, and compares its output with the expected one.
 fn check_c_program(folder: &Path, library: &str) {
     let main = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/main.c");
     let warnings = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];

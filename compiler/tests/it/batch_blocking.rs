@@ -1,6 +1,7 @@
 //! Batches that are computed a few images at a time, by one thread or several: the bits of calls for one image, errors of
 //! the whole contract.
 
+use crate::bits::assert_same_bits;
 use crate::machine;
 
 use machine::Machine;
@@ -59,10 +60,7 @@ fn groups_of_images_have_the_bits_of_single_ones() {
         let together = run(0, count);
         for output in 0..2 {
             let apart: Vec<f32> = single[..count].iter().flat_map(|one| one[output].clone()).collect();
-            assert!(
-                together[output].iter().map(|x| x.to_bits()).eq(apart.iter().map(|x| x.to_bits())),
-                "output {output} of {count} images"
-            );
+            assert_same_bits(&together[output], &apart, format_args!("output {output} of {count} images"));
         }
     }
     let shape = [MOST + 1, ROWS, COLUMNS];
@@ -108,7 +106,7 @@ const STEPS: &str = r#"program steps {
 }
 "#;
 
-/// Runs a task as so many threads do, one after another, the last share first; `host` gets the sum of the counts.
+/// Runs the shares of a task one after another, the last share first; `host` gets the sum of the counts.
 unsafe extern "C" fn one_by_one(host: *mut c_void, count: i64, task: Task, data: *mut c_void) {
     // SAFETY: the test passes a counter.
     unsafe { &*host.cast::<AtomicI64>() }.fetch_add(count, Ordering::Relaxed);

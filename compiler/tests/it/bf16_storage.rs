@@ -1,7 +1,8 @@
 //! Values that tile registers multiply as bf16 are stored as bf16: which ones, and compiled code against the definition with
-//! these casts in it. Tile registers stand in memory here, and where the machine has them they are used too; other levels
+//! these casts in it. Tile registers are emulated in memory, and used as well on machines that have them; other levels
 //! read the same memory.
 
+use crate::bits::assert_same_bits;
 use crate::models;
 
 use symshape::Dim;
@@ -19,10 +20,10 @@ use symshape_compiler::{
 use symshape_runtime::{Context, DType, Model, TensorRef};
 
 /// How far outputs may be from those of sums in double precision, in parts of the largest: a number that is stored may become
-/// the bf16 beside it.
+/// the next bf16.
 const ALLOWED: f32 = 4e-3;
 
-/// Images `[N, 24, H, W]` through convolutions of so many channels: of pixels and of windows, a residual sum, a maximum, a
+/// Images `[N, 24, H, W]` through convolutions of `channels` channels: of pixels and of windows, a residual sum, a maximum, a
 /// concatenation, and a mean.
 fn images(channels: usize) -> Graph {
     let build = || {
@@ -222,8 +223,8 @@ fn an_image_has_the_same_bits_in_any_batch_and_on_any_number_of_threads() {
             for (n, threads) in [(3, 2), (2, 3), (1, 1), (1, 4), (2, 1)] {
                 let got = run(&model, threads, &[n, 24, 4, 19], &input);
                 for (got, all) in got.iter().zip(&all) {
-                    let same = got.iter().zip(all).all(|(x, y)| x.to_bits() == y.to_bits());
-                    assert!(same && got.len() == all.len() / 3 * n, "{name}: {n} images, {threads} threads");
+                    let expected = &all[..all.len() / 3 * n];
+                    assert_same_bits(got, expected, format_args!("{name}: {n} images, {threads} threads"));
                 }
             }
         }
@@ -242,7 +243,7 @@ fn rounded(graph: &Graph) -> usize {
 
 #[test]
 fn what_others_read_as_it_is_stays_as_it_is() {
-    // Three in front of the maximum, and what is laid beside it.
+    // Three before the maximum, and the concatenated operand.
     assert_eq!(rounded(&images(32)), 4);
     assert_eq!(rounded(&rows(32)), 3);
     let net = |last: &dyn Fn(&mut Graph, Value) -> Result<Value>| {

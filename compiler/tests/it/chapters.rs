@@ -1,5 +1,5 @@
-//! What the chapters for users show is what works: every C snippet compiles against the header of the bundled model, and
-//! the Rust ones that need a build script stand in the example that has one.
+//! The snippets in the documents work: every C snippet compiles with the header of the bundled model, and the Rust
+//! snippets that need a build script occur in the example that has one.
 
 use crate::foreign;
 
@@ -74,7 +74,7 @@ fn the_chapter_on_build_scripts_shows_the_example() {
 #[test]
 fn the_readme_shows_what_works() {
     let readme = include_str!("../../../README.md");
-    // What stands in a documented example is compiled there.
+    // Snippets that occur in the example are compiled there.
     let code = |text: &str| text.split("//").next().unwrap_or_default().trim().to_string();
     let example: Vec<String> = include_str!("../../src/pipeline.rs")
         .lines()

@@ -28,7 +28,7 @@ fn json(args: &[&str]) -> Vec<Value> {
     out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
 }
 
-/// What a call that must be refused says; standard output stays empty.
+/// The error message of a command that must be refused; standard output stays empty.
 fn refusal(args: &[&str]) -> String {
     let output = symc(args);
     assert_eq!(output.status.code(), Some(2), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! The contract in the artefact: what `check` binds and how it refuses.
+//! The call contract in the artefact: the bindings and refusals of `check`.
 
 use crate::machine;
 

@@ -1,5 +1,6 @@
 //! Contractions and strips as compiled code, against sums that are written out, at every number of rows.
 
+use crate::bits::assert_same_bits;
 use crate::machine;
 
 use machine::Machine;
@@ -8,7 +9,7 @@ use symshape::Declaration;
 use symshape_compiler::{graph::Graph, pipeline::Pipeline, tensor::Tensor};
 use symshape_runtime::DType;
 
-/// Numbers in -2..2 that look random, of so many bits, the same at every run.
+/// Pseudo-random elements in -2..2 with a given number of bits, the same in every run.
 fn random(count: usize, seed: u64, bits: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -97,7 +98,7 @@ fn dense_layers_at_every_number_of_rows() {
             let y = machine.run_f32(&[m as i64], &[a[..m * k].to_vec()]);
             match &rows {
                 // The same bits whatever the number of rows.
-                Some(all) => assert!(y.iter().zip(all).all(|(x, y)| x.to_bits() == y.to_bits()), "M = {m}"),
+                Some(all) => assert_same_bits(&y, &all[..y.len()], format_args!("M = {m}")),
                 None => {
                     for (idx, y) in y.iter().enumerate() {
                         let (row, column) = (idx / n, idx % n);
@@ -162,7 +163,7 @@ fn deep_reductions_have_the_same_bits_for_few_rows_and_many() {
                 all = Some(y);
                 continue;
             };
-            assert!(y.iter().zip(all).all(|(x, y)| x.to_bits() == y.to_bits()), "K = {k}, M = {m}");
+            assert_same_bits(&y, &all[..y.len()], format_args!("K = {k}, M = {m}"));
         }
     }
 }
@@ -362,7 +363,7 @@ fn paged(row: usize, depth: usize, w: &[f32]) -> symshape_compiler::Result<Graph
 
 #[test]
 fn rows_that_are_pages_apart_are_copied() {
-    // The row in memory, what of it is multiplied, and columns; blocks of all rows and of a few.
+    // The row in memory, its part that is multiplied, and columns; blocks of all rows and of a few.
     for (row, depth, n, copied) in
         [(1024, 1024, 130, true), (1024, 701, 128, true), (2048, 2048, 144, true), (1024, 1024, 40, false)]
     {
@@ -379,7 +380,7 @@ fn rows_that_are_pages_apart_are_copied() {
             let x = &all[..m * row];
             let y = machine.run_f32(&[m as i64], &[x.to_vec()]);
             match &rows {
-                Some(all) => assert!(y.iter().zip(all).all(|(x, y)| x.to_bits() == y.to_bits()), "M = {m}"),
+                Some(all) => assert_same_bits(&y, &all[..y.len()], format_args!("M = {m}")),
                 None => {
                     for (idx, y) in y.iter().enumerate() {
                         let (at, column) = (idx / n * row, idx % n);

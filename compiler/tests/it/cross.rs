@@ -17,7 +17,7 @@ use symshape_compiler::{
 };
 use symshape_runtime::{Context, TensorRef, external::Function};
 
-/// Compiles `graph` for `triple` and links it with what its platform has.
+/// Compiles `graph` for `triple` and links it with the libraries of its platform.
 fn compile(graph: &Graph, (triple, level): (&str, &str), compiler: &str, emulator: &[&str]) -> Program {
     let lowered = Pipeline::new(graph).lower().unwrap_or_else(|error| panic!("{}: {error}", graph.name));
     link(&lowered, (triple, level), compiler, emulator)
@@ -98,7 +98,7 @@ fn lend(tensor: &Tensor) -> TensorRef<'_> {
     lent.expect("memory of the heap is aligned")
 }
 
-/// What this machine computes.
+/// The results of this machine.
 fn here(lowered: &Lowered, inputs: &[Tensor]) -> Vec<Tensor> {
     let options = CompileOptions::default();
     let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported here");
@@ -113,7 +113,7 @@ fn here(lowered: &Lowered, inputs: &[Tensor]) -> Vec<Tensor> {
     (0..outputs.len()).map(tensor).collect()
 }
 
-/// Whole networks compute there what they compute here, at the least and the greatest sizes.
+/// Whole networks have the results of this machine, at the smallest and the largest sizes.
 fn check_networks(machines: &[((&str, &str), &str, &[&str])]) {
     for (name, network) in networks::NETWORKS {
         let graph = network().unwrap_or_else(|error| panic!("{name}: {error}"));

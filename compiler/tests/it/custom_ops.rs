@@ -1,4 +1,4 @@
-//! Operators of the user's: closures in this process, C functions behind objects, C source and shared objects, and
+//! Custom operators: closures in this process, C functions linked with objects, C source and shared objects, and
 //! declarations that are wrong.
 
 use crate::foreign;

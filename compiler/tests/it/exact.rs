@@ -1,6 +1,7 @@
 //! Contractions of `f32` with constants that are bf16 times a scale, as weights stored in one byte are: tile registers multiply
-//! them without loss, at any precision. They stand in memory here, and where the machine has them they are used too.
+//! them without loss, at any precision. The registers are emulated in memory, and used as well on machines that have them.
 
+use crate::bits::assert_same_bits;
 use crate::models;
 
 use symshape::Dim;
@@ -18,7 +19,7 @@ use symshape_runtime::{Context, DType, Model, TensorRef};
 /// How far outputs may be from those of sums in double precision, in parts of the largest.
 const ALLOWED: f32 = 2e-6;
 
-/// Rows of tiles of one register and of two, and beside them.
+/// Numbers of rows of tiles of one register and of two, and the numbers next to them.
 const ROWS: [i64; 12] = [1, 2, 15, 16, 17, 31, 32, 33, 48, 64, 65, 70];
 
 /// Integers of one byte that look random and are always the same.
@@ -47,7 +48,7 @@ fn floats(tensor: &Tensor) -> Vec<f32> {
     (0..tensor.elems()).map(|idx| tensor.get(idx).as_f64() as f32).collect()
 }
 
-/// `x · w`, with what `w` is made of.
+/// `x · w`, with the parts of `w`.
 fn product(k: i64, weights: impl FnOnce(&mut Graph) -> Result<Value>) -> Graph {
     let build = || {
         let mut g = models::graph("product", &[("M", 1, 70)]);
@@ -188,8 +189,7 @@ fn rows_keep_their_bits_in_any_batch_and_on_any_number_of_threads() {
         let all = run(&model, 1, &[70, 70], &x);
         for (rows, threads) in ROWS.into_iter().zip([2, 1, 3, 4].into_iter().cycle()) {
             let got = run(&model, threads, &[rows as usize, 70], &x);
-            let same = got.iter().zip(&all).all(|(x, y)| x.to_bits() == y.to_bits());
-            assert!(same, "{rows} rows on {threads} threads");
+            assert_same_bits(&got, &all[..got.len()], format_args!("{rows} rows on {threads} threads"));
         }
     }
 }

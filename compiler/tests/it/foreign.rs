@@ -1,4 +1,4 @@
-//! Models in programs of their own: C source and objects, linked with `c/call.c`, on this machine or an emulated one.
+//! Models in separate programs: C source and objects, linked with `c/call.c`, on this machine or an emulated one.
 
 use std::{
     io::Write,
@@ -99,7 +99,7 @@ impl Program {
         }
     }
 
-    /// What the program answers.
+    /// The output of the program.
     fn call(&self, inputs: &[Tensor], outputs: &[usize]) -> Vec<u8> {
         let mut request = Vec::new();
         for input in inputs {

@@ -1,4 +1,4 @@
-//! What the importer says of models that it refuses: each error names the place and what to do.
+//! Errors of the importer: each names the place in the model and the remedy.
 
 use crate::protos;
 
@@ -252,13 +252,13 @@ fn what_follows_branches_of_two_ranks_moves_into_both() {
     assert!(graph.shape(graph.outputs[0].1).is_empty());
     let x = Tensor::from_f32(vec![3, 1], &[1.0, 2.0, 3.0]).expect("three elements");
     assert_eq!(eval(&graph, &[x]).expect("it computes")[0].get(0).as_f64(), 14.0);
-    // The other branch contradicts what follows: it is compiled, and ends the call.
+    // The other branch contradicts the nodes after it: it is compiled, and ends the call.
     let x = Tensor::from_f32(vec![1, 3], &[1.0, 2.0, 3.0]).expect("three elements");
     let error = eval(&graph, &[x]).expect_err("no vector");
     assert!(error.to_string().contains("the term `i` does not fit an input with 2 axes"), "{error}");
 }
 
-/// An input of so many integers.
+/// An input of `count` integers.
 fn found_ints(name: &str, count: &str) -> ValueInfoProto {
     let mut input = float(name, &[count]);
     input.ty.as_mut().and_then(|ty| ty.tensor_type.as_mut()).expect("a tensor").elem_type = 7;
@@ -313,7 +313,7 @@ fn types_that_are_stored_only_are_not_computed_with() {
     refused(added, &bounded(), "node `the Add`: unsupported: Add of float8e4m3fn");
 }
 
-/// `condition`, which is known only while running, as an input of one element.
+/// `condition`, which is known only at run time, as an input of one element.
 fn with_condition(mut proto: ModelProto) -> ModelProto {
     let mut condition = float("condition", &[]);
     let tensor = condition.ty.as_mut().and_then(|ty| ty.tensor_type.as_mut()).expect("a tensor");

@@ -39,7 +39,7 @@ impl Machine {
         Machine::compile(program, false)
     }
 
-    /// The same without vector leaves.
+    /// The same without microkernels.
     pub(crate) fn scalar(source: &str) -> Machine {
         Machine::compile(text::parse(source).unwrap_or_else(|error| panic!("{error}")), true)
     }
@@ -95,7 +95,7 @@ impl Machine {
     /// Calls `output_shape`.
     pub(crate) fn output_shape(&self, output: usize, dims: &[i64]) -> Vec<i64> {
         let mut shape = vec![0; self.program.outputs[output].shape.len()];
-        // SAFETY: there is a dim for each symbol, and room for the rank of this output.
+        // SAFETY: there is a dim for each symbol, and an entry for each axis of this output.
         let code = unsafe { (self.desc.output_shape)(output as u32, dims.as_ptr(), shape.as_mut_ptr()) };
         assert_eq!(code, 0);
         shape
@@ -146,7 +146,7 @@ impl Machine {
             return Err(code);
         }
         let mut outputs: Vec<Vec<u8>> = outputs.iter().map(|output| output.bytes().to_vec()).collect();
-        // Memory is there for the largest size of what is found while running; now it is known.
+        // The memory is as large as the upper bounds of data-dependent sizes, which are known now.
         for (idx, (output, port)) in outputs.iter_mut().zip(&self.program.outputs).enumerate() {
             let elems: i64 = self.output_shape(idx, &dims).iter().product();
             output.truncate(elems as usize * self.program.buffers[port.buffer].dtype.size_bytes());
@@ -170,7 +170,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// Bytes on either side at least.
+    /// Smallest number of bytes on either side.
     const AROUND: usize = 4096;
     const VALUE: u8 = 0x5a;
 
@@ -208,7 +208,7 @@ pub(crate) fn bytes<T: Copy, const N: usize>(elems: &[T], to_bytes: impl Fn(T) -
     elems.iter().flat_map(|elem| to_bytes(*elem)).collect()
 }
 
-/// A plan that shares nothing: each buffer lies above the one before it.
+/// A plan without sharing: each buffer is above the one before it.
 pub(crate) fn stacked(program: &Program) -> Plan {
     let mut placements: Vec<Placement> = Vec::new();
     for (buffer, data) in &program.buffers {

@@ -1,8 +1,9 @@
 //! The integration tests of the compiler, as one program: a folder of tests is linked once.
 //!
-//! `cargo test -p symshape-compiler --test it NAME` runs those whose path contains NAME. The first block holds modules that several
-//! of them share.
+//! `cargo test -p symshape-compiler --test it NAME` runs the tests whose path contains NAME. The first block has the modules
+//! that several tests share.
 
+mod bits;
 mod foreign;
 mod machine;
 mod models;

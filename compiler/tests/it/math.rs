@@ -136,7 +136,7 @@ fn functions_of_one_number() {
     ];
     let mut wrong = Vec::new();
     for op in ops {
-        // Half an ulp for each rounding, and what the last place of a double is worth in a single.
+        // Half an ulp for each rounding, plus the last place of a double in units of a single.
         wrong.extend(check_unary(op, DType::F32, 1).err());
         wrong.extend(check_unary(op, DType::F16, 1).err());
         wrong.extend(check_unary(op, DType::BF16, 1).err());

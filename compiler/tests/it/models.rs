@@ -1,4 +1,4 @@
-//! Small graphs that the tests of several stages share: one for each way in which values can be fused, laid out and
+//! Small graphs that the tests of several stages share: one for each way in which values can be fused, stored and
 //! moved, each with symbols.
 
 use symshape::{Declaration, Dim, Symbol};

@@ -37,7 +37,7 @@ impl Net {
         Net { g: graph(name, symbols), seed: 0 }
     }
 
-    /// Numbers such that sums of so many products stay about as large as the factors.
+    /// Elements such that sums of `depth` products stay about as large as the operands.
     fn constant(&mut self, shape: &[usize], summed: usize) -> Result<Value> {
         self.seed += 1;
         let scale = (3.0 / summed as f32).sqrt();

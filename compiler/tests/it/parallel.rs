@@ -43,10 +43,10 @@ const ROWS: &str = r#"program rows {
 
 /// Addresses that cross threads.
 struct Shared(*mut c_void);
-// SAFETY: the pieces of one `parallel_for` may run at once, that is what it is for.
+// SAFETY: the shares of one `parallel_for` may run at once.
 unsafe impl Send for Shared {}
 
-/// Four threads, each with a piece of its own; `host` counts the calls.
+/// Runs a share on each of four threads; `host` counts the calls.
 unsafe extern "C" fn four_threads(host: *mut c_void, count: i64, task: Task, data: *mut c_void) {
     // SAFETY: the tests pass a counter.
     unsafe { &*host.cast::<AtomicUsize>() }.fetch_add(1, Ordering::Relaxed);

@@ -79,7 +79,7 @@ fn backwards(steps: &Steps<'_>) {
     }
 }
 
-/// Three threads that take what is ready.
+/// Three threads that run partitions that are ready.
 fn on_threads(steps: &Steps<'_>) {
     let done = AtomicUsize::new(0);
     let work = || {
@@ -201,7 +201,7 @@ fn numbers_of_partitions_are_as_asked_for() {
     assert_eq!(program.partitions.len(), program.kernels.len());
 }
 
-/// Eight convolutions with borders, one behind the other.
+/// Eight convolutions with borders, one after another.
 fn chain() -> Graph {
     let mut g = models::graph("chain", &[("N", 1, 3), ("H", 3, 40)]);
     let shape = vec![Dim::symbol("N"), 16.into(), Dim::symbol("H"), 24.into()];
@@ -275,7 +275,7 @@ fn forgotten_dependencies_are_found() {
     assert!(verify::verify(&forward).is_err());
 }
 
-/// What is required of a size that is found stands between kernels that have nothing to do with it.
+/// The guard on a data-dependent size is between kernels that are independent of it.
 const DEMANDING: &str = "graph demanding {
   symbol A = 1..7
   data_dependent M
@@ -481,7 +481,7 @@ fn compile(graph: &Graph, folder: &Path) -> usize {
 
 const WARNINGS: [&str; 6] = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I."];
 
-/// Links a program with a policy of its own with the model in that file, and runs it; the lines of the table.
+/// Links a program that has its own policy with the model in `file`, and runs it. Returns the lines of the table.
 fn run_steps(folder: &Path, model: &str) -> usize {
     let main = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/steps.c");
     let args = [main, model, "-O1", "-pthread", "-o", "program", "-lm"];

@@ -65,7 +65,7 @@ fn packings_without_a_gap_are_found() {
         let solution = solve(&items, &Budget { steps: 500_000, seconds: None });
         assert_valid(&items, &solution);
         assert_eq!(solution.lower_bound, 1 << 20);
-        // The search is bounded: what it must not do is to end up far above what is known to be possible.
+        // The search is bounded, but must not end far above a height that is known to be possible.
         assert!(solution.height <= (1 << 20) * 11 / 10, "seed {seed}: {}", solution.height);
     }
 }

@@ -1,6 +1,7 @@
-//! Contractions of other precisions than `f32`: compiled code for tile registers, which stand in memory here, against the
+//! Contractions of other precisions than `f32`: compiled code for tile registers, which are emulated in memory, against the
 //! definition and its bound.
 
+use crate::bits::assert_same_bits;
 use crate::machine;
 use crate::models;
 
@@ -105,8 +106,7 @@ fn dense_layers_follow_the_definition_at_every_number_of_rows() {
                     }
                     // The same bits whatever the number of rows.
                     Some(all) => {
-                        let same = got.iter().zip(all).all(|(x, y)| x.to_bits() == y.to_bits());
-                        assert!(same && got.len() == m * n, "{precision} {k}x{n} at M = {m}");
+                        assert_same_bits(&got, &all[..m * n], format_args!("{precision} {k}x{n} at M = {m}"));
                     }
                 }
                 most.get_or_insert(got);
@@ -266,8 +266,7 @@ fn assert_rows_keep_their_bits<'x>(
             all = got.to_vec();
         }
         assert_eq!(got.len(), all.len() / calls[0].0 * rows, "{what}");
-        let same = got.iter().zip(&all).all(|(x, y)| x.to_bits() == y.to_bits());
-        assert!(same, "{what}: {rows} rows on {threads} threads");
+        assert_same_bits(got, &all[..got.len()], format_args!("{what}: {rows} rows on {threads} threads"));
     }
 }
 
@@ -326,7 +325,7 @@ fn windows_are_read_where_pixels_were_laid_out() {
         let all = machine.run_f32(&[3, h, w], std::slice::from_ref(&numbers));
         for n in [1, 2] {
             let got = machine.run_f32(&[n as i64, h, w], &[numbers[..n * image].to_vec()]);
-            assert!(got.iter().zip(&all).all(|(x, y)| x.to_bits() == y.to_bits()), "{name}: {n} images");
+            assert_same_bits(&got, &all[..got.len()], format_args!("{name}: {n} images"));
         }
     }
 }

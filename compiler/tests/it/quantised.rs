@@ -94,7 +94,7 @@ fn conv(g: &mut Graph, x: Value, channels: [usize; 2], kernel: usize, stride: i6
     g.add(y, bias)
 }
 
-/// A residual block behind a convolution with a stride and few channels, and a pool.
+/// A residual block after a convolution with a stride and few channels, and a pool.
 fn convolutions() -> Result<Graph> {
     let mut g = graph("convolutions", &[("N", 0, 3), ("H", 3, 11)]);
     let x = g.input("x", DType::F32, vec![Dim::symbol("N"), 3.into(), Dim::symbol("H"), 9.into()])?;
@@ -140,7 +140,7 @@ fn dense() -> Result<Graph> {
     let w = dequantised(&mut g, w, 0, &[0.0625], 0)?;
     let y = g.matmul(x, w)?;
     let y = rounded(&mut g, y, 5, 0.125, DType::U8)?;
-    // Weights without a sign, whose zero point leaves one byte.
+    // Unsigned weights whose differences from the zero point don't fit in a byte.
     let w = g.constant(integers(DType::U8, &[50, 33], 6))?;
     let w = dequantised(&mut g, w, 7, &[0.03125], 0)?;
     let y = g.matmul(y, w)?;
@@ -148,7 +148,7 @@ fn dense() -> Result<Graph> {
     Ok(g)
 }
 
-/// Bytes less a zero point that is found while running.
+/// Bytes minus a zero point that is known only at run time.
 fn found(g: &mut Graph, x: Value) -> Result<Value> {
     let (hundred, scale) = (g.number(DType::F32, 100.0)?, g.number(DType::F32, 64.0)?);
     let all: Vec<usize> = (0..g.rank(x)).collect();
@@ -163,7 +163,7 @@ fn found(g: &mut Graph, x: Value) -> Result<Value> {
     g.sub(x, zero)
 }
 
-/// An exact product whose zero point is found while running.
+/// An exact multiplication whose zero point is known only at run time.
 fn dynamic() -> Result<Graph> {
     let mut g = graph("dynamic", &[("M", 1, 30)]);
     let x = g.input("x", DType::F32, vec![Dim::symbol("M"), 16.into()])?;
@@ -212,7 +212,7 @@ fn groups() -> Result<Graph> {
     Ok(g)
 }
 
-/// Convolutions whose windows lie as tile registers read them, over images of this width, with a rest of columns.
+/// Convolutions whose windows can be read in place by tile registers, over images of this width, with remaining columns.
 fn lines(width: i64) -> Result<Graph> {
     let mut g = graph("lines", &[("N", 1, 3)]);
     let x = g.input("x", DType::F32, vec![Dim::symbol("N"), 64.into(), 5.into(), width.into()])?;

@@ -1,5 +1,5 @@
 //! Artefacts with code for tile registers in processes whose system refuses these: a seccomp filter answers the request, in
-//! a child process, before the artefact is loaded. On machines without the registers nobody asks, and the same must hold.
+//! a child process, before the artefact is loaded. Machines without the registers request nothing, and the same must hold.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 use std::{path::Path, process::Command};
@@ -29,7 +29,7 @@ fn dense() -> Graph {
     build().expect("a valid graph")
 }
 
-/// Compiles the model into a file for the machine's own level, with code for tile registers beside it or not.
+/// Compiles the model into a file for the machine's own level, with or without additional code for tile registers.
 fn compile(path: &Path, precision: Precision, tiles: bool, require_tiles: bool) {
     let host = Target::host().expect("this machine").level;
     let levels = if tiles { format!("{},x86-64-v4-amx", host.name()) } else { host.name().to_string() };
@@ -40,7 +40,7 @@ fn compile(path: &Path, precision: Precision, tiles: bool, require_tiles: bool) 
     emit::shared::shared(compiled.object, &[], path).expect("a file");
 }
 
-/// What the program prints: the call's result, whether tile registers were used, and the bits of the output.
+/// The output of the program: the call's return code, whether tile registers were used, and the bits of the output.
 fn call(program: &Path, artefact: &Path, how: &str) -> (i32, i32, Vec<String>) {
     let output = Command::new(program).arg(artefact).args(["dense", how]).output().expect("it was built");
     let errors = String::from_utf8_lossy(&output.stderr);

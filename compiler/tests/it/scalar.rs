@@ -1,4 +1,4 @@
-//! What scalar operators mean, at the corners.
+//! Scalar operators at the limits of their types.
 
 use symshape_compiler::scalar::{BinaryOp, CompareOp, ReduceOp, Scalar, UnaryOp, eval::*};
 use symshape_runtime::DType;

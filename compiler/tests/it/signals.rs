@@ -20,7 +20,7 @@ use symshape_compiler::{
     tensor::{Bytes, Tensor},
 };
 
-/// The only node of a model over `x`, and what else it reads.
+/// The only node of a model over `x`, and its other inputs.
 fn graph(node: NodeProto, x: &[&str], constants: Vec<TensorProto>, dims: &[&str]) -> Graph {
     let graph = GraphProto {
         node: vec![node],
@@ -69,7 +69,7 @@ fn frequency(x: &[[f64; 2]], k: usize, turns: &[[f64; 2]]) -> [f64; 2] {
     sum
 }
 
-/// What the oracle and machine code make of `x` at these sizes of the symbols.
+/// The results of the oracle and of machine code for `x` at these sizes of the symbols.
 #[track_caller]
 fn check(graph: &Graph, machine: &Machine, dims: &[i64], x: &Tensor, shape: &[usize], expected: &[f64]) {
     let by_oracle = eval(graph, std::slice::from_ref(x)).expect("within the contract").remove(0);

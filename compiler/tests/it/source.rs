@@ -1,4 +1,4 @@
-//! C source: it compiles without warnings, and computes what the graphs say.
+//! C source: it compiles without warnings and computes the graphs.
 
 use crate::foreign;
 use crate::models;
@@ -38,7 +38,7 @@ fn compile_with(graph: &Graph, options: &CompileOptions) -> Program {
     Program::compile(folder, "cc", &[], name, &format!("{name}.c"))
 }
 
-/// At all sizes that are tried, `program` computes what `graph` says.
+/// Asserts that `program` computes `graph` at all tested sizes.
 fn assert_computes(program: &Program, graph: &Graph) {
     for dims in models::bindings(graph) {
         let (at, inputs) = (format!("{} at {dims:?}", graph.name), models::inputs(graph, &dims));
@@ -109,7 +109,7 @@ fn source_of_random_graphs_computes_what_they_say() {
     assert!(tried >= 20, "only {tried} graphs could be tried");
 }
 
-/// The arenas of C source and of code for this machine on one thread; both compute what the graph says.
+/// The arenas of C source and of code for this machine on one thread; both compute the graph.
 fn arenas(graph: &Graph) -> [u64; 2] {
     let source = Pipeline::new(graph).options(CompileOptions::for_c_source()).lower().expect("supported");
     plan::verify::verify(&source.program, &source.plan).expect("a plan");

@@ -1,5 +1,6 @@
 //! Convolutions by fewer products: near the sums written out, the same bits in every batch, in memory that is there.
 
+use crate::bits::assert_same_bits;
 use symshape::{Declaration, Dim};
 use symshape_compiler::{
     Result,
@@ -102,7 +103,7 @@ fn check(size: [usize; 4], g: &Graph) {
             all = Some(y);
             continue;
         };
-        assert!(y.iter().zip(all).all(|(x, y)| x.to_bits() == y.to_bits()), "{size:?}, N = {n}");
+        assert_same_bits(&y, &all[..y.len()], format_args!("{size:?}, N = {n}"));
     }
 }
 

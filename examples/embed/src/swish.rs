@@ -6,7 +6,7 @@ use symshape_runtime::{abi, external};
 symshape_runtime::include_model!("swish");
 
 /// # Safety
-/// `call` is what a model hands to the functions that it calls.
+/// `call` is the argument that a model passes to its external functions.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn acme_swish(call: *const abi::Call) -> i32 {
     let swish = |call: external::Call<'_>| {
@@ -14,7 +14,7 @@ unsafe extern "C" fn acme_swish(call: *const abi::Call) -> i32 {
         let x = call.inputs[0].elems::<f32>().map_err(|_| 2)?;
         let y = call.outputs[0].elems_mut::<f32>().map_err(|_| 3)?;
         y.iter_mut().zip(x).for_each(|(y, x)| *y = x / (1.0 + alpha * x.abs()));
-        // What the model is told when the function fails, here where it meets what is no number.
+        // The error code for the model's call; here for an element that is NaN.
         if y.iter().any(|y| y.is_nan()) { Err(4) } else { Ok(()) }
     };
     // SAFETY: the model's promise.

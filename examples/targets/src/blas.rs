@@ -17,7 +17,7 @@ use symshape_runtime::{DType, external::Function};
 /// The library's kernel: `c = a · b`, row-major and dense, of `m × k` and `k × n` elements.
 pub type Kernel = unsafe extern "C" fn(m: i32, n: i32, k: i32, a: *const f32, b: *const f32, c: *mut f32);
 
-/// A stand-in for a library: the plainest kernel there is.
+/// A simple kernel in place of a library.
 ///
 /// # Safety
 /// The pointers lead to as many elements as the sizes say, those of `c` writable and apart from the others.
@@ -43,7 +43,7 @@ pub struct Blas {
 
 impl Default for Blas {
     fn default() -> Blas {
-        // SAFETY: it does what it says.
+        // SAFETY: the function meets the requirements of `Kernel`.
         unsafe { Blas::new(plain_sgemm) }
     }
 }
@@ -52,7 +52,7 @@ impl Blas {
     /// The target that calls this kernel for models in this process.
     ///
     /// # Safety
-    /// The kernel does what [`Kernel`] says, on any thread.
+    /// The kernel meets the requirements of [`Kernel`], on any thread.
     pub unsafe fn new(kernel: Kernel) -> Blas {
         let function = Function::new(move |call| {
             let (a, b) = (call.inputs[0], call.inputs[1]);
@@ -89,7 +89,7 @@ impl Target for Blas {
                 Op::Contraction { lhs, rhs, out, .. } => {
                     self.product(graph, (operands[0], lhs), (operands[1], rhs), out)?
                 }
-                // Constants, and what shows them.
+                // Constants and views of them.
                 op => graph.push(op.clone(), &operands)?,
             };
             values.insert(node.results[0], result);

@@ -1,4 +1,4 @@
-//! Two targets that stand outside of the compiler and use its public interface only.
+//! Two offload targets that use only the public interface of the compiler.
 //!
 //! [`blas`] hands matrix products to a library's `extern "C"` kernel. [`npu`] is a simulated accelerator with memory,
 //! a layout and instructions of its own. The program of this crate is `symc` with both:

@@ -115,7 +115,7 @@ fn an_accelerator_takes_what_it_can_by_steps_of_the_plan() {
     check_in_process("npu,cpu");
     let lowered = lowered(&known()[..1]);
     let steps = steps(&lowered);
-    // What comes before the softmax, and the difference within it.
+    // The nodes before the softmax, and the difference inside it.
     assert_eq!(steps.iter().filter(|step| *step == "npu/npu_run").count(), 2, "{steps:?}");
     assert!(steps.contains(&"npu/npu_load".into()) && steps.contains(&"npu/npu_store".into()), "{steps:?}");
     // What passes between its steps lies in its own memory, which no kernel of the machine touches; what the device
@@ -128,7 +128,7 @@ fn an_accelerator_takes_what_it_can_by_steps_of_the_plan() {
         "{room:?}"
     );
     let on_device = |id| lowered.program.buffers[id].space.device() == Some(0);
-    // Each says what it is: which function fills it, or what it is for.
+    // Each name says which function writes the buffer, or its purpose.
     let mut names = Vec::new();
     for buffer in lowered.program.buffers.values().filter(|buffer| buffer.space.device() == Some(0)) {
         let tells = ["npu_load", "npu_run", "scratch of npu_run"];
@@ -163,7 +163,7 @@ fn what_one_leaves_goes_to_the_next() {
     check_in_process("npu,blas,cpu");
     let steps = steps(&lowered(&known()));
     assert_eq!(steps.iter().filter(|step| *step == "blas/blas_sgemm").count(), 2, "{steps:?}");
-    // What comes before the softmax, and the difference within it.
+    // The nodes before the softmax, and the difference inside it.
     assert_eq!(steps.iter().filter(|step| *step == "npu/npu_run").count(), 2, "{steps:?}");
     check_in_process("blas,npu,cpu");
 }

@@ -1,4 +1,4 @@
-//! What must hold of every graph; each check takes the bytes that a random graph, binding and inputs are made of.
+//! Properties of every graph. Each check takes bytes, from which it builds a random graph, binding and inputs.
 //!
 //! The fuzz targets run the same checks.
 
@@ -16,8 +16,16 @@ use symshape_compiler::{
     tensor::Tensor,
 };
 
-/// Why a check failed, with all that is needed to understand it.
-pub(crate) type Check = Result<(), String>;
+/// Whether a check could compare anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Compared,
+    /// The random graph, binding or inputs don't allow the check.
+    NotComparable,
+}
+
+/// The outcome of a check, or a failure with the graph.
+pub(crate) type Check = Result<Outcome, String>;
 
 struct Case {
     graph: Graph,
@@ -27,7 +35,7 @@ struct Case {
 
 fn case(bytes: &[u8]) -> Option<Case> {
     let graph = arbitrary::graph(&mut RandomSource::new(bytes));
-    // The binding reads the bytes from behind: the graph has used those in front up.
+    // The binding reads the bytes from the end, since the graph uses those at the beginning.
     let reversed: Vec<u8> = bytes.iter().rev().copied().collect();
     let mut source = RandomSource::new(&reversed);
     let binding = arbitrary::binding(&graph, &mut source)?;
@@ -35,22 +43,26 @@ fn case(bytes: &[u8]) -> Option<Case> {
     Some(Case { graph, binding, inputs })
 }
 
-fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T, graph: &Graph) -> Check {
-    match found == wanted {
-        true => Ok(()),
-        false => Err(format!("{what}: {found:?} is not {wanted:?} in\n{graph}")),
-    }
+fn equal<T: PartialEq + std::fmt::Debug>(
+    name: &str,
+    got: T,
+    expected: T,
+    graph: &Graph,
+) -> std::result::Result<(), String> {
+    if got == expected { Ok(()) } else { Err(format!("{name}: {got:?} instead of {expected:?} in\n{graph}")) }
 }
 
-/// Graphs are well-formed, and every shape and content that was inferred is what the oracle computes.
+/// Graphs are well-formed, and every inferred shape and content agrees with the oracle.
 pub(crate) fn inferred_is_computed(bytes: &[u8]) -> Check {
-    let Some(Case { graph, mut binding, inputs }) = case(bytes) else { return Ok(()) };
+    let Some(Case { graph, mut binding, inputs }) = case(bytes) else { return Ok(Outcome::NotComparable) };
     equal("verify", verify::verify(&graph), Ok(()), &graph)?;
     let values: Vec<Value> = graph.nodes.values().flat_map(|node| node.results.clone()).collect();
     let tensors = match eval::values(&graph, &binding, &inputs, &values) {
         Ok(tensors) => tensors,
-        // A size that is found may be one that isn't allowed.
-        Err(error) if error.kind() == ErrorKind::Usage && !graph.data_dependent.is_empty() => return Ok(()),
+        // The data may give a data-dependent size that isn't allowed.
+        Err(error) if error.kind() == ErrorKind::Usage && !graph.data_dependent.is_empty() => {
+            return Ok(Outcome::NotComparable);
+        }
         Err(error) => return Err(format!("{error} at {binding:?}\n{graph}")),
     };
     for (value, tensor) in values.iter().zip(&tensors) {
@@ -66,32 +78,33 @@ pub(crate) fn inferred_is_computed(bytes: &[u8]) -> Check {
         let elems: Result<Vec<i64>, _> = contents.iter().map(|dim| eval::dim_value(dim, &binding)).collect();
         equal(&what, elems, Ok(tensor.to_i64s()), &graph)?;
     }
-    Ok(())
+    Ok(Outcome::Compared)
 }
 
-/// Text is read as it was printed.
+/// A printed text is parsed to a graph with the same text.
 pub(crate) fn text_is_read_as_printed(bytes: &[u8]) -> Check {
     let graph = arbitrary::graph(&mut RandomSource::new(bytes));
     let printed = graph.to_string();
     let again = text::parse(&printed);
-    // What was required late is known from the start when it is read, and may simplify what stands before, or show that
-    // it contradicts something.
-    match graph.constraints.is_empty() {
-        true => equal("text", again.map(|graph| graph.to_string()), Ok(printed), &graph),
-        false => Ok(()),
+    // The parser knows all constraints from the start. So it may simplify nodes before a constraint, or find a
+    // contradiction.
+    if !graph.constraints.is_empty() {
+        return Ok(Outcome::NotComparable);
     }
+    equal("text", again.map(|graph| graph.to_string()), Ok(printed), &graph)?;
+    Ok(Outcome::Compared)
 }
 
-/// Every pass leaves a well-formed graph, and all together one that computes the same.
+/// Every pass keeps a graph well-formed, and all passes together keep its results.
 pub(crate) fn optimised_computes_the_same(bytes: &[u8]) -> Check {
-    let Some(Case { graph, inputs, .. }) = case(bytes) else { return Ok(()) };
+    let Some(Case { graph, inputs, .. }) = case(bytes) else { return Ok(Outcome::NotComparable) };
     computes_the_same(&graph, &inputs)
 }
 
-/// As [`optimised_computes_the_same`], of this graph.
+/// As [`optimised_computes_the_same`], for this graph.
 pub(crate) fn computes_the_same(graph: &Graph, inputs: &[Tensor]) -> Check {
     let want = eval::eval(graph, inputs);
-    // Together the demands on what is found may leave no value, which a pass may notice.
+    // The guards on a data-dependent size may leave no value, and a pass may find that.
     let may_contradict = want.is_err() && !graph.data_dependent.is_empty();
     let done = |result: Result<()>| match result {
         Err(error) if may_contradict && error.kind() == ErrorKind::Invalid => Ok(()),
@@ -105,18 +118,23 @@ pub(crate) fn computes_the_same(graph: &Graph, inputs: &[Tensor]) -> Check {
     let mut optimised = graph.clone();
     let result = opt::optimize(&mut optimised);
     if result.is_err() {
-        return equal("optimize", done(result), Ok(()), graph);
+        equal("optimize", done(result), Ok(()), graph)?;
+        return Ok(Outcome::NotComparable);
     }
+
     let got = eval::eval(&optimised, inputs);
-    let (refused, wanted) = (got.as_ref().err(), want.as_ref().err());
-    match graph.data_dependent.is_empty() {
-        true => equal("error", refused, wanted, graph)?,
-        // Sizes that contradict what is found later may be refused before it is.
-        false => equal("error", refused.map(|error| error.kind()), wanted.map(|error| error.kind()), graph)?,
+    let error = got.as_ref().err();
+    let expected = want.as_ref().err();
+    if graph.data_dependent.is_empty() {
+        equal("error", error, expected, graph)?;
+    } else {
+        // Sizes that contradict a data-dependent size may be refused before that size is bound.
+        equal("error", error.map(|error| error.kind()), expected.map(|error| error.kind()), graph)?;
     }
+    let outcome = if want.is_ok() { Outcome::Compared } else { Outcome::NotComparable };
     for (want, got) in want.unwrap_or_default().iter().zip(got.unwrap_or_default()) {
         let check = RoundingTolerance::of(graph, inputs).check(want, &got);
         check.map_err(|why| format!("{why}: {want} became {got}\n{graph}\n{optimised}"))?;
     }
-    Ok(())
+    Ok(outcome)
 }

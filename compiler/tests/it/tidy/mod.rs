@@ -10,8 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What each module of the compiler may use of its siblings. `graph` and `kernel` know no stage, and stages know only
-/// what stands between them: `pipeline` alone sees all.
+/// The modules that each module of the compiler may use. `graph` and `kernel` know no stage, and stages know only the
+/// representations between them: only `pipeline` knows all.
 const EDGES: &[(&str, &[&str])] = &[
     ("import", &["graph"]),
     ("opt", &["graph"]),
@@ -81,7 +81,7 @@ const SHARED: &[&str] = &["error", "external", "random", "scalar", "tensor", "te
 const UNSAFE: &[&str] = &[
     "compiler/src/bin/symc.rs",
     "compiler/src/emit/jit.rs",
-    // Writes such code for others, and has none itself.
+    // It generates unsafe code, and has none itself.
     "runtime/src/abi.rs",
     "runtime/src/arena.rs",
     "runtime/src/call.rs",
@@ -98,7 +98,7 @@ const UNSAFE: &[&str] = &[
     "runtime/src/violation.rs",
 ];
 
-/// Names that say nothing about what is in a file.
+/// File names that say nothing about the content.
 const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "misc"];
 
 const MAX_FILE_LINES: usize = 600;
@@ -165,7 +165,7 @@ fn used_modules(source: &Source) -> BTreeSet<String> {
     };
     let mut modules = BTreeSet::new();
     for (at, _) in text.match_indices("crate::") {
-        // The last part of another crate's name is no use of this one.
+        // The end of another crate's name does not count.
         if text[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {
             continue;
         }
@@ -193,7 +193,7 @@ fn used_modules(source: &Source) -> BTreeSet<String> {
 }
 
 #[test]
-fn stages_use_only_what_stands_between_them() {
+fn stages_use_only_their_representations() {
     check("a module uses what it must not know (EDGES in this test)", |source, out| {
         let Some(path) = source.path.strip_prefix("compiler/src/") else { return };
         let module = path.split('/').next().unwrap_or(path).trim_end_matches(".rs");
@@ -214,7 +214,7 @@ fn stages_use_only_what_stands_between_them() {
     });
 }
 
-/// The rooms of `codegen`, each above those that it may use.
+/// The folders of `codegen`, each above those that it may use.
 const CODEGEN_EDGES: &[(&str, &[&str])] = &[
     ("mod.rs", &["artefact.rs", "body", "function", "microkernel", "run", "vector"]),
     ("artefact.rs", &["body", "function", "microkernel", "run", "vector"]),
@@ -226,7 +226,7 @@ const CODEGEN_EDGES: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn rooms_of_codegen_use_only_those_below() {
+fn folders_of_codegen_use_only_those_below() {
     let sources = sources();
     let imports = imports::Imports::of("compiler/src", &sources);
     let room = |path: &str| {
@@ -250,7 +250,7 @@ fn rooms_of_codegen_use_only_those_below() {
 }
 
 #[test]
-fn every_module_says_what_it_is() {
+fn every_module_has_documentation() {
     check("a module without `//!` in its first lines", |source, out| {
         if !source.text.starts_with("//!") {
             _ = writeln!(out, "  {}", source.path);
@@ -259,7 +259,7 @@ fn every_module_says_what_it_is() {
 }
 
 #[test]
-fn files_are_named_after_one_thing() {
+fn file_names_are_specific() {
     check("a name that says nothing", |source, out| {
         let parts = source.path.trim_end_matches(".rs").split('/');
         if parts.into_iter().any(|part| EMPTY_NAMES.contains(&part)) {
@@ -288,7 +288,7 @@ fn files_and_functions_are_short() {
     });
 }
 
-/// The name of the function that begins in this line and goes on behind it.
+/// The name of the function that begins in this line and continues on the next lines.
 fn function_name(line: &str) -> Option<&str> {
     let (before, after) = line.split_once("fn ")?;
     let is_head = before.trim().split([' ', '(']).all(|word| {
@@ -299,7 +299,7 @@ fn function_name(line: &str) -> Option<&str> {
 }
 
 #[test]
-fn unsafe_code_stands_in_few_files() {
+fn unsafe_code_is_only_in_listed_files() {
     check("unsafe code outside the list (UNSAFE in this test)", |source, out| {
         let is_unsafe = |line: &str| {
             ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"].iter().any(|what| line.contains(what))
@@ -310,7 +310,7 @@ fn unsafe_code_stands_in_few_files() {
     });
 }
 
-/// A list that nobody prunes stops meaning anything.
+/// A list with paths that don't exist hides new files of the same names.
 #[test]
 fn the_list_of_unsafe_files_is_exact() {
     let gone: Vec<&&str> = UNSAFE.iter().filter(|path| !root().join(path).exists()).collect();

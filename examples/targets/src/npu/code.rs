@@ -13,7 +13,7 @@ pub(super) const OPS: [&str; 5] = ["gemm", "add", "mul", "max", "fill"];
 /// Bytes of an instruction: opcode, tiles, operands, constant, 32 bits each.
 pub(super) const INSTRUCTION: usize = 20;
 
-/// What the device is to do, line by line.
+/// The listing of a program for the device, line by line.
 #[derive(Default)]
 pub(super) struct Listing {
     loads: usize,
@@ -28,7 +28,7 @@ impl Listing {
         2 * (self.loads - 1)
     }
 
-    /// The register of an instruction that gives so many columns.
+    /// The register of an instruction whose result has this number of columns.
     pub(super) fn push(&mut self, columns: i64, text: &str) -> usize {
         self.lines.push(((columns + TILE - 1) / TILE, text.to_string()));
         2 * (self.lines.len() - 1) + 1

@@ -3,7 +3,7 @@
 use super::{TILE, code};
 use symshape_runtime::external::{Call, Function, Input, scratch_elems};
 
-/// The function behind a symbol.
+/// The function of a symbol.
 pub(super) fn of(symbol: &str) -> Option<Function> {
     match symbol {
         "npu_load" | "npu_store" => Some(Function::new(copy)),
@@ -27,7 +27,7 @@ fn word(code: &[u8], at: usize) -> Result<u32, i32> {
     Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-/// Executes the code; what it computes lies in the scratch memory, one register behind the other.
+/// Executes the code. Its registers are in the scratch memory, one after another.
 fn run(call: Call<'_>) -> Result<(), i32> {
     let code = call.attribute("code").and_then(|code| code.bytes()).ok_or(3)?;
     let (loads, count) = (word(code, 0)? as usize, word(code, 4)? as usize);

@@ -1,6 +1,6 @@
-//! A simulated accelerator: memory, a layout and instructions of its own.
+//! A simulated accelerator with its own memory, layout and instructions.
 //!
-//! The device works on matrices in tiles of eight columns, `[tiles][rows][8]`, that lie in its memory. It multiplies
+//! The device works on matrices in tiles of eight columns, `[tiles][rows][8]`, in its memory. It multiplies
 //! by constant matrices, adds, multiplies and takes maxima; it can't subtract. Data go in and out in steps of the plan:
 //!
 //! ```text
@@ -107,7 +107,7 @@ impl Target for Npu {
     }
 }
 
-/// What the device does with elements, differences among them: those are rewritten.
+/// The elementwise operators of the device. Differences are among them, since they are rewritten.
 fn can_do(step: &Step) -> bool {
     matches!(
         step,
@@ -151,7 +151,7 @@ struct Device<'p, 'g> {
     host: HashMap<Value, Value>,
     /// Values of the part that the device has.
     regs: HashMap<Value, usize>,
-    /// What is in the device's memory when it begins.
+    /// The initial content of the device's memory.
     loads: Vec<Value>,
     listing: Listing,
 }
@@ -173,7 +173,7 @@ impl Device<'_, '_> {
                 let reg = self.map(node, body)?;
                 self.regs.insert(result, reg);
             }
-            // Constants, and what shows them, are the host's.
+            // Constants and views of them stay on the host.
             op => {
                 let operands: Vec<Value> = node.operands.iter().map(|value| self.host[value]).collect();
                 let value = self.graph.push(op.clone(), &operands)?;
@@ -202,12 +202,12 @@ impl Device<'_, '_> {
         Ok(regs[body.result.0 as usize])
     }
 
-    /// The register that holds a value; what the host has is tiled and loaded first.
+    /// The register of a value. A value of the host is tiled and loaded first.
     fn on_device(&mut self, value: Value) -> Result<usize> {
         if let Some(reg) = self.regs.get(&value) {
             return Ok(*reg);
         }
-        // Of the loads of a part, each is called after what it loads.
+        // Each load of a part is named after its operand.
         let title = self.graph.origin.clone();
         self.graph.origin = format!("{} for {title}", self.name(self.host[&value]));
         let tiled = tile(self.graph, self.host[&value])?;
@@ -252,7 +252,7 @@ impl Device<'_, '_> {
             function: functions::of("npu_run"),
             ..Callee::new("npu_run")
         };
-        // What is computed on the way stays on the device.
+        // Intermediate results stay on the device.
         let scratch = rows * TILE * 4 * self.listing.tiles();
         let done = self.graph.push_multi(Op::Call { callee, results, scratch }, &self.loads)?;
         let mut values = Vec::new();
