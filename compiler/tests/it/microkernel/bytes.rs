@@ -185,7 +185,7 @@ fn sums_of_pairs_of_products_are_exact() {
                 };
                 assert_eq!(*got, (0..2 * pairs).map(product).sum::<i32>(), "{} {row}, {column}", isa.name());
             }
-            assert_eq!(y[rows * columns], -1, "wrote behind the last row");
+            assert_eq!(y[rows * columns], -1, "wrote after the last row");
         }
     }
 }

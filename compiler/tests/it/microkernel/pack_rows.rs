@@ -95,7 +95,7 @@ fn check(compiled: &Compiled, parts: u8, dense: bool, (inner, outer): (usize, us
                 );
             }
         }
-        assert!(got[plane * usize::from(parts)..].iter().all(|word| *word == CANARY), "behind row {number}");
+        assert!(got[plane * usize::from(parts)..].iter().all(|word| *word == CANARY), "after row {number}");
     }
 }
 

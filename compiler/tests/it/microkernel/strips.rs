@@ -428,7 +428,7 @@ fn taps_are_held_down_the_rows() {
                     });
                     assert_eq!(got.to_bits(), expected.to_bits(), "{} {row}, {column}", isa.name());
                 }
-                assert!(y[rows * columns].is_nan(), "wrote behind the last row");
+                assert!(y[rows * columns].is_nan(), "wrote after the last row");
             }
         }
     }

@@ -165,7 +165,7 @@ fn check(case: &Case, isa: &dyn VectorIsa, fma: bool) {
             );
         }
     }
-    assert!(y[m * case.columns].is_nan(), "wrote behind the last row");
+    assert!(y[m * case.columns].is_nan(), "wrote after the last row");
 }
 
 fn base(rows: usize, vectors: usize, lanes: usize) -> Case {
