@@ -17,6 +17,7 @@
 //! | `schedule [PASS]` | the kernels after all passes, or after one |
 //! | `partition` | the table of partitions; flag `partitions=K` |
 //! | `plan` | the arena's order and bound |
+//! | `tiles` | the plans of contractions as tiles, at the level of the flag `cpu` |
 //! | `codegen` | the functions of the kernels as CLIF, without microkernels |
 //! | `microkernel` | the vector code of the microkernels at the level of the flag `cpu` |
 //! | `c` | the functions of the kernels as C source |
@@ -232,6 +233,12 @@ fn answer(head: &Head<'_>, source: &str, tail: &[&str]) -> Result<String> {
         "plan" => {
             let lowered = Pipeline::new(&graph).options(head.options()?).lower()?;
             Ok(plan::text::text(&lowered.program, &lowered.plan))
+        }
+        "tiles" => {
+            let target = head.target()?;
+            let program = Pipeline::new(&graph).options(head.options()?).lower()?.program;
+            let level = target.wider.last().copied().unwrap_or(target.level);
+            Ok(codegen::tile_plans(&program, level, &*target.isa(Placement::Object)?))
         }
         "microkernel" => {
             clif(&Pipeline::new(&graph).options(head.options()?).lower()?.program, head, false, "tile_")

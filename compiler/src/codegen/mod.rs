@@ -31,6 +31,7 @@ use crate::{
     kernel::{Program, contract::Contract},
     options::{CompileOptions, Microkernels},
     plan::Plan,
+    target::Level,
 };
 use artefact::ExportedFunctions;
 use cranelift_codegen::isa::TargetIsa;
@@ -75,6 +76,11 @@ pub fn generate(
 /// Bytes of the frame that the partitions of one call share.
 pub fn frame_bytes(program: &Program) -> usize {
     function::frame::bytes(program) as usize
+}
+
+/// The plans by which tiles compute the contractions of a program at a level, as text: operands, loops and microkernels.
+pub fn tile_plans(program: &Program, level: Level, isa: &dyn TargetIsa) -> String {
+    body::tiles::plans_text(program, &*vector::for_level(level, isa))
 }
 
 /// Whether the machine has vector registers. RISC-V is the only target without them in its base level.

@@ -66,6 +66,12 @@ impl Contraction {
     pub fn rows(&self) -> Dim {
         self.m.iter().fold(Dim::one(), |rows, axis| rows * &axis.extent)
     }
+
+    /// Joint iterations of the row axes but the last.
+    pub(crate) fn outer_rows(&self) -> Dim {
+        let outer = self.m.split_last().map_or(&[][..], |(_, outer)| outer);
+        outer.iter().fold(Dim::one(), |rows, axis| rows * &axis.extent)
+    }
 }
 
 /// A statement of a kernel.

@@ -14,6 +14,9 @@ use target_lexicon::{Architecture, Triple};
 /// Bytes of a cache line.
 pub const LINE_BYTES: i64 = 64;
 
+/// Distance in bytes of addresses that compete for the same lines of a first-level cache.
+pub(crate) const PAGE_BYTES: i64 = 4096;
+
 /// An ISA level: a named set of instruction set extensions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Level {

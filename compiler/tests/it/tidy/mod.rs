@@ -250,6 +250,29 @@ fn folders_of_codegen_use_only_those_below() {
 }
 
 #[test]
+fn tile_plans_emit_no_code() {
+    let sources = sources();
+    let imports = imports::Imports::of("compiler/src", &sources);
+    let mut complaints = String::new();
+    let mut n_files = 0;
+    for (file, targets) in imports.files.iter().zip(&imports.arrows) {
+        if !file.path.starts_with("compiler/src/codegen/body/tiles/plan/") {
+            continue;
+        }
+        n_files += 1;
+        if file.text.contains("cranelift") {
+            _ = writeln!(complaints, "  {} names Cranelift", file.path);
+        }
+        let emits = |path: &str| path.starts_with("compiler/src/codegen/function") || path.contains("/emit/");
+        for target in targets.iter().map(|idx| &imports.files[*idx].path).filter(|path| emits(path)) {
+            _ = writeln!(complaints, "  {} uses {target}", file.path);
+        }
+    }
+    assert!(n_files > 5, "the plans of tiles are not where this test looks");
+    assert!(complaints.is_empty(), "plans that emit code:\n{complaints}");
+}
+
+#[test]
 fn every_module_has_documentation() {
     check("a module without `//!` in its first lines", |source, out| {
         if !source.text.starts_with("//!") {

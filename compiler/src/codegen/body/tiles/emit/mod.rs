@@ -1,0 +1,120 @@
+//! The code of a [`TilePlan`]: loops around calls of microkernels.
+//!
+//! [`blocks`] emits the loops, `rows` and `columns` the division of both axes at run time, `calls` the calls with their
+//! argument blocks. `line_batch` and `paired_tiles` emit other calls on tile registers. The modules named `pack_…` pack
+//! operands.
+
+mod blocks;
+mod calls;
+mod columns;
+mod line_batch;
+mod pack_lhs;
+mod pack_panels;
+mod pack_pixels;
+mod pack_rows;
+mod paired_tiles;
+mod position;
+mod prefetch;
+mod rows;
+
+use super::plan::{self, TilePlan};
+use crate::{
+    codegen::{
+        body::split::{self, split_axis},
+        function::FuncCtx,
+        microkernel::{MicrokernelKey, contraction::ReductionPart},
+    },
+    error::Result,
+};
+use columns::ColumnTiles;
+use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
+use rows::RowTiles;
+
+/// Emits a contraction, or the part of it that the frame and `range` say.
+pub(super) fn contraction(f: &mut FuncCtx, plan: &TilePlan, range: Option<(Value, Value)>) -> Result<()> {
+    let count = f.dim(plan.last_rows())?;
+    let n_columns = f.dim(&plan.contraction.n.extent)?;
+    let zero = f.int(0);
+    let columns = match range {
+        None => (zero, n_columns),
+        Some(range) => {
+            let step = plan::column_step(f.facts(), plan.contraction);
+            split::range(f, range, split_axis::COLUMNS, step, n_columns)?
+        }
+    };
+
+    // The number of row tiles is a quotient by the number of rows: nothing is computed where there are none.
+    let has_rows = f.ins().icmp_imm_s(IntCC::SignedGreaterThan, count, 0);
+    let has_columns = f.ins().icmp(IntCC::SignedLessThan, columns.0, columns.1);
+    let has_elements = f.ins().band(has_rows, has_columns);
+    let work = f.create_block();
+    let done = f.create_block();
+    let exit = f.ins().brif(has_elements, work, &[], done, &[]);
+    f.switch_to_block(work);
+    f.builder.seal_block(work);
+    f.push_scope(exit);
+
+    let rows = RowTiles::emit(f, plan, count);
+    reduction_parts(f, plan, &rows, columns, range)?;
+    if plan.dot().is_amx() {
+        release_tiles(f)?;
+    }
+
+    f.ins().jump(done, &[]);
+    f.pop_scope();
+    f.switch_to_block(done);
+    f.builder.seal_block(done);
+    Ok(())
+}
+
+/// Ends the use of tile registers, which slow down other code of the thread while they are configured.
+fn release_tiles(f: &mut FuncCtx) -> Result<()> {
+    let microkernel = f.unit.microkernel(MicrokernelKey::ReleaseTiles)?;
+    let function = f.func_ref(microkernel);
+    let no_args = f.int(0);
+    f.ins().call(function, &[no_args]);
+    Ok(())
+}
+
+/// Emits the loops. Where the reduction is deep they are emitted once for many rows and once for few, unless it is known
+/// which of the two applies.
+fn reduction_parts(
+    f: &mut FuncCtx,
+    plan: &TilePlan,
+    rows: &RowTiles,
+    columns: (Value, Value),
+    range: Option<(Value, Value)>,
+) -> Result<()> {
+    let is_blocked = if plan.k_blocking.is_some() { plan.is_k_blocked() } else { Some(false) };
+    let zero = f.int(0);
+    let one = f.int(1);
+    let has_many_rows = match is_blocked {
+        Some(is_blocked) => f.int(i64::from(is_blocked)),
+        None => rows.has_many_tiles(f, plan)?,
+    };
+
+    // A branch is a loop of one iteration or none.
+    if is_blocked != Some(true) {
+        let end = f.ins().isub(one, has_many_rows);
+        f.for_range(zero, end, |f, _| {
+            let tiles = ColumnTiles::emit(f, plan, rows, columns, ReductionPart::Whole)?;
+            blocks::blocks(f, plan, rows, &[tiles], columns, range)
+        })?;
+    }
+    let Some(k_blocking) = plan.k_blocking.as_ref().filter(|_| is_blocked != Some(false)) else {
+        return Ok(());
+    };
+    let stream = k_blocking.stream;
+    let mut parts = vec![ReductionPart::First(stream)];
+    if k_blocking.parts() > 2 {
+        parts.push(ReductionPart::Middle(stream));
+    }
+    parts.push(ReductionPart::Last(stream));
+    f.for_range(zero, has_many_rows, |f, _| {
+        let tiles: Vec<ColumnTiles> = parts
+            .into_iter()
+            .map(|part| ColumnTiles::emit(f, plan, rows, columns, part))
+            .collect::<Result<_>>()?;
+        blocks::blocks(f, plan, rows, &tiles, columns, range)
+    })
+}

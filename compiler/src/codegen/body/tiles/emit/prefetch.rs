@@ -1,0 +1,72 @@
+//! Prefetch of the next panels of the rhs: all row tiles of a tile of columns share the work evenly.
+
+use super::position::Position;
+use crate::{
+    codegen::{
+        body::{args::Args, tiles::plan::TilePlan},
+        function::FuncCtx,
+        microkernel::contraction::{Rhs, TileKey},
+    },
+    target::LINE_BYTES,
+};
+use cranelift_codegen::ir::{InstBuilder, Value};
+
+/// The place of a call among those with the same columns: the number of its iteration of the outer row axes, and their
+/// count.
+#[derive(Clone, Copy)]
+pub(super) struct Turn {
+    pub(super) iteration: Value,
+    pub(super) iterations: Value,
+}
+
+/// The division of a panel among the row tiles.
+pub(super) struct PrefetchSchedule {
+    /// Row tiles of earlier iterations of the outer row axes.
+    before: Value,
+    /// All row tiles.
+    tiles: Value,
+    /// Bytes of a panel.
+    bytes: Value,
+}
+
+impl PrefetchSchedule {
+    /// The schedule of a call with `tiles` row tiles, or `None` where nothing is prefetched. Without a turn, the call is the
+    /// only one.
+    pub(super) fn emit(
+        f: &mut FuncCtx,
+        plan: &TilePlan,
+        at: &Position,
+        args: &Args,
+        turn: Option<Turn>,
+        tiles: Value,
+    ) -> Option<PrefetchSchedule> {
+        let Rhs::Panels(width) = plan.rhs.form else { return None };
+        // On tile registers the microkernel itself divides the work.
+        if !plan.prefetches_panels || plan.dot().is_amx() {
+            return None;
+        }
+
+        let bytes = match (at.slice, &plan.k_blocking) {
+            (Some(slice), Some(k_blocking)) => {
+                f.ins().imul_imm_s(slice.count, k_blocking.inner_depth * i64::from(width) * 4)
+            }
+            _ => args.get(TileKey::RHS_COLUMN)?,
+        };
+        let (before, tiles) = match turn {
+            None => (f.int(0), tiles),
+            Some(turn) => (f.ins().imul(turn.iteration, tiles), f.ins().imul(turn.iterations, tiles)),
+        };
+        Some(PrefetchSchedule { before, tiles, bytes })
+    }
+
+    /// Sets the arguments of a call with `others` row tiles before it in the same iteration.
+    pub(super) fn set(&self, f: &mut FuncCtx, args: &mut Args, others: Value) {
+        let before = f.ins().iadd(self.before, others);
+        let before = f.ins().imul(before, self.bytes);
+        let skipped = f.ins().udiv(before, self.tiles);
+        // Whole cache lines.
+        let skipped = f.ins().band_imm_s(skipped, -LINE_BYTES);
+        args.set(TileKey::PREFETCH_ROUNDS, self.tiles);
+        args.set(TileKey::PREFETCH_SKIP, skipped);
+    }
+}

@@ -1,0 +1,71 @@
+//! Division of contractions among threads, and the height of tiles, on which it depends.
+//!
+//! The driver and the kernels must agree on these sizes, so they depend on nothing that only one of them knows.
+
+use super::isa::Isa;
+use crate::{
+    codegen::{
+        body::body_builder::linear_parts,
+        microkernel::contraction::{AMX_ROWS, PANEL, max_rows},
+    },
+    kernel::{Contraction, Program},
+    scalar::Precision,
+    target::{LINE_BYTES, PAGE_BYTES},
+};
+use num_integer::Integer;
+use symshape::{Dim, Facts};
+use symshape_runtime::DType;
+
+/// StreamStep that are not divided among threads where there are many: those of a wide tile.
+const WIDE_COLUMNS: i64 = 64;
+
+/// Wide tiles from which on there are many columns.
+const MANY_WIDE_TILES: i64 = 8;
+
+/// Cache lines that have different places in a first-level cache.
+const LINES_OF_PAGE: i64 = PAGE_BYTES / LINE_BYTES;
+
+/// Ways of the first-level cache that are kept for the rhs and the result.
+const RESERVED_WAYS: usize = 2;
+
+/// StreamStep that are not divided among threads: cache lines of the result, and wide tiles where there are many.
+pub(crate) fn column_step(facts: &Facts, contraction: &Contraction) -> i64 {
+    let many = MANY_WIDE_TILES * WIDE_COLUMNS;
+    let has_many = facts.bounds(&contraction.n.extent).lo.is_some_and(|lo| lo >= many.into());
+    if has_many { WIDE_COLUMNS } else { PANEL as i64 }
+}
+
+/// Number of row units that are divided among threads: tiles where there is one row axis, else iterations of the outer axes.
+pub(crate) fn row_units(program: &Program, contraction: &Contraction, isa: &Isa) -> Dim {
+    match contraction.m.split_last() {
+        Some((last, [])) => last.extent.ceil_div(max_tile_rows(program, contraction, isa) as i64),
+        Some(_) => contraction.outer_rows(),
+        None => Dim::one(),
+    }
+}
+
+/// Largest number of rows of a tile: as many as have registers for their accumulators, and as fit the first-level cache
+/// together. Rows at a distance of a page, or of half a page, compete for the same lines of it.
+pub(crate) fn max_tile_rows(program: &Program, contraction: &Contraction, isa: &Isa) -> usize {
+    if isa.shape.tiles && program.on_tiles(contraction) {
+        return AMX_ROWS;
+    }
+    let by_registers = max_rows(isa.shape);
+    // Packed rows are dense. Operands of other types than f32 are packed, or read in place in small groups.
+    let lhs_is_f32 = program.buffers[contraction.lhs.buffer].dtype == DType::F32;
+    let is_copied = contraction.pack_buffer.is_some() && contraction.precision == Precision::F32;
+    if contraction.dtype != DType::F32 || !lhs_is_f32 || is_copied {
+        return by_registers;
+    }
+
+    let row = contraction
+        .m
+        .last()
+        .and_then(|last| linear_parts(&Facts::default(), &contraction.lhs.index, Some(&last.var)));
+    let Some(row_bytes) = row.and_then(|(step, _)| Some(4 * step.as_i64()?)) else { return by_registers };
+    if row_bytes == 0 || row_bytes % LINE_BYTES != 0 {
+        return by_registers;
+    }
+    let places = LINES_OF_PAGE / (row_bytes / LINE_BYTES).gcd(&LINES_OF_PAGE);
+    by_registers.min((isa.caches.l1_ways - RESERVED_WAYS) * places as usize)
+}

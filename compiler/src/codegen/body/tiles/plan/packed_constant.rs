@@ -1,0 +1,139 @@
+//! Constant right operands, packed at compile time for tiles of bytes, of 16-bit integers and of bf16.
+
+use crate::{
+    codegen::{
+        microkernel::contraction::{DotOp, PANEL},
+        vector::vcode::TILE_ROWS,
+    },
+    kernel::BufferId,
+    scalar::precision,
+    tensor::Tensor,
+};
+use symshape_runtime::DType;
+
+/// The packed form of a constant right operand.
+pub(crate) struct PackedConstant {
+    /// The constant in panels.
+    pub(crate) buffer: BufferId,
+    pub(super) dot: DotOp,
+    /// Operand elements of a column.
+    pub(super) depth: usize,
+    /// Operand elements of a run of a column, which is padded by itself. It divides `depth`.
+    pub(super) run: usize,
+    /// Rows of 32-bit elements of a panel.
+    pub(super) rows: usize,
+    /// The value that packing adds to each element of the lhs: signed bytes become unsigned.
+    pub(super) lhs_shift: i32,
+}
+
+impl PackedConstant {
+    /// The name of the data. Equal names have equal bytes.
+    pub(crate) fn name(&self) -> String {
+        let buffer = self.buffer.as_u32();
+        match self.dot {
+            DotOp::AmxBf16(parts) => {
+                let kind = if parts.rhs > 1 { "bf16x3" } else { "bf16" };
+                format!("const_{buffer}_{kind}_{}", self.run)
+            }
+            DotOp::Vnni | DotOp::AmxBytes => {
+                let kind = if self.lhs_shift == 0 { "quads" } else { "shifted" };
+                format!("const_{buffer}_{kind}_{}", self.rows)
+            }
+            DotOp::I16Pairs | DotOp::F32 => format!("const_{buffer}_pairs"),
+        }
+    }
+
+    /// The packed bytes of the constant's value.
+    pub(crate) fn bytes(&self, tensor: &Tensor) -> Vec<u8> {
+        match self.dot {
+            DotOp::AmxBf16(parts) => self.bf16(tensor, parts.rhs > 1),
+            DotOp::Vnni | DotOp::AmxBytes => quads(tensor, self.depth, self.rows, self.lhs_shift),
+            DotOp::I16Pairs | DotOp::F32 => pairs(tensor, self.depth),
+        }
+    }
+
+    /// Panels of `f32` as panels for tile registers. For each row of a register along the reduction they hold 16 rows of pairs
+    /// of high bf16, one pair for each column, and then, with `low`, as many pairs of low ones. Each run of a column is padded
+    /// with zeros to whole registers.
+    fn bf16(&self, tensor: &Tensor, low: bool) -> Vec<u8> {
+        let elements: Vec<f32> = tensor
+            .bytes()
+            .chunks_exact(4)
+            .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+            .collect();
+        let panel_elems = (self.depth * PANEL).max(1);
+        let padding = 128 * PANEL * elements.len() / panel_elems;
+        let mut bytes = Vec::with_capacity(4 * elements.len() + padding);
+
+        for panel in elements.chunks_exact(panel_elems) {
+            for begin in (0..self.depth).step_by(self.run) {
+                for first in (0..self.run).step_by(2 * TILE_ROWS) {
+                    let element = |k: usize, column: usize| {
+                        if k < self.run {
+                            panel.get((begin + k) * PANEL + column).copied().unwrap_or(0.0)
+                        } else {
+                            0.0
+                        }
+                    };
+                    for part in [precision::high, precision::low].into_iter().take(1 + usize::from(low)) {
+                        for pair in 0..TILE_ROWS {
+                            for column in 0..PANEL {
+                                let k = first + 2 * pair;
+                                let halves = [k, k + 1].map(|k| part(element(k, column)).to_bits() >> 16);
+                                bytes.extend(halves.iter().flat_map(|bits| (*bits as u16).to_le_bytes()));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        bytes
+    }
+}
+
+/// The elements of a tensor of 8-bit or 16-bit integers.
+fn integers(tensor: &Tensor) -> Vec<i16> {
+    let bytes = tensor.bytes();
+    match tensor.dtype() {
+        DType::I8 => bytes.iter().map(|byte| i16::from(*byte as i8)).collect(),
+        DType::U8 => bytes.iter().map(|byte| i16::from(*byte)).collect(),
+        _ => bytes.chunks_exact(2).map(|two| i16::from_le_bytes([two[0], two[1]])).collect(),
+    }
+}
+
+/// Panels of integers as panels of pairs of 16-bit integers. An odd last element is paired with zero.
+fn pairs(tensor: &Tensor, depth: usize) -> Vec<u8> {
+    let all = integers(tensor);
+    let zeros = [0; PANEL];
+    let mut bytes = Vec::with_capacity(2 * all.len() + 2 * all.len() / depth.max(1));
+    for panel in all.chunks_exact((depth * PANEL).max(1)) {
+        for two_rows in panel.chunks(2 * PANEL) {
+            let (first, second) = two_rows.split_at(PANEL);
+            let second = if second.is_empty() { &zeros } else { second };
+            for (x, y) in first.iter().zip(second) {
+                bytes.extend(x.to_le_bytes().into_iter().chain(y.to_le_bytes()));
+            }
+        }
+    }
+    bytes
+}
+
+/// Panels of integers as panels of groups of four bytes. Each begins with a row of sums, which cancels what adding `shift`
+/// to each element of the lhs adds to the result. `rows` rows of groups follow, the last ones zero.
+fn quads(tensor: &Tensor, depth: usize, rows: usize, shift: i32) -> Vec<u8> {
+    let all = integers(tensor);
+    let mut bytes = Vec::with_capacity(all.len() + 8 * all.len() / depth.max(1));
+    for panel in all.chunks_exact((depth * PANEL).max(1)) {
+        let element = |k: usize, column: usize| panel.get(k * PANEL + column).copied().unwrap_or(0);
+        for column in 0..PANEL {
+            let sum: i32 = (0..depth).map(|k| i32::from(element(k, column))).sum();
+            bytes.extend(sum.wrapping_mul(-shift).to_le_bytes());
+        }
+        for first in (0..4 * rows).step_by(4) {
+            for column in 0..PANEL {
+                bytes.extend((first..first + 4).map(|k| element(k, column) as u8));
+            }
+        }
+    }
+    bytes
+}

@@ -1,0 +1,125 @@
+//! The right operand, as tiles read it.
+
+use super::packing::Packing;
+use crate::{
+    codegen::{
+        body::body_builder::{Stream, linear_parts, linear_steps},
+        microkernel::contraction::{self, PANEL},
+    },
+    kernel::{self, Access, BufferId, Contraction, Program},
+};
+use symshape::{Dim, Facts};
+use symshape_runtime::DType;
+
+/// The right operand, as tiles read it.
+pub(crate) struct Rhs {
+    /// Its format.
+    pub(crate) form: contraction::Rhs,
+    /// Its first element, at column 0 and reduction index 0. `column` is the step from panel to panel or from column to
+    /// column, `row` that of the innermost reduction loop.
+    pub(crate) stream: Stream,
+    /// The rhs in memory, where it is computed at run time and packed for tile registers.
+    pub(crate) computed: Option<ComputedRhs>,
+}
+
+/// A rhs that is computed at run time, with consecutive columns.
+pub(crate) struct ComputedRhs {
+    /// Its first element at column 0.
+    pub(crate) origin: Access,
+    /// Elements from one reduction index to the next.
+    pub(crate) step: Dim,
+    /// Elements from panel to panel.
+    pub(crate) panel: Dim,
+    /// Elements of a column.
+    pub(crate) depth: Dim,
+}
+
+impl ComputedRhs {
+    /// The rhs of a contraction that [`Program::on_tiles`] accepts.
+    fn of(facts: &Facts, contraction: &Contraction) -> Option<ComputedRhs> {
+        let depth = contraction.depth();
+        match &contraction.rhs {
+            kernel::Rhs::Panels { buffer, base, width } => {
+                let width = i64::from(*width);
+                let origin = Access { buffer: *buffer, index: base.clone() };
+                Some(ComputedRhs { origin, step: width.into(), panel: &depth * width, depth })
+            }
+            kernel::Rhs::Indexed(access) => {
+                let [k] = &contraction.k[..] else { return None };
+                let (step, rest) = linear_parts(facts, &access.index, Some(&k.var))?;
+                let (column, index) = linear_parts(facts, &rest, Some(&contraction.n.var))?;
+                let is_fixed = |dim: &Dim| !contraction.m.iter().any(|axis| dim.contains(&axis.var));
+                let is_dense = column.as_i64() == Some(1) && !step.contains(&contraction.n.var);
+                if !is_dense || !is_fixed(&index) || !is_fixed(&step) {
+                    return None;
+                }
+                let origin = Access { buffer: access.buffer, index };
+                Some(ComputedRhs { origin, step, panel: (PANEL as i64).into(), depth })
+            }
+        }
+    }
+}
+
+impl Rhs {
+    /// The rhs of a contraction, and its steps along the reduction axes.
+    pub(super) fn of(
+        program: &Program,
+        facts: &Facts,
+        contraction: &Contraction,
+        packing: Option<&Packing>,
+    ) -> Option<(Rhs, Vec<Dim>)> {
+        // Packed floats leave the rhs as it is.
+        let packing = packing.filter(|packing| packing.packs_rhs());
+        if let Some(packing) = packing.filter(|packing| packing.is_rhs_computed()) {
+            let computed = ComputedRhs::of(facts, contraction)?;
+            let panels = panels(packing.buffer, Dim::zero(), packing.panel_elems(), PANEL as u32);
+            return Some((Rhs { computed: Some(computed), ..panels }, no_steps(contraction)));
+        }
+        match &contraction.rhs {
+            kernel::Rhs::Panels { buffer, base, width } => {
+                let rhs = match packing {
+                    Some(packing) => panels(*buffer, packing.panels_at(base), packing.panel_elems(), *width),
+                    None => panels(*buffer, base.clone(), contraction.depth() * i64::from(*width), *width),
+                };
+                let is_whole_panels = (*width as usize).is_multiple_of(PANEL);
+                let is_f32 = program.buffers[*buffer].dtype == DType::F32;
+                (packing.is_some() || is_f32 && is_whole_panels).then(|| (rhs, no_steps(contraction)))
+            }
+            kernel::Rhs::Indexed(access) => in_memory(program, facts, contraction, access),
+        }
+    }
+}
+
+/// Packed panels just run on through all loops of the reduction.
+fn no_steps(contraction: &Contraction) -> Vec<Dim> {
+    vec![Dim::zero(); contraction.k.len()]
+}
+
+/// Packed panels of `width` columns and `panel_elems` elements each.
+fn panels(buffer: BufferId, index: Dim, panel_elems: Dim, width: u32) -> Rhs {
+    let stream = Stream { origin: Access { buffer, index }, row: Dim::zero(), column: panel_elems };
+    Rhs { form: contraction::Rhs::Panels(width), stream, computed: None }
+}
+
+/// A rhs of `f32` that is read in place; no row moves it.
+fn in_memory(
+    program: &Program,
+    facts: &Facts,
+    contraction: &Contraction,
+    access: &Access,
+) -> Option<(Rhs, Vec<Dim>)> {
+    let (steps, rest) = linear_steps(facts, &access.index, &contraction.k)?;
+    let (column, index) = linear_parts(facts, &rest, Some(&contraction.n.var))?;
+    let is_moved = |dim: &Dim| contraction.m.iter().any(|axis| dim.contains(&axis.var));
+    let is_f32 = program.buffers[access.buffer].dtype == DType::F32;
+    if !is_f32 || is_moved(&index) || is_moved(&column) || steps.iter().any(is_moved) {
+        return None;
+    }
+    let form = match column.as_i64() {
+        Some(1) => contraction::Rhs::Rows,
+        _ => contraction::Rhs::Scattered,
+    };
+    let row = steps.last()?.clone();
+    let stream = Stream { origin: Access { buffer: access.buffer, index }, row, column };
+    Some((Rhs { form, stream, computed: None }, steps))
+}

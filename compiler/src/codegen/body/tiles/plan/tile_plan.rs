@@ -1,0 +1,208 @@
+//! The plan of a contraction as tiles: everything that its microkernels have in common, and their arguments.
+
+use super::{
+    division::max_tile_rows,
+    isa::Isa,
+    k_blocking::KBlocking,
+    lhs::{self, Lhs},
+    line_batch::LineBatch,
+    packing::Packing,
+    reduction::ReductionLoop,
+    rhs::Rhs,
+};
+use crate::{
+    codegen::{
+        body::body_builder::{BodyBuilder, ScalarArg, Stream},
+        microkernel::{
+            contraction::DotOp,
+            op::{Body, Ty},
+        },
+        vector::{VectorShape, vcode::TILE_ROWS},
+    },
+    kernel::{Axis, Contraction, Kernel, Program},
+};
+use symshape::{Dim, Facts};
+use symshape_runtime::DType;
+
+/// Share of the second-level cache that the lhs of a block of rows may take: panels of the rhs need the rest.
+const BLOCK_SHARE: (i64, i64) = (3, 8);
+
+/// Share of the second-level cache up to which a rhs is near: it is read again for each small block of rows.
+const NEAR_RHS_SHARE: (i64, i64) = (1, 2);
+
+/// A rhs of this many elements is read from beyond the second-level cache.
+const LARGE_RHS_ELEMS: i64 = 1 << 18;
+
+/// A rhs of this many elements has left the second-level cache by the next call, whatever that cache's size: the panels of
+/// a tile are worth prefetching.
+const MIN_PREFETCHED_RHS_ELEMS: i64 = 1 << 16;
+
+/// Largest depth at which panels are prefetched: two such panels fit the second-level cache together, so the next panel
+/// does not evict the one that all rows are multiplied with.
+const MAX_PREFETCHED_DEPTH: i64 = 3072;
+
+/// Smallest depth at which vectors prefetch rows of the result during the reduction.
+const MIN_DEPTH_TO_PREFETCH_ROWS: i64 = 64;
+
+/// Most loops of a reduction that microkernels run.
+const MAX_REDUCTION_LOOPS: usize = 4;
+
+/// A plan for a contraction: everything that its microkernels have in common, and their arguments.
+pub(crate) struct TilePlan<'a> {
+    pub(crate) contraction: &'a Contraction,
+    /// Facts about the symbols here, with the ranges of the contraction's axes.
+    pub(crate) facts: Facts,
+    pub(crate) shape: VectorShape,
+    /// Largest number of rows of a tile.
+    pub(crate) max_tile_rows: usize,
+    /// Bytes of the lhs that a block of rows may have.
+    pub(crate) block_bytes: i64,
+    pub(crate) lhs: Lhs,
+    pub(crate) rhs: Rhs,
+    /// The loops of the reduction, innermost first.
+    pub(crate) loops: Vec<ReductionLoop>,
+    /// How the operands become 32-bit elements, where they are not multiplied as they are.
+    pub(crate) packing: Option<Packing>,
+    /// How the reduction is divided where there are many rows.
+    pub(crate) k_blocking: Option<KBlocking>,
+    /// How several lines are computed by one call.
+    pub(crate) line_batch: Option<LineBatch>,
+    /// Two iterations of the outer row axes form one tile, see `emit::paired_tiles`.
+    pub(crate) pairs_rows: bool,
+    /// The rhs is larger than the second-level cache.
+    pub(crate) has_large_rhs: bool,
+    /// Blocks have few rows: tile registers multiply them quickly, and the rhs is near enough to be read again for each.
+    pub(crate) small_blocks: bool,
+    /// Tiles prefetch the next panels of the rhs.
+    pub(crate) prefetches_panels: bool,
+    /// Tiles prefetch the rows of the result and of other operands of the epilogue for the next tile of columns.
+    pub(super) prefetches_rows: bool,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) scalars: Vec<ScalarArg>,
+    pub(crate) epilogue: Body,
+}
+
+/// The plan for a contraction on an ISA, or `None` where microkernels can't compute it. `facts` hold around the
+/// contraction; the ranges of its axes are added to them.
+pub(crate) fn plan<'a>(
+    program: &Program,
+    kernel: &Kernel,
+    facts: &Facts,
+    contraction: &'a Contraction,
+    isa: &Isa,
+) -> Option<TilePlan<'a>> {
+    let (last, outer) = contraction.m.split_last()?;
+    let mut facts = facts.clone();
+    for axis in contraction.m.iter().chain(&contraction.k).chain([&contraction.n]) {
+        facts.declare_index(&axis.var, &axis.extent);
+    }
+
+    let packing = Packing::of(program, &facts, contraction, isa);
+    let is_f32 = |buffer| program.buffers[buffer].dtype == DType::F32;
+    if packing.is_none() && (contraction.dtype != DType::F32 || !is_f32(contraction.lhs.buffer)) {
+        return None;
+    }
+
+    let (lhs, lhs_steps) = lhs::in_memory(&facts, contraction)?;
+    let (rhs, rhs_steps) = Rhs::of(program, &facts, contraction, packing.as_ref())?;
+    let mut loops = Vec::new();
+    for ((axis, lhs_step), rhs_step) in contraction.k.iter().zip(lhs_steps).zip(rhs_steps).rev() {
+        loops.push(ReductionLoop { extent: axis.extent.clone(), lhs_step, rhs_step });
+    }
+
+    let sum = if contraction.dtype == DType::F32 { Ty::F32 } else { Ty::I32 };
+    let mut builder = BodyBuilder::new(program, kernel, &facts, Some(&last.var));
+    builder.sum = Some(sum);
+    let epilogue = builder.body(&contraction.epilogue, Some(&contraction.n.var))?;
+    if !builder.variables.is_empty() || loops.len() > MAX_REDUCTION_LOOPS {
+        return None;
+    }
+    let (streams, scalars) = (builder.streams, builder.scalars);
+
+    let (lhs, loops) = Lhs::of(packing.as_ref(), lhs, loops)?;
+    let is_fixed = |step: &Dim| outer.iter().all(|axis| !step.contains(&axis.var));
+    if !streams.iter().all(|stream| is_fixed(&stream.row) && is_fixed(&stream.column)) {
+        return None;
+    }
+
+    let dot = packing.as_ref().map_or(DotOp::F32, |packing| packing.dot);
+    let is_amx = dot.is_amx();
+    let rhs_elems = (contraction.depth() * &contraction.n.extent).as_i64();
+    let max_near_bytes = isa.caches.l2_bytes * NEAR_RHS_SHARE.0 / NEAR_RHS_SHARE.1;
+    let is_near = rhs_elems.is_some_and(|elems| elems.saturating_mul(dot.rhs_bytes()) <= max_near_bytes);
+
+    let has_lines = is_amx && scalars.is_empty();
+    let line_batch = has_lines.then(|| LineBatch::of(&facts, contraction, &lhs, &streams)).flatten();
+    // Rows that share elements are packed in large blocks, and one call computes many lines that are read in place.
+    let rows_are_disjoint =
+        outer.is_empty() || loops.len() == 1 && (line_batch.is_none() || lhs.packed.is_some());
+    let small_blocks = is_amx && is_near && rhs.computed.is_none() && rows_are_disjoint;
+    // On tile registers the one call that has all rows of a block prefetches.
+    let one_call = is_amx.then(|| rhs.computed.is_none() && (outer.is_empty() || line_batch.is_some()));
+
+    let k_blocking = match packing {
+        None => KBlocking::of(&loops, &lhs.stream, &rhs, &epilogue, &streams),
+        Some(_) => None,
+    };
+    let is_short = last.extent.as_i64().is_some_and(|rows| rows <= TILE_ROWS as i64);
+    Some(TilePlan {
+        contraction,
+        shape: isa.shape,
+        max_tile_rows: max_tile_rows(program, contraction, isa),
+        block_bytes: isa.caches.l2_bytes * BLOCK_SHARE.0 / BLOCK_SHARE.1,
+        k_blocking,
+        line_batch,
+        pairs_rows: is_amx && is_short && !outer.is_empty(),
+        has_large_rhs: rhs_elems.is_some_and(|elems| elems >= LARGE_RHS_ELEMS),
+        small_blocks,
+        prefetches_panels: prefetches_panels(contraction, one_call),
+        prefetches_rows: small_blocks || packing.is_none() && has_long_result_rows(contraction),
+        facts,
+        lhs,
+        rhs,
+        loops,
+        packing,
+        streams,
+        scalars,
+        epilogue,
+    })
+}
+
+/// Whether tiles prefetch the next panels of the rhs: not where these are near, nor so deep that they would evict the panels
+/// in use. On tile registers `on_tiles` tells whether one call has all rows of a block.
+fn prefetches_panels(contraction: &Contraction, on_tiles: Option<bool>) -> bool {
+    let depth = contraction.depth();
+    let is_large =
+        (&depth * &contraction.n.extent).as_i64().is_some_and(|elems| elems >= MIN_PREFETCHED_RHS_ELEMS);
+    is_large && on_tiles.unwrap_or(depth.as_i64().is_some_and(|depth| depth <= MAX_PREFETCHED_DEPTH))
+}
+
+/// Whether rows of the result are so much longer than those of the lhs that reading and writing them takes as long as many
+/// multiplications, of which there are enough to hide a few more instructions.
+fn has_long_result_rows(contraction: &Contraction) -> bool {
+    let sizes = contraction.depth().as_i64().zip(contraction.n.extent.as_i64());
+    sizes.is_some_and(|(depth, columns)| depth >= MIN_DEPTH_TO_PREFETCH_ROWS && columns >= 2 * depth)
+}
+
+impl TilePlan<'_> {
+    /// The multiplication of the microkernels.
+    pub(crate) fn dot(&self) -> DotOp {
+        self.packing.as_ref().map_or(DotOp::F32, |packing| packing.dot)
+    }
+
+    /// Rows of the last row axis, along which tiles are cut.
+    pub(crate) fn last_rows(&self) -> &Dim {
+        &self.contraction.m.last().expect("a plan has row axes").extent
+    }
+
+    /// The row axes around the last one.
+    pub(crate) fn outer_axes(&self) -> &[Axis] {
+        let (_, outer) = self.contraction.m.split_last().expect("a plan has row axes");
+        outer
+    }
+
+    /// Whether there are no outer row axes.
+    pub(crate) fn has_one_row_axis(&self) -> bool {
+        self.outer_axes().is_empty()
+    }
+}

@@ -1,0 +1,188 @@
+//! The microkernels that run the tiles of a contraction, by the height of row tiles and by the width of column tiles.
+//!
+//! StreamStep are divided into wide tiles as long as they last, then into tiles of one panel, then a masked rest: three widths,
+//! always in this order. Rows are divided into high tiles and low ones with one row less.
+
+use super::{keys::MicrokernelVariant, tile_plan::TilePlan};
+use crate::codegen::microkernel::contraction::{
+    AMX_ROWS, PANEL, ReductionPart, amx_columns, narrow_vectors, wide_vectors,
+};
+use num_traits::ToPrimitive;
+use symshape::Dim;
+
+/// Number of row tiles from which on a deep reduction is divided: with fewer, the rhs is hardly read twice.
+const TILES_TO_BLOCK: usize = 4;
+
+/// The microkernels for vector registers at one height of row tiles.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct HeightTiling {
+    /// Rows of a high tile.
+    pub(crate) height: usize,
+    /// StreamStep of a wide tile.
+    pub(crate) wide_columns: usize,
+    /// High and low variant for each of the three widths; `None` where no tile has that form.
+    pub(crate) variants: [Option<MicrokernelVariant>; 6],
+}
+
+/// The microkernels for tile registers. They accept any number of rows up to that of one register, or of two.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct AmxTiling {
+    /// StreamStep of a wide tile where high tiles fit one register, and where they need two.
+    pub(crate) wide_columns: [usize; 2],
+    /// All rows fit one register, whatever the values of the symbols.
+    pub(crate) is_small: bool,
+    /// The microkernels for each of the three widths.
+    pub(crate) choices: [AmxChoice; 3],
+}
+
+/// The microkernels for one width on tile registers.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum AmxChoice {
+    /// No tile has this width.
+    None,
+    /// One for high and low tiles.
+    Same(MicrokernelVariant),
+    /// One for an iteration of the outer row axes alone, and one for a pair.
+    Pair { alone: MicrokernelVariant, pair: MicrokernelVariant },
+    /// By the height at run time.
+    ByHeight {
+        /// For high tiles of at most one register, and their low ones.
+        small: MicrokernelVariant,
+        /// For tiles of two registers.
+        large: MicrokernelVariant,
+        /// For low tiles that fit one register next to high ones that don't: as wide as these.
+        low: MicrokernelVariant,
+    },
+}
+
+/// Rows of the largest tile that fits one register.
+pub(crate) const SMALL_AMX_ROWS: usize = AMX_ROWS / 2;
+
+impl TilePlan<'_> {
+    /// Largest value of an extent, if it has an upper bound that fits.
+    fn upper_bound(&self, dim: &Dim) -> Option<i64> {
+        self.facts.bounds(dim).hi?.to_i64()
+    }
+
+    /// Whether a rest of the columns may be less than a panel.
+    fn has_tail(&self) -> bool {
+        !self.facts.divides(&Dim::from(PANEL), &self.contraction.n.extent).is_yes()
+    }
+
+    /// The widest tile of at most `columns` columns that there are enough columns for, but at least `min` wide. A wider one
+    /// would never be called.
+    fn useful_columns(&self, mut columns: usize, min: usize) -> usize {
+        let n = &self.contraction.n.extent;
+        while columns > min && self.upper_bound(n).is_some_and(|n| n < columns as i64) {
+            columns /= 2;
+        }
+        columns
+    }
+
+    /// The tilings for vector registers, for every height of row tiles that is possible in a part of the reduction.
+    pub(crate) fn height_tilings(&self, part: ReductionPart) -> Vec<HeightTiling> {
+        let max_rows = self.max_tile_rows;
+        let rows = self.last_rows();
+        let constant_rows = rows.as_i64().map(|rows| rows as usize);
+        let heights: Vec<usize> = match constant_rows {
+            Some(rows) => vec![rows.div_ceil(rows.div_ceil(max_rows).max(1)).max(1)],
+            None => {
+                let min = if part == ReductionPart::Whole { 1 } else { self.min_blocked_height() };
+                let max = self.upper_bound(rows).map_or(max_rows, |hi| max_rows.min(hi.max(1) as usize));
+                (min..=max).collect()
+            }
+        };
+        // Only constant rows are known to need no low tiles.
+        let has_low_tiles =
+            !constant_rows.is_some_and(|rows| rows.is_multiple_of(rows.div_ceil(max_rows).max(1)));
+        heights.into_iter().map(|height| self.height_tiling(height, has_low_tiles)).collect()
+    }
+
+    fn height_tiling(&self, height: usize, has_low_tiles: bool) -> HeightTiling {
+        let lanes = self.shape.lanes;
+        let narrow = narrow_vectors(self.shape);
+        let wide = wide_vectors(self.shape, height, self.dot());
+        let wide = self.useful_columns(wide * lanes, narrow * lanes) / lanes;
+
+        // The rest after whole panels needs a mask, unless it is a whole vector.
+        let has_tail = self.has_tail();
+        let is_rest_vector =
+            narrow == 2 && self.facts.divides(&Dim::from(lanes), &self.contraction.n.extent).is_yes();
+        let rest = if is_rest_vector { (1, false) } else { (narrow, true) };
+
+        let mut variants = [None; 6];
+        for (width, (vectors, tail)) in [(wide, false), (narrow, false), rest].into_iter().enumerate() {
+            for (low, rows) in [height, height.saturating_sub(1)].into_iter().enumerate() {
+                let has_rows = low == 0 || rows > 0 && has_low_tiles;
+                let has_columns = width < 2 || has_tail;
+                variants[2 * width + low] = (has_rows && has_columns).then_some(MicrokernelVariant {
+                    rows,
+                    vectors,
+                    tail,
+                    pair: false,
+                });
+            }
+        }
+        HeightTiling { height, wide_columns: wide * lanes, variants }
+    }
+
+    /// Smallest height of row tiles where there are at least [`TILES_TO_BLOCK`] along one axis.
+    fn min_blocked_height(&self) -> usize {
+        match &self.contraction.m[..] {
+            [_] => ((TILES_TO_BLOCK - 1) * self.max_tile_rows + 1).div_ceil(TILES_TO_BLOCK),
+            _ => 1,
+        }
+    }
+
+    /// The tiling for tile registers.
+    pub(crate) fn amx_tiling(&self) -> AmxTiling {
+        let is_small = self.upper_bound(self.last_rows()).is_some_and(|hi| hi <= SMALL_AMX_ROWS as i64);
+        let wide_columns = [SMALL_AMX_ROWS, AMX_ROWS].map(|rows| {
+            let rows = if self.pairs_rows { AMX_ROWS } else { rows };
+            self.useful_columns(amx_columns(rows), PANEL)
+        });
+        let choices =
+            [(wide_columns, false), ([PANEL; 2], false), ([PANEL; 2], true)].map(|(columns, tail)| {
+                if tail && !self.has_tail() {
+                    return AmxChoice::None;
+                }
+                self.amx_choice(columns, tail, is_small)
+            });
+        AmxTiling { wide_columns, is_small, choices }
+    }
+
+    /// The microkernels for tiles of `columns[0]` columns where high tiles fit one register and of `columns[1]` elsewhere.
+    fn amx_choice(&self, columns: [usize; 2], tail: bool, is_small: bool) -> AmxChoice {
+        let [small_vectors, large_vectors] = columns.map(|columns| columns / self.shape.lanes);
+        let variant = |rows, vectors, pair| MicrokernelVariant { rows, vectors, tail, pair };
+        if self.line_batch.is_some() {
+            return AmxChoice::Same(variant(AMX_ROWS, large_vectors, self.pairs_rows));
+        }
+        let small = variant(SMALL_AMX_ROWS, small_vectors, false);
+        if self.pairs_rows {
+            return AmxChoice::Pair { alone: small, pair: variant(AMX_ROWS, small_vectors, true) };
+        }
+        if is_small {
+            return AmxChoice::Same(small);
+        }
+        let large = variant(AMX_ROWS, large_vectors, false);
+        let low = variant(SMALL_AMX_ROWS, large_vectors, false);
+        AmxChoice::ByHeight { small, large, low }
+    }
+
+    /// Whether there are always, or never, enough row tiles for a deep reduction to be divided; `None` where that depends on
+    /// symbols.
+    pub(crate) fn is_k_blocked(&self) -> Option<bool> {
+        let rows = self.contraction.rows();
+        let limit = Dim::from(((TILES_TO_BLOCK - 1) * self.max_tile_rows) as i64);
+        if self.facts.prove_lt(&limit, &rows).is_yes() {
+            return Some(true);
+        }
+        self.facts.prove_le(&rows, &limit).is_yes().then_some(false)
+    }
+
+    /// Number of row tiles from which on the reduction is divided.
+    pub(crate) fn tiles_to_block(&self) -> i64 {
+        TILES_TO_BLOCK as i64
+    }
+}
