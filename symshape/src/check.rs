@@ -24,7 +24,7 @@ use crate::assume::{Comparison, Facts, Relation};
 use crate::dim::Symbol;
 use crate::engine::atoms::{Atom, AtomKind, Engine};
 use crate::engine::bounds::{Interval, Why};
-use crate::engine::proof::{Argument, Derivation, Event, Given, Goal, Proof, Split};
+use crate::engine::proof::{Argument, CaseSplit, Derivation, Event, Given, Goal, Proof};
 use crate::int::Int;
 use crate::poly::{AtomId, Poly};
 use sum::Sum;
@@ -65,7 +65,7 @@ impl Proof {
             Argument::Exhaustive { facts, relation } => points::check(facts, relation),
             Argument::Cases { facts, relation, split, branches } => {
                 ensure(split.cases() == branches.len() && !branches.is_empty(), "a case is missing")?;
-                if let Split::Sign(symbol) = split {
+                if let CaseSplit::Sign(symbol) = split {
                     let mut known = facts.assumptions().iter().map(|known| known.relation.nonzero_symbol());
                     ensure(known.any(|known| known == Some(symbol)), "a symbol may be 0")?;
                 }
@@ -144,7 +144,7 @@ impl<'e> Replay<'e> {
             .or_else(|_| self.check_gap(relation.comparison, goal, &self.without_raised_halves(gap)))
     }
 
-    /// Whether the second side of a relation less the first one is what the goal says.
+    /// Whether the second side of a relation less the first one equals the goal.
     fn check_gap(&self, comparison: Comparison, goal: &Goal, gap: &Sum) -> Checked {
         let strict = i32::from(matches!(comparison, Comparison::Lt | Comparison::Ne));
         match (comparison, goal) {
@@ -214,20 +214,23 @@ impl<'e> Replay<'e> {
 
     fn check_quotient_range(&self, num: &Poly, den: &Poly, range: &Interval, why: &[Why; 2]) -> Checked {
         let (num, den) = (Sum::from(num), self.interval(&Sum::from(den)));
-        let least = den.0.unwrap_or_else(BigInt::one).max(BigInt::one());
-        let greatest = den.1.map(|greatest| greatest.max(BigInt::one()));
-        let divide = |end: &BigInt, by_greatest: bool| match (by_greatest, &greatest) {
-            (false, _) => end.div_floor(&least),
-            (true, Some(greatest)) => end.div_floor(greatest),
+        let smallest = den.0.unwrap_or_else(BigInt::one).max(BigInt::one());
+        let largest = den.1.map(|largest| largest.max(BigInt::one()));
+        let divide = |end: &BigInt, by_largest: bool| match (by_largest, &largest) {
+            (false, _) => end.div_floor(&smallest),
+            (true, Some(largest)) => end.div_floor(largest),
             (true, None) => BigInt::from(if end.is_negative() { -1 } else { 0 }),
         };
         if let Some(lo) = &range.lo {
             let bound = self.lower(&num, &why[0])?;
-            ensure(lo.to_big() <= divide(&bound, !bound.is_negative()), "the least quotient is too great")?;
+            ensure(
+                lo.to_big() <= divide(&bound, !bound.is_negative()),
+                "the smallest quotient is too large",
+            )?;
         }
         if let Some(hi) = &range.hi {
             let bound = -self.lower(&num.neg(), &why[1])?;
-            ensure(hi.to_big() >= divide(&bound, bound.is_negative()), "the greatest quotient is too small")?;
+            ensure(hi.to_big() >= divide(&bound, bound.is_negative()), "the largest quotient is too small")?;
         }
         Ok(())
     }

@@ -29,7 +29,7 @@
 //! - No input causes a panic, endless recursion or unbounded memory use: terms that are too large stay unchanged.
 //!
 //! # Scope and limits
-//! Polynomials are decided by their normal form. Quotients and remainders by numbers or by products of symbols are
+//! Polynomials are decided by their normal form. Quotients and remainders by integers or by products of symbols are
 //! split, merged and cancelled by [`RULES`]; extents that are symbols bound indices. Inequalities are shown by
 //! eliminating one atom after the other, which is complete for products of independent ranges and strong for
 //! quasi-affine terms. Three classes are mostly out of reach unless the domain is small enough to try every point:

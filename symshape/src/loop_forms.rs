@@ -230,7 +230,7 @@ impl<'l> Forms<'l> {
         let mut nodes = HashSet::new();
         for node in expr {
             let node = node.clone().map_children(|id| ids[usize::from(id)]);
-            ids.push(self.egraph.lookup(node.clone()).expect("what was taken out is in the graph"));
+            ids.push(self.egraph.lookup(node.clone()).expect("an extracted node is in the graph"));
             nodes.insert(node);
         }
         nodes

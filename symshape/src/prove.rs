@@ -18,7 +18,7 @@ use num_bigint::BigInt;
 use crate::assume::{Comparison, Facts, Relation};
 use crate::dim::{Dim, Symbol};
 use crate::engine::atoms::Engine;
-use crate::engine::proof::{Argument, Proof, Split, Steps};
+use crate::engine::proof::{Argument, CaseSplit, Proof, Steps};
 use crate::int::Int;
 use crate::sample::{Bytecode, Domain, compare};
 
@@ -156,36 +156,36 @@ impl Facts {
         Some(Proof::new(Argument::Cases { facts, relation, split, branches }))
     }
 
-    fn minimum_split(&self, relation: &Relation) -> Option<Split> {
+    fn minimum_split(&self, relation: &Relation) -> Option<CaseSplit> {
         let mut engine = Engine::new(self);
         let poly = engine.difference(relation).ok()?;
         let list = engine.first_minimum(&poly).filter(|list| list.len() <= MAX_BRANCHES)?;
-        Some(Split::Least(list.iter().map(|operand| engine.render(operand)).collect()))
+        Some(CaseSplit::Smallest(list.iter().map(|operand| engine.render(operand)).collect()))
     }
 
     /// A symbol of `relation` that was assumed to differ from 0 and may be on both sides of it.
-    fn sign_split(&self, relation: &Relation) -> Option<Split> {
+    fn sign_split(&self, relation: &Relation) -> Option<CaseSplit> {
         self.assumptions().iter().find_map(|assumption| {
             let symbol = assumption.relation.nonzero_symbol()?;
             let occurs = relation.a.contains(symbol) || relation.b.contains(symbol);
             let mut engine = Engine::new(self);
             let poly = engine.symbol(symbol).ok()?;
             let open = !engine.is_non_negative(&poly) && !engine.is_non_negative(&poly.neg());
-            (occurs && open).then(|| Split::Sign(symbol.clone()))
+            (occurs && open).then(|| CaseSplit::Sign(symbol.clone()))
         })
     }
 
     /// These facts and one case of a split.
-    pub(crate) fn with_case(&self, split: &Split, case: usize) -> Facts {
+    pub(crate) fn with_case(&self, split: &CaseSplit, case: usize) -> Facts {
         let mut scope = self.clone();
         match split {
-            Split::Least(operands) => {
+            CaseSplit::Smallest(operands) => {
                 for other in (0..operands.len()).filter(|&other| other != case) {
                     scope.add_case(Relation::le(&operands[case], &operands[other]));
                 }
             }
-            Split::Sign(symbol) if case == 0 => scope.add_case(Relation::le(1, symbol)),
-            Split::Sign(symbol) => scope.add_case(Relation::le(symbol, -1)),
+            CaseSplit::Sign(symbol) if case == 0 => scope.add_case(Relation::le(1, symbol)),
+            CaseSplit::Sign(symbol) => scope.add_case(Relation::le(symbol, -1)),
         }
         scope
     }

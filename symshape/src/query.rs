@@ -152,14 +152,14 @@ fn declare(facts: &mut Facts, entry: &str) -> Result<(), String> {
         None => None,
     };
     // A lower bound that is a term bounds the symbol from below by the smallest value of that term.
-    let least = match &lo {
-        End::Int(least) => Some(least.to_big()),
+    let smallest = match &lo {
+        End::Int(smallest) => Some(smallest.to_big()),
         End::Term(lo) => facts.bounds(lo).lo,
     };
-    if let Some(least) = least {
+    if let Some(smallest) = smallest {
         let mut declaration = match &hi {
-            End::Int(greatest) => Declaration::range(least, greatest.to_big()),
-            End::Term(_) => Declaration::at_least(least),
+            End::Int(largest) => Declaration::range(smallest, largest.to_big()),
+            End::Term(_) => Declaration::at_least(smallest),
         };
         if let Some((step, offset)) = multiple {
             declaration = declaration.step(step, offset);

@@ -159,9 +159,9 @@ impl Renderer {
         factor
     }
 
-    fn extreme(&mut self, engine: &Engine, list: &[Poly], greatest: bool) -> Dim {
+    fn extreme(&mut self, engine: &Engine, list: &[Poly], largest: bool) -> Dim {
         let operands = list.iter().map(|poly| self.render(engine, poly)).collect::<Vec<_>>();
-        let pick = if greatest { Dim::max } else { Dim::min };
+        let pick = if largest { Dim::max } else { Dim::min };
         operands.into_iter().reduce(|acc, next| pick(&acc, next)).expect("a minimum has operands")
     }
 
@@ -183,8 +183,8 @@ impl Renderer {
             let Some(inner) = part.div_term(&(mono, factor.clone())) else { continue };
             let operands: Vec<Poly> = list.iter().map(|operand| operand.add(&inner)).collect();
             let left = rest.sub(&part);
-            for (operands, greatest, outside) in orientations(&operands, &factor) {
-                let dim = self.extreme(engine, &operands, greatest);
+            for (operands, largest, outside) in orientations(&operands, &factor) {
+                let dim = self.extreme(engine, &operands, largest);
                 let beside = term_cost(&(mono, outside.clone())) + sum_cost(&left);
                 // Of two forms that cost the same, the one with fewer minus signs reads better.
                 let minus =

@@ -15,10 +15,10 @@ pub(crate) type Point = Vec<Int>;
 
 /// A term compiled to a stack machine over the values of a [`Point`].
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Bytecode(Vec<Op>);
+pub(crate) struct Bytecode(Vec<Instruction>);
 
 #[derive(Clone, Debug)]
-enum Op {
+enum Instruction {
     Int(Int),
     Load(usize),
     Add,
@@ -38,18 +38,18 @@ impl Bytecode {
         stack.clear();
         for op in &self.0 {
             let value = match op {
-                Op::Int(value) => value.clone(),
-                Op::Load(slot) => point[*slot].clone(),
+                Instruction::Int(value) => value.clone(),
+                Instruction::Load(slot) => point[*slot].clone(),
                 _ => {
                     let (b, a) = (stack.pop()?, stack.pop()?);
                     match op {
-                        Op::Add => &a + &b,
-                        Op::Mul if a.bits() + b.bits() > MAX_BITS => return None,
-                        Op::Mul => &a * &b,
-                        Op::FloorDiv | Op::Mod if b.is_zero() => return None,
-                        Op::FloorDiv => a.div_floor(&b),
-                        Op::Mod => a.mod_floor(&b),
-                        Op::Min => a.min(b),
+                        Instruction::Add => &a + &b,
+                        Instruction::Mul if a.bits() + b.bits() > MAX_BITS => return None,
+                        Instruction::Mul => &a * &b,
+                        Instruction::FloorDiv | Instruction::Mod if b.is_zero() => return None,
+                        Instruction::FloorDiv => a.div_floor(&b),
+                        Instruction::Mod => a.mod_floor(&b),
+                        Instruction::Min => a.min(b),
                         _ => a.max(b),
                     }
                 }
@@ -158,8 +158,8 @@ impl Domain {
         }
     }
 
-    fn emit(&self, term: &Dim, code: &mut Vec<Op>) -> Option<()> {
-        let mut list = |list: &[Dim], op: Op| -> Option<()> {
+    fn emit(&self, term: &Dim, code: &mut Vec<Instruction>) -> Option<()> {
+        let mut list = |list: &[Dim], op: Instruction| -> Option<()> {
             for (idx, operand) in list.iter().enumerate() {
                 self.emit(operand, code)?;
                 if idx > 0 {
@@ -169,14 +169,14 @@ impl Domain {
             Some(())
         };
         match term.node() {
-            Node::Int(value) => code.push(Op::Int(value.into())),
-            Node::Symbol(symbol) => code.push(Op::Load(self.slot(symbol)?)),
-            Node::Add(operands) => list(operands, Op::Add)?,
-            Node::Mul(operands) => list(operands, Op::Mul)?,
-            Node::FloorDiv(a, b) => list(&[a.clone(), b.clone()], Op::FloorDiv)?,
-            Node::Mod(a, b) => list(&[a.clone(), b.clone()], Op::Mod)?,
-            Node::Min(operands) => list(operands, Op::Min)?,
-            Node::Max(operands) => list(operands, Op::Max)?,
+            Node::Int(value) => code.push(Instruction::Int(value.into())),
+            Node::Symbol(symbol) => code.push(Instruction::Load(self.slot(symbol)?)),
+            Node::Add(operands) => list(operands, Instruction::Add)?,
+            Node::Mul(operands) => list(operands, Instruction::Mul)?,
+            Node::FloorDiv(a, b) => list(&[a.clone(), b.clone()], Instruction::FloorDiv)?,
+            Node::Mod(a, b) => list(&[a.clone(), b.clone()], Instruction::Mod)?,
+            Node::Min(operands) => list(operands, Instruction::Min)?,
+            Node::Max(operands) => list(operands, Instruction::Max)?,
         }
         Some(())
     }
@@ -234,7 +234,7 @@ impl Domain {
     }
 
     /// A lower estimate of the number of points, from constant ranges alone; `None` if a symbol has no bound.
-    fn least_size(&self) -> Option<Int> {
+    fn min_size(&self) -> Option<Int> {
         self.slots.iter().try_fold(Int::ONE, |size, slot| {
             let bounded = slot.definition.is_some() || !slot.upper.is_empty();
             let declared =
@@ -251,11 +251,11 @@ impl Domain {
     /// or `visit` returned `false`.
     pub(crate) fn for_each(&self, limit: usize, visit: &mut dyn FnMut(&[Int]) -> bool) -> bool {
         let few = |size: Int| self.relations.is_empty() && size > Int::from(limit as i64);
-        if self.least_size().is_none_or(few) {
+        if self.min_size().is_none_or(few) {
             return false;
         }
-        let mut walk = Walk { domain: self, left: limit, stack: Vec::new(), visit };
-        walk.from(&mut Vec::with_capacity(self.slots.len()))
+        let mut enumeration = Enumeration { domain: self, left: limit, stack: Vec::new(), visit };
+        enumeration.from(&mut Vec::with_capacity(self.slots.len()))
     }
 
     /// The values of `point` by symbol.
@@ -311,14 +311,14 @@ impl Slot {
     }
 }
 
-struct Walk<'a> {
+struct Enumeration<'a> {
     domain: &'a Domain,
     left: usize,
     stack: Vec<Int>,
     visit: &'a mut dyn FnMut(&[Int]) -> bool,
 }
 
-impl Walk<'_> {
+impl Enumeration<'_> {
     fn from(&mut self, point: &mut Point) -> bool {
         let idx = point.len();
         if idx == self.domain.slots.len() {

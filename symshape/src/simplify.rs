@@ -103,7 +103,7 @@ struct Session {
 const FEW: u32 = 1;
 
 /// The maximum number of rounds; forms of equal cost could alternate forever.
-const MOST_ROUNDS: usize = 4;
+const MAX_ROUNDS: usize = 4;
 
 impl Session {
     fn new(facts: &Facts) -> Self {
@@ -117,7 +117,7 @@ impl Session {
     /// The best form, which is its own best form: another way to a value may show one that the first did not.
     fn settled(&mut self, dim: &Dim) -> Dim {
         let mut best = self.best(dim);
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             match self.best(&best) {
                 next if next == best => break,
                 next => best = next,

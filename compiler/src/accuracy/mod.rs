@@ -182,7 +182,7 @@ fn run_seeded(model: &Model, dims: &[i64]) -> Result<Vec<Tensor>> {
 }
 
 /// A call of the check.
-struct Call {
+struct MeasuredCall {
     /// One for each symbol of the model.
     dims: Vec<i64>,
     outputs: Vec<Tensor>,
@@ -194,19 +194,19 @@ struct Call {
 ///
 /// # Errors
 /// When calls take too long at all sizes, or the model refuses all of them.
-fn run_calls(graph: &Graph, model: &Model) -> Result<Vec<Call>> {
+fn run_calls(graph: &Graph, model: &Model) -> Result<Vec<MeasuredCall>> {
     let work = |dims: &[i64]| {
         let Work { multiplications, elements } = work::work(graph, model, dims, UnknownSizes::UpperBound);
         multiplications + MULTIPLICATIONS_PER_ELEMENT * elements
     };
 
     let mut failure = Error::new(ErrorKind::Limit, "calls take too long even at the smallest sizes");
-    let mut calls: Vec<Call> = Vec::new();
+    let mut calls: Vec<MeasuredCall> = Vec::new();
     // Runs a call unless it is too much work or has run before, and returns the number of calls so far.
     let mut run = |dims: Vec<i64>, max_work: f64| {
         if work(&dims) <= max_work && calls.iter().all(|call| call.dims != dims) {
             match run_seeded(model, &dims) {
-                Ok(outputs) => calls.push(Call { dims, outputs }),
+                Ok(outputs) => calls.push(MeasuredCall { dims, outputs }),
                 Err(error) => failure = error,
             }
         }

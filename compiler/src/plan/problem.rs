@@ -238,7 +238,7 @@ impl Seeds {
     }
 
     fn tie_break(&self) -> TieBreak {
-        [TieBreak::FewestWays, TieBreak::LeastSlack, TieBreak::MostBlamed][self.turn() as usize % 3]
+        [TieBreak::FewestItems, TieBreak::MinSlack, TieBreak::MostFailures][self.turn() as usize % 3]
     }
 
     /// A rank, disturbed in all but the first turn.

@@ -39,11 +39,11 @@ pub(super) enum Outcome {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TieBreak {
     /// The one with the fewest items to choose from.
-    FewestWays,
-    /// The one with the least room to waste.
-    LeastSlack,
+    FewestItems,
+    /// The one with the smallest slack.
+    MinSlack,
     /// The one that failed most often.
-    MostBlamed,
+    MostFailures,
 }
 
 /// An item: the first and the last section that it spans, and its size.
@@ -144,7 +144,7 @@ impl Search {
             queue: Vec::new(),
             failed: HashSet::new(),
             rank: vec![0.0; rectangles.len()],
-            tie_break: TieBreak::FewestWays,
+            tie_break: TieBreak::FewestItems,
             steps: 0,
             limit: 0,
             deadline,
@@ -382,12 +382,12 @@ impl Search {
         let lowest = self.floor[begin..end].iter().copied().min().unwrap_or(0);
         let sections = (begin..end).filter(|section| self.floor[*section] == lowest);
         let chosen = sections.min_by_key(|section| {
-            let ways = self.live[*section].iter().filter(|idx| self.begins(**idx, lowest)).count() as i64;
+            let choices = self.live[*section].iter().filter(|idx| self.begins(**idx, lowest)).count() as i64;
             let slack = self.capacity - lowest - self.rest[*section];
             match self.tie_break {
-                TieBreak::FewestWays => (ways + i64::from(slack > 0), slack),
-                TieBreak::LeastSlack => (slack, ways),
-                TieBreak::MostBlamed => (-self.blame[*section], slack),
+                TieBreak::FewestItems => (choices + i64::from(slack > 0), slack),
+                TieBreak::MinSlack => (slack, choices),
+                TieBreak::MostFailures => (-self.blame[*section], slack),
             }
         });
         chosen.unwrap_or(begin)

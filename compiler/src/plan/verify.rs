@@ -3,7 +3,7 @@
 //! The buffers that are alive at once are determined again, kernel by kernel. Two checks follow:
 //! - For every value of the symbols: if two buffers are alive at once, one is reached from the other along `below`, so
 //!   its offset is at least the other's end.
-//! - In numbers: at the corners of the box of all symbols, offsets are computed from the sizes. Buffers alive at once
+//! - Numerically: at the corners of the box of all symbols, offsets are computed from the sizes. Buffers alive at once
 //!   must be disjoint and end within the arena. The memory of a device must be one piece without other buffers.
 //!
 //! Where partitions may run in any order, the checks hold for every order.
@@ -25,7 +25,7 @@ pub struct Certificate {
     pub buffers: usize,
     /// Pairs of buffers that are alive at once.
     pub pairs: usize,
-    /// Values of the symbols at which the plan was checked in numbers.
+    /// Values of the symbols at which the plan was checked numerically.
     pub corners: usize,
     /// The maximum of the bytes alive at once, each buffer at its upper bound.
     pub max_live: u64,

@@ -163,8 +163,9 @@ impl Target {
     /// The machine is not supported.
     pub fn host() -> Result<Target> {
         let triple = Triple::host();
-        let level = host_level()
-            .ok_or_else(|| Error::unsupported(format!("this CPU ({triple}); x86-64-v2 is the least")))?;
+        let level = host_level().ok_or_else(|| {
+            Error::unsupported(format!("this CPU ({triple}); at least x86-64-v2 is required"))
+        })?;
         // Whether the operating system grants tile registers is checked when the code is loaded.
         let wider = if level == Level::X86V4Vnni { vec![Level::X86V4Amx] } else { Vec::new() };
         Ok(Target { triple, level, wider })
@@ -190,7 +191,7 @@ impl Target {
         levels.sort_unstable();
         levels.dedup();
         if let Some(level) = levels.iter().find(|level| !level.is_of(triple.architecture)) {
-            return Err(usage(format!("{} is no level of {triple}", level.name())));
+            return Err(usage(format!("{} is not a level of {triple}", level.name())));
         }
         // The operating system may refuse tile registers, so there is always code without them.
         let level = match levels[..] {

@@ -65,20 +65,20 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// The atom that `result` is, if it stands for `num // den`.
+    /// The atom `result`, if it is `num // den`.
     fn quotient_atom(&self, num: &Sum, den: &Sum, result: &Sum) -> Checked<Sum> {
         let id = result.0.keys().flatten().next().copied().filter(|&id| (id as usize) < self.ranges.len());
         let Some(id) = id else { return flaw("a quotient has no atom") };
         let kind = &self.atoms[id as usize].kind;
         let same = matches!(kind, AtomKind::Div(a, b) if Sum::from(a) == *num && Sum::from(b) == *den);
-        ensure(same, "an atom stands for something else")?;
+        ensure(same, "the atom is not this quotient")?;
         Ok(Sum::atom(id))
     }
 
     /// That `rest` is between 0 and `den - 1`.
-    fn check_remainder(&self, rest: &Sum, den: &Sum, [above, room]: &[Why; 2]) -> Checked {
-        self.non_negative(rest, above)?;
-        self.non_negative(&den.plus(-1, rest).plus_int(-1), room)
+    fn check_remainder(&self, rest: &Sum, den: &Sum, [non_negative, below_divisor]: &[Why; 2]) -> Checked {
+        self.non_negative(rest, non_negative)?;
+        self.non_negative(&den.plus(-1, rest).plus_int(-1), below_divisor)
     }
 
     /// `(a + m*others) // (m*den)`, where `num` is `a // m + others`. As `-(a // m)` is `(m - 1 - a) // m`, the
@@ -86,11 +86,11 @@ impl Replay<'_> {
     fn merged(&self, num: &Sum, den: &Sum, id: AtomId) -> Checked<Sum> {
         let kind = self.atoms.get(id as usize).map(|atom| &atom.kind);
         let (Some(AtomKind::Div(a, m)), Some((factor, others))) = (kind, num.split(id)) else {
-            return flaw("there is no such quotient in the numerator");
+            return flaw("the numerator does not contain the quotient");
         };
         let (a, m, one) = (Sum::from(a), Sum::from(m), Sum::from(BigInt::one()));
         let inner = if factor == one { a } else { m.plus(-1, &a).plus_int(-1) };
-        ensure(factor == one || factor == one.neg(), "a quotient stands there more than once")?;
+        ensure(factor == one || factor == one.neg(), "the quotient occurs more than once")?;
         self.check_divisor(&m)?;
         self.quotient(&inner.plus(1, &m.times(&others)), &m.times(den))
     }
@@ -150,7 +150,7 @@ impl Replay<'_> {
         let kind = atom.map(|id| &self.atoms[id as usize].kind);
         let same =
             matches!(kind, Some(AtomKind::Div(a, b)) if Sum::from(a) == inner && Sum::from(b) == *divisor);
-        ensure(is_atom && same, "an operand is no such quotient")
+        ensure(is_atom && same, "an operand is not a quotient by this divisor")
     }
 
     fn flattened(&self, from: &[Sum], idx: usize, id: AtomId) -> Option<Vec<Sum>> {

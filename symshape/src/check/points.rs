@@ -40,8 +40,8 @@ pub(super) fn check(facts: &Facts, relation: &Relation) -> Checked {
             break;
         }
     }
-    let mut walk = Walk { facts, relation, assumed, symbols, left: MAX_POINTS };
-    walk.from(0, &mut Point::new())
+    let mut search = PointSearch { facts, relation, assumed, symbols, left: MAX_POINTS };
+    search.from(0, &mut Point::new())
 }
 
 fn collect_all(facts: &Facts, relation: &Relation, symbols: &mut Vec<Symbol>) {
@@ -67,7 +67,7 @@ fn collect(facts: &Facts, symbol: &Symbol, symbols: &mut Vec<Symbol>) {
     }
 }
 
-struct Walk<'f> {
+struct PointSearch<'f> {
     facts: &'f Facts,
     relation: &'f Relation,
     /// Relations that hold at every point that counts.
@@ -76,7 +76,7 @@ struct Walk<'f> {
     left: usize,
 }
 
-impl Walk<'_> {
+impl PointSearch<'_> {
     fn from(&mut self, idx: usize, point: &mut Point) -> Checked {
         let Some(symbol) = self.symbols.get(idx).cloned() else {
             let counts = self.assumed.iter().all(|known| holds(known, point) == Some(true));

@@ -54,7 +54,7 @@ fn derivation(proof: &Proof) -> (&Relation, &Derivation) {
         Argument::Derivation { facts, relation, steps } => {
             (relation, steps.derive(facts, relation).expect("a proof is found again"))
         }
-        _ => panic!("{proof} is no derivation"),
+        _ => panic!("{proof} is not a derivation"),
     }
 }
 

@@ -49,12 +49,12 @@ impl Dim {
 
     /// The lesser of two.
     pub fn min(&self, other: impl Into<Dim>) -> Dim {
-        extreme([self.clone(), other.into()], Node::Min, Node::least_of, |a, b| a.min(b).clone())
+        extreme([self.clone(), other.into()], Node::Min, Node::operands_of_min, |a, b| a.min(b).clone())
     }
 
     /// The greater of two.
     pub fn max(&self, other: impl Into<Dim>) -> Dim {
-        extreme([self.clone(), other.into()], Node::Max, Node::greatest_of, |a, b| a.max(b).clone())
+        extreme([self.clone(), other.into()], Node::Max, Node::operands_of_max, |a, b| a.max(b).clone())
     }
 
     /// The sum of `terms`, 0 if there are none.
@@ -117,11 +117,11 @@ fn single_or(mut list: Vec<Dim>, build: fn(Vec<Dim>) -> Node) -> Dim {
 }
 
 impl Node {
-    fn least_of(&self) -> Option<&[Dim]> {
+    fn operands_of_min(&self) -> Option<&[Dim]> {
         if let Node::Min(list) = self { Some(list) } else { None }
     }
 
-    fn greatest_of(&self) -> Option<&[Dim]> {
+    fn operands_of_max(&self) -> Option<&[Dim]> {
         if let Node::Max(list) = self { Some(list) } else { None }
     }
 }

@@ -276,9 +276,9 @@ impl Engine {
         let facts = self.facts.clone();
         let Some(entry) = facts.entry(symbol) else { return };
         if let Some(declaration) = &entry.declaration {
-            self.attach(&poly.add_const(&-&Int::from(&declaration.lo)), Given::Least(symbol.clone()));
+            self.attach(&poly.add_const(&-&Int::from(&declaration.lo)), Given::Min(symbol.clone()));
             if let Some(hi) = &declaration.hi {
-                self.attach(&poly.neg().add_const(&Int::from(hi)), Given::Greatest(symbol.clone()));
+                self.attach(&poly.neg().add_const(&Int::from(hi)), Given::Max(symbol.clone()));
             }
         }
         for (idx, bound) in entry.lower.iter().enumerate() {
@@ -340,9 +340,9 @@ impl Engine {
         }
         let (range, reasons) = self.quotient_range(num, den);
         let (mut lower, mut upper) = (Vec::new(), Vec::new());
-        if let Some([least, greatest]) = quotient_sides(num, den) {
-            lower.push(least);
-            upper.push(greatest);
+        if let Some([smallest, largest]) = quotient_sides(num, den) {
+            lower.push(smallest);
+            upper.push(largest);
         }
         let rank = self.rank_above([num, den]);
         Ok(Poly::atom(self.insert(Atom { kind, rank, range, reasons, lower, upper })?))
@@ -350,14 +350,14 @@ impl Engine {
 
     fn quotient_range(&mut self, num: &Poly, den: &Poly) -> (Interval, [Why; 2]) {
         let [lo, hi] = self.ends(num);
-        let (least, greatest) = self.interval(den).into_ends();
+        let (smallest, largest) = self.interval(den).into_ends();
         // The divisor is known to be at least 1, which its interval alone need not show; where the facts
         // contradict each other, its interval may even end below.
-        let least = least.unwrap_or(Int::ONE).max(Int::ONE);
-        let greatest = greatest.map(|greatest| greatest.max(Int::ONE));
-        let divide = |end: &Int, shrink: bool| match (shrink, &greatest) {
-            (false, _) => Some(end.div_floor(&least)),
-            (true, Some(greatest)) => Some(end.div_floor(greatest)),
+        let smallest = smallest.unwrap_or(Int::ONE).max(Int::ONE);
+        let largest = largest.map(|largest| largest.max(Int::ONE));
+        let divide = |end: &Int, shrink: bool| match (shrink, &largest) {
+            (false, _) => Some(end.div_floor(&smallest)),
+            (true, Some(largest)) => Some(end.div_floor(largest)),
             // Towards an infinite divisor the quotient tends to 0 from above and to -1 from below.
             (true, None) => Some(Int::from(if end.is_negative() { -1 } else { 0 })),
         };
@@ -439,8 +439,8 @@ impl Engine {
 /// `den*q >= num - den + 1` and `den*q <= num`, where the divisor is a single term.
 pub(crate) fn quotient_sides(num: &Poly, den: &Poly) -> Option<[Side; 2]> {
     let scale = den.as_term()?;
-    let least = num.sub(den).add_const(&Int::ONE);
-    Some([Side { scale: scale.clone(), poly: least }, Side { scale: scale.clone(), poly: num.clone() }])
+    let smallest = num.sub(den).add_const(&Int::ONE);
+    Some([Side { scale: scale.clone(), poly: smallest }, Side { scale: scale.clone(), poly: num.clone() }])
 }
 
 /// A minimum is at most each operand.

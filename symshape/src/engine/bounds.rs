@@ -433,19 +433,19 @@ impl Engine {
 
     fn lower_by_cases(&mut self, poly: &Poly, id: AtomId, aim: Option<&Int>) -> Option<Bound> {
         let AtomKind::Min(list) = self.atom(id).kind.clone() else { return None };
-        let mut least: Option<Int> = None;
+        let mut smallest: Option<Int> = None;
         let mut rest = Vec::new();
         for operand in &list {
             let bound = self.lower_to(&poly.replace(id, operand).ok()?, aim)?;
             if aim.is_some_and(|aim| bound.value < *aim) {
                 return None;
             }
-            least = Some(least.map_or(bound.value.clone(), |old| old.min(bound.value)));
+            smallest = Some(smallest.map_or(bound.value.clone(), |old| old.min(bound.value)));
             if self.recording {
                 rest.push(bound.why);
             }
         }
-        Some(Bound { value: least?, why: self.because(|| Why::Cases { atom: id, rest }) })
+        Some(Bound { value: smallest?, why: self.because(|| Why::Cases { atom: id, rest }) })
     }
 
     /// Bounds a polynomial of degree above 1 in the atom. If a step of one never lowers the value, the minimum is at

@@ -162,12 +162,12 @@ impl Engine {
         if let Some(poly) = self.minima.get(&list) {
             return Ok(poly.clone());
         }
-        let least = self.nested(|engine| match rules::rewrite_minimum(engine, &list)? {
+        let smallest = self.nested(|engine| match rules::rewrite_minimum(engine, &list)? {
             Some(poly) => Ok(poly.within_caps()?),
             None => engine.minimum_atom(list.clone()),
         })?;
-        self.minima.insert(list, least.clone());
-        Ok(least)
+        self.minima.insert(list, smallest.clone());
+        Ok(smallest)
     }
 
     /// Whether `poly` is never below 0.

@@ -40,24 +40,24 @@ pub struct Proof(pub(crate) Arc<Argument>);
 /// The content of a proof.
 pub(crate) enum Argument {
     Derivation { facts: Facts, relation: Relation, steps: Steps },
-    Cases { facts: Facts, relation: Relation, split: Split, branches: Vec<Proof> },
+    Cases { facts: Facts, relation: Relation, split: CaseSplit, branches: Vec<Proof> },
     Exhaustive { facts: Facts, relation: Relation },
 }
 
 /// Cases of which at least one holds.
 #[derive(Clone, Debug)]
-pub(crate) enum Split {
+pub(crate) enum CaseSplit {
     /// One of these is the smallest.
-    Least(Vec<Dim>),
+    Smallest(Vec<Dim>),
     /// A symbol that is not 0 is above or below.
     Sign(Symbol),
 }
 
-impl Split {
+impl CaseSplit {
     pub(crate) fn cases(&self) -> usize {
         match self {
-            Split::Least(operands) => operands.len(),
-            Split::Sign(_) => 2,
+            CaseSplit::Smallest(operands) => operands.len(),
+            CaseSplit::Sign(_) => 2,
         }
     }
 }
@@ -169,9 +169,9 @@ pub(crate) enum Given {
     /// A lower bound of a symbol is not above an upper bound of it.
     Room(Symbol, usize, usize),
     /// The smallest value declared for a symbol.
-    Least(Symbol),
+    Min(Symbol),
     /// The largest value declared for a symbol.
-    Greatest(Symbol),
+    Max(Symbol),
 }
 
 impl Given {
@@ -194,8 +194,8 @@ impl Given {
                 let entry = facts.entry(symbol)?;
                 (entry.lower.get(*lower)?.clone(), entry.upper.get(*upper)?.clone(), zero)
             }
-            Given::Least(symbol) => (facts.declaration(symbol)?.lo.clone().into(), symbol.into(), zero),
-            Given::Greatest(symbol) => (symbol.into(), facts.declaration(symbol)?.hi.clone()?.into(), zero),
+            Given::Min(symbol) => (facts.declaration(symbol)?.lo.clone().into(), symbol.into(), zero),
+            Given::Max(symbol) => (symbol.into(), facts.declaration(symbol)?.hi.clone()?.into(), zero),
         })
     }
 }

@@ -78,8 +78,8 @@ pub(super) fn common_divisor(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     }
     let Some((divisor, sign)) = common else { return Ok(None) };
     // min(-(a // m)) is -(max(a) // m), which is -(-min(-a) // m).
-    let least = engine.minimum(numerators.clone())?.scale(&sign);
-    let result = engine.divide(&least, &divisor)?.scale(&sign);
+    let smallest = engine.minimum(numerators.clone())?.scale(&sign);
+    let result = engine.divide(&smallest, &divisor)?.scale(&sign);
     let law = MinimumLaw::CommonDivisor { divisor, negated: sign.is_negative() };
     Ok(Some(engine.minimum_by(law, list, numerators, result)))
 }

@@ -24,8 +24,8 @@ pub(super) fn known_quotient(engine: &mut Engine, num: &Poly, den: &Poly) -> Rew
 fn quotient_of_period(engine: &mut Engine, num: &Poly, den: &Poly) -> Option<(Int, [Why; 2])> {
     if let Some(divisor) = den.as_const() {
         let [Some(lo), Some(hi)] = engine.ends(num) else { return None };
-        let (least, greatest) = (lo.value.div_floor(&divisor), hi.value.div_floor(&divisor));
-        return (least == greatest).then_some((least, [lo.why, hi.why]));
+        let (smallest, largest) = (lo.value.div_floor(&divisor), hi.value.div_floor(&divisor));
+        return (smallest == largest).then_some((smallest, [lo.why, hi.why]));
     }
     [Int::ZERO, Int::from(-1)].into_iter().find_map(|quotient| {
         let remainder = why_remainder(engine, &num.add_scaled(&-&quotient, den), den)?;
@@ -36,8 +36,8 @@ fn quotient_of_period(engine: &mut Engine, num: &Poly, den: &Poly) -> Option<(In
 /// Why `rest` is not below 0, nor above `den - 1`.
 fn why_remainder(engine: &mut Engine, rest: &Poly, den: &Poly) -> Option<[Why; 2]> {
     let above = engine.why_non_negative(rest)?;
-    let room = engine.why_non_negative(&den.sub(rest).add_const(&Int::from(-1)))?;
-    Some([above, room])
+    let below_divisor = engine.why_non_negative(&den.sub(rest).add_const(&Int::from(-1)))?;
+    Some([above, below_divisor])
 }
 
 /// Takes out the terms that the divisor divides, and whole multiples of it out of the constant.

@@ -56,14 +56,14 @@ fn families_are_solved() {
     }
     assert!(wrong.is_empty(), "{} wrong answers:\n{}", wrong.len(), wrong.join("\n"));
     let mut short = Vec::new();
-    for (family, _, least) in FAMILIES {
+    for (family, _, smallest) in FAMILIES {
         let Score { solved, asked, missed } = &scores[family];
         println!("{family:8} {solved} of {asked}");
         if setting("FAMILIES_SHOW", 0) > 0 {
             missed.iter().for_each(|line| println!("  {line} -> {}", answer_line(line).answer));
         }
-        if solved * 100 < asked * least {
-            short.push(format!("{family}: {solved} of {asked}, expected {least} %"));
+        if solved * 100 < asked * smallest {
+            short.push(format!("{family}: {solved} of {asked}, expected {smallest} %"));
         }
     }
     assert!(short.is_empty(), "{}", short.join("\n"));

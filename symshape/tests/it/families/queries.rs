@@ -28,7 +28,7 @@ pub(crate) const FAMILIES: &[(&str, Make, usize)] = &[
     ("trap", trap, 95),
 ];
 
-/// A tensor's flat index, taken apart, with extents that are numbers.
+/// A tensor's flat index, taken apart, with constant extents.
 fn flat(random: &mut Random) -> Query {
     let (b, c) = (random.between(2, 128), random.between(2, 64));
     let i = random.pick(&[4, 9, 63, 100_000]);

@@ -226,7 +226,7 @@ impl Truth {
                     (lo.parse().map_err(|_| "no range")?, hi.parse().map_err(|_| "no range")?);
                 self.inside(&lo, &hi)?;
                 Ok(match &query.expected {
-                    Expected::Range(least, greatest) => lo == *least && hi == *greatest,
+                    Expected::Range(smallest, largest) => lo == *smallest && hi == *largest,
                     _ => self.range() == Some((lo, hi)),
                 })
             }
