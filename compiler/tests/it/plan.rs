@@ -300,7 +300,7 @@ proptest! {
         prop_assert!(plan::plan(&on_devices(exact.clone(), largest), &Budget::COMPILE).is_ok());
         if largest > 0 {
             let error = plan::plan(&on_devices(exact, largest - 1), &Budget::COMPILE).expect_err("too little");
-            prop_assert!(error.to_string().contains(&format!("its memory has {}", largest - 1)), "{error}");
+            prop_assert!(error.to_string().contains(&format!("the memory of the device has {}", largest - 1)), "{error}");
         }
     }
 }

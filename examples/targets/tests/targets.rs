@@ -229,10 +229,10 @@ fn claims_that_can_not_be_honoured_are_errors_with_a_place() {
     let small: Vec<Arc<dyn Target>> = vec![Arc::new(Npu { memory_bytes: 1024 })];
     let error = Pipeline::new(&net()).targets(&small).lower().expect_err("too small");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    let start = "plan: target npu: unsupported: what passes between its steps takes up to ";
+    let start = "plan: target npu: unsupported: the tensors alive at once take up to ";
     assert!(error.to_string().starts_with(start), "{error}");
     assert!(
-        error.to_string().contains(" bytes at once, its memory has 1024; the largest buffer, "),
+        error.to_string().contains(" bytes, but the memory of the device has 1024; the largest buffer, "),
         "{error}"
     );
 

@@ -3,6 +3,7 @@
 mod cast;
 mod context;
 mod control_flow;
+mod data;
 mod data_pool;
 pub(crate) mod frame;
 mod index;

@@ -1,0 +1,90 @@
+//! Definition of read-only data objects. Equal constants, strings and tables are one object.
+
+use super::module::{ModuleBuilder, ModuleKind, internal};
+use crate::{
+    error::{Error, Result},
+    kernel::{BufferId, MemorySpace},
+    plan::ALIGN_BYTES,
+};
+use cranelift_module::{DataDescription, DataId, Linkage};
+
+/// The smallest size of a constant that is left to the writer of an object file, see [`crate::codegen::Summary::lent`].
+const MIN_LENT_BYTES: usize = 4096;
+
+impl ModuleBuilder<'_> {
+    /// The data object that holds a buffer of space `Const`.
+    pub fn constant(&mut self, buffer: BufferId) -> Result<DataId> {
+        if let Some(id) = self.data_pool.constants.get(&buffer) {
+            return Ok(*id);
+        }
+        let MemorySpace::Const(tensor) = &self.program.buffers[buffer].space else {
+            return Err(Error::internal(format!("{buffer} is not a constant")));
+        };
+        let bytes = tensor.bytes();
+        let name = format!("const_{}", buffer.as_u32());
+        self.data_pool.const_bytes += bytes.len() as u64;
+        let id = if self.form.kind != ModuleKind::InProcess && bytes.len() >= MIN_LENT_BYTES {
+            // One byte, which the writer of the object file replaces by the weights.
+            let id = self.data(&name, [0].into(), 1)?;
+            self.data_pool.lent.push((id, tensor.shared_bytes()));
+            id
+        } else {
+            self.data(&name, bytes.into(), ALIGN_BYTES as u64)?
+        };
+        self.data_pool.constants.insert(buffer, id);
+        Ok(id)
+    }
+
+    /// A constant in another form, which is computed once for each name.
+    pub fn constant_as(&mut self, name: &str, bytes: impl FnOnce() -> Vec<u8>) -> Result<DataId> {
+        if let Some(id) = self.data_pool.tables.get(name) {
+            return Ok(*id);
+        }
+        let bytes = bytes();
+        self.data_pool.const_bytes += bytes.len() as u64;
+        let id = self.data(name, bytes.into(), ALIGN_BYTES as u64)?;
+        self.data_pool.tables.insert(name.into(), id);
+        Ok(id)
+    }
+
+    /// A string that ends with a zero byte.
+    pub fn string(&mut self, text: &str) -> Result<DataId> {
+        if let Some(id) = self.data_pool.strings.get(text) {
+            return Ok(*id);
+        }
+        // A C string ends at its first zero byte.
+        let bytes: Vec<u8> = text.bytes().filter(|byte| *byte != 0).chain([0]).collect();
+        let id = self.data(&format!("string_{}", self.data_pool.strings.len()), bytes.into(), 1)?;
+        self.data_pool.strings.insert(text.into(), id);
+        Ok(id)
+    }
+
+    /// A local read-only array, which is defined once for each name.
+    pub fn table(&mut self, name: &str, words: &[i64]) -> Result<DataId> {
+        if let Some(id) = self.data_pool.tables.get(name) {
+            return Ok(*id);
+        }
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let id = self.data(name, bytes.into(), 8)?;
+        self.data_pool.tables.insert(name.into(), id);
+        Ok(id)
+    }
+
+    /// A local read-only object with these bytes.
+    pub fn data(&mut self, name: &str, bytes: Box<[u8]>, align: u64) -> Result<DataId> {
+        let mut data = DataDescription::new();
+        // Not every object format has symbols of size 0.
+        data.define(if bytes.is_empty() { [0].into() } else { bytes });
+        data.set_align(align);
+        let symbol = self.symbol(name);
+        self.define_data(&symbol, Linkage::Local, &data)
+    }
+
+    /// Declares and defines a read-only data object.
+    pub fn define_data(&mut self, name: &str, linkage: Linkage, data: &DataDescription) -> Result<DataId> {
+        self.refuse_callee(name, linkage)?;
+        let id = self.module.declare_data(name, linkage, false, false).map_err(|e| internal(name, e))?;
+        self.module.define_data(id, data).map_err(|e| internal(name, e))?;
+        Ok(id)
+    }
+}
