@@ -128,7 +128,7 @@ struct Request<'a> {
 }
 
 /// A lowered model, and a note about the sizes that `--dynamic-memory` allows.
-struct Model {
+struct ModelToCompile {
     lowered: Lowered,
     size_note: Option<String>,
 }
@@ -227,7 +227,7 @@ fn lower(
     options: &ImportOptions,
     watch: &mut passes::Watch<'_>,
     progress: &Progress,
-) -> Result<Model> {
+) -> Result<ModelToCompile> {
     let Request { args, targets, .. } = request;
     let graph = source::graph(&args.model, options)?;
     let options = args.precision.choose(&args.model, &graph, targets, &request.options, progress)?;
@@ -237,7 +237,7 @@ fn lower(
     let observer = &mut |name, result: Ir<'_>| watch.step(name, result);
     let pipeline = Pipeline::new(&graph).targets(targets).options(options).observe(observer);
     let lowered = pipeline.lower().at(|| args.model.display().to_string())?;
-    Ok(Model { lowered, size_note: None })
+    Ok(ModelToCompile { lowered, size_note: None })
 }
 
 /// Imports and lowers the model with upper bounds for all symbols, see [`grow`].
@@ -245,13 +245,13 @@ fn lower_with_dynamic_memory(
     request: &Request<'_>,
     options: &ImportOptions,
     progress: &Progress,
-) -> Result<Model> {
+) -> Result<ModelToCompile> {
     let Request { args, targets, .. } = request;
     progress.say("looking for bounds");
     let choose_options =
         |graph: &Graph| args.precision.choose(&args.model, graph, targets, &request.options, progress);
     let (lowered, note) = grow::lowered(&args.model, options, targets, &request.options, &choose_options)?;
-    Ok(Model { lowered, size_note: Some(note) })
+    Ok(ModelToCompile { lowered, size_note: Some(note) })
 }
 
 /// Notes on standard error that no code of the artefact has the precision of the command line.

@@ -6,14 +6,14 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
 
 /// An argument block while its values are computed. A slot without a value becomes zero.
 #[derive(Clone)]
-pub(crate) struct Args {
+pub(crate) struct ArgBlock {
     values: Vec<Option<Value>>,
 }
 
-impl Args {
+impl ArgBlock {
     /// A block of this many slots.
-    pub(crate) fn new(slots: usize) -> Args {
-        Args { values: vec![None; slots] }
+    pub(crate) fn new(slots: usize) -> ArgBlock {
+        ArgBlock { values: vec![None; slots] }
     }
 
     pub(crate) fn set(&mut self, slot: usize, value: Value) {

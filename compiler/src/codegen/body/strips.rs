@@ -3,7 +3,7 @@
 //! [`StripCall::recognise`] decides whether a microkernel supports the code. Here the call is emitted: the argument block,
 //! the advance of its pointers to the first iteration of a range, the call, and the locals that it sets.
 
-use super::{args::Args, split::IterationRange, strip_call::StripCall, strip_pointers::Pointer};
+use super::{args::ArgBlock, split::IterationRange, strip_call::StripCall, strip_pointers::Pointer};
 use crate::{
     codegen::{
         function::FuncCtx,
@@ -69,7 +69,7 @@ pub(crate) fn emit_rows(
 }
 
 /// Restricts a call without a row loop to the elements in `range`.
-fn restrict_elements(f: &mut FuncCtx, call: &StripCall, args: &mut Args, range: IterationRange) {
+fn restrict_elements(f: &mut FuncCtx, call: &StripCall, args: &mut ArgBlock, range: IterationRange) {
     let count = f.ins().isub(range.end, range.begin);
     args.set(call.key.extent(0), count);
     for (idx, pointer) in call.pointers.iter().enumerate() {
@@ -84,7 +84,7 @@ fn restrict_elements(f: &mut FuncCtx, call: &StripCall, args: &mut Args, range: 
 }
 
 /// Restricts a call with a row loop to the rows in `range`.
-fn restrict_rows(f: &mut FuncCtx, call: &StripCall, args: &mut Args, range: IterationRange) {
+fn restrict_rows(f: &mut FuncCtx, call: &StripCall, args: &mut ArgBlock, range: IterationRange) {
     for idx in 0..call.pointers.len() as u32 {
         let slot = call.key.pointer(idx);
         let stride = args.get(slot + 1);
@@ -95,7 +95,7 @@ fn restrict_rows(f: &mut FuncCtx, call: &StripCall, args: &mut Args, range: Iter
 }
 
 /// Advances the pointer in a slot by `steps` strides.
-fn advance_pointer(f: &mut FuncCtx, args: &mut Args, slot: usize, stride: Option<Value>, steps: Value) {
+fn advance_pointer(f: &mut FuncCtx, args: &mut ArgBlock, slot: usize, stride: Option<Value>, steps: Value) {
     if let (Some(address), Some(stride)) = (args.get(slot), stride) {
         let distance = f.ins().imul(steps, stride);
         let advanced = f.ins().iadd(address, distance);
@@ -104,8 +104,8 @@ fn advance_pointer(f: &mut FuncCtx, args: &mut Args, slot: usize, stride: Option
 }
 
 /// The argument block for all elements, without the number of rows.
-fn arguments(f: &mut FuncCtx, call: &StripCall) -> Result<Args> {
-    let mut args = Args::new(call.key.slots());
+fn arguments(f: &mut FuncCtx, call: &StripCall) -> Result<ArgBlock> {
+    let mut args = ArgBlock::new(call.key.slots());
     for (idx, extent) in call.extents.iter().enumerate() {
         let extent = f.dim(extent)?;
         args.set(call.key.extent(idx as u32), extent);
@@ -133,7 +133,7 @@ fn arguments(f: &mut FuncCtx, call: &StripCall) -> Result<Args> {
 }
 
 /// Calls the microkernel, and sets the locals that it returns in the argument block.
-fn emit_call(f: &mut FuncCtx, kernel: &Kernel, call: StripCall, args: &Args) -> Result<()> {
+fn emit_call(f: &mut FuncCtx, kernel: &Kernel, call: StripCall, args: &ArgBlock) -> Result<()> {
     let block = args.place(f);
     let result_slots: Vec<usize> = (0..call.results.len()).map(|idx| call.key.result(idx)).collect();
     let microkernel = f.unit.microkernel(MicrokernelKey::Strip(call.key))?;

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     codegen::{
         body::{
-            args::Args,
+            args::ArgBlock,
             tiles::plan::{PackedLhs, Packing, TilePlan},
         },
         function::FuncCtx,
@@ -29,7 +29,7 @@ pub(super) struct TileRange {
 /// An argument block, and the key whose slots it has.
 pub(super) struct TileArgs {
     pub(super) key: TileKey,
-    pub(super) args: Args,
+    pub(super) args: ArgBlock,
 }
 
 /// Joint iterations `first..end` of the outer row axes: `emit` emits the body, given the number of the iteration. The
@@ -112,7 +112,7 @@ pub(super) fn shared_args(
 /// The arguments that don't depend on the position of a tile.
 fn plan_args(f: &mut FuncCtx, plan: &TilePlan) -> Result<TileArgs> {
     let key = plan.args_key();
-    let mut args = Args::new(key.slots());
+    let mut args = ArgBlock::new(key.slots());
     args.set(TileKey::LHS, f.address(&plan.lhs.stream.origin)?);
     args.set(TileKey::LHS_ROW, f.dim(&(&plan.lhs.stream.row * plan.lhs.unit_bytes))?);
     args.set(TileKey::LHS_K, f.dim(&(&plan.loops[0].lhs_step * 4))?);
@@ -156,7 +156,13 @@ fn rhs_address(f: &mut FuncCtx, plan: &TilePlan) -> Result<Value> {
 }
 
 /// Restricts the arguments to a part of the reduction. The rhs is packed in panels.
-fn select_slice(f: &mut FuncCtx, plan: &TilePlan, args: &mut Args, inner_depth: i64, slice: ReductionSlice) {
+fn select_slice(
+    f: &mut FuncCtx,
+    plan: &TilePlan,
+    args: &mut ArgBlock,
+    inner_depth: i64,
+    slice: ReductionSlice,
+) {
     let level = plan.loops.len() - 1;
     let slot = TileKey::level(level as u8);
     args.set(slot, slice.count);
@@ -169,7 +175,7 @@ fn select_slice(f: &mut FuncCtx, plan: &TilePlan, args: &mut Args, inner_depth: 
 }
 
 /// Adds `count` times the value in slot `step` to the one in `slot`.
-fn advance(f: &mut FuncCtx, args: &mut Args, slot: usize, step: usize, count: Value) {
+fn advance(f: &mut FuncCtx, args: &mut ArgBlock, slot: usize, step: usize, count: Value) {
     if let (Some(value), Some(step)) = (args.get(slot), args.get(step)) {
         let offset = f.ins().imul(step, count);
         let advanced = f.ins().iadd(value, offset);

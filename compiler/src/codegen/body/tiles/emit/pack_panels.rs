@@ -7,7 +7,7 @@ use super::position::Position;
 use crate::{
     codegen::{
         body::{
-            args::Args,
+            args::ArgBlock,
             tiles::plan::{ComputedRhs, TilePlan},
         },
         function::FuncCtx,
@@ -24,7 +24,7 @@ impl ComputedRhs {
     /// Packs the panels of a tile of columns.
     pub(super) fn pack(&self, f: &mut FuncCtx, plan: &TilePlan, at: &Position) -> Result<()> {
         let key = PackPanelsKey { low: plan.dot().parts().rhs > 1 };
-        let mut args = Args::new(PackPanelsKey::SLOTS);
+        let mut args = ArgBlock::new(PackPanelsKey::SLOTS);
         let panel_bytes = f.dim(&(&self.panel * ELEMENT_BYTES))?;
         let panel = f.ins().ushr_imm_u(at.column, i64::from(PANEL.trailing_zeros()));
         let skipped = f.ins().imul(panel, panel_bytes);

@@ -4,7 +4,7 @@ use super::rows::RowTiles;
 use crate::{
     codegen::{
         body::{
-            args::Args,
+            args::ArgBlock,
             tiles::plan::{PackedPixels, TilePlan},
         },
         function::FuncCtx,
@@ -111,7 +111,7 @@ impl PackedPixels {
     fn pack(&self, f: &mut FuncCtx, first: Value, count: Value) -> Result<()> {
         let key = PackRowsKey { form: self.form, dense: true, levels: 1 };
         let pitch_bytes = self.element_bytes * self.windows.pitch;
-        let mut args = Args::new(key.slots());
+        let mut args = ArgBlock::new(key.slots());
         let from = f.address(&self.windows.base)?;
         let skipped = f.ins().imul_imm_s(first, pitch_bytes);
         args.set(PackRowsKey::FROM, f.ins().iadd(from, skipped));

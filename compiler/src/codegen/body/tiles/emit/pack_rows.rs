@@ -4,7 +4,7 @@ use super::rows::RowTiles;
 use crate::{
     codegen::{
         body::{
-            args::Args,
+            args::ArgBlock,
             tiles::plan::{PackedRows, TilePlan},
         },
         function::FuncCtx,
@@ -77,7 +77,7 @@ impl PackedRows {
         let dense = self.loops[0].lhs_step.as_i64() == Some(1);
         let levels = self.loops.len() as u8;
         let key = PackRowsKey { form: self.form, dense, levels };
-        let mut args = Args::new(key.slots());
+        let mut args = ArgBlock::new(key.slots());
         args.set(PackRowsKey::FROM, from);
         args.set(PackRowsKey::FROM_ROW, f.dim(&(&self.stream.row * self.element_bytes))?);
         let buffer = f.address(&Access { buffer: self.buffer, index: self.first.clone() })?;

@@ -3,7 +3,7 @@
 use super::position::Position;
 use crate::{
     codegen::{
-        body::{args::Args, tiles::plan::TilePlan},
+        body::{args::ArgBlock, tiles::plan::TilePlan},
         function::FuncCtx,
         microkernel::contraction::{Rhs, TileKey},
     },
@@ -36,7 +36,7 @@ impl PrefetchSchedule {
         f: &mut FuncCtx,
         plan: &TilePlan,
         at: &Position,
-        args: &Args,
+        args: &ArgBlock,
         turn: Option<Turn>,
         tiles: Value,
     ) -> Option<PrefetchSchedule> {
@@ -60,7 +60,7 @@ impl PrefetchSchedule {
     }
 
     /// Sets the arguments of a call with `others` row tiles before it in the same iteration.
-    pub(super) fn set(&self, f: &mut FuncCtx, args: &mut Args, others: Value) {
+    pub(super) fn set(&self, f: &mut FuncCtx, args: &mut ArgBlock, others: Value) {
         let before = f.ins().iadd(self.before, others);
         let before = f.ins().imul(before, self.bytes);
         let skipped = f.ins().udiv(before, self.tiles);

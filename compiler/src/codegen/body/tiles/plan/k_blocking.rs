@@ -2,7 +2,7 @@
 
 use super::{
     reduction::{ReductionLoop, stream_step},
-    rhs::Rhs,
+    rhs::RhsPlan,
 };
 use crate::{
     codegen::{
@@ -52,7 +52,7 @@ impl KBlocking {
     pub(super) fn of(
         loops: &[ReductionLoop],
         lhs: &Stream,
-        rhs: &Rhs,
+        rhs: &RhsPlan,
         epilogue: &Body,
         streams: &[Stream],
     ) -> Option<KBlocking> {

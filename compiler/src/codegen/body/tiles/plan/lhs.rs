@@ -8,7 +8,7 @@ use crate::{
 use symshape::{Dim, Facts};
 
 /// The left operand, as tiles read it.
-pub(crate) struct Lhs {
+pub(crate) struct LhsPlan {
     /// Its first row. `column` is not used.
     pub(crate) stream: Stream,
     /// Bytes of the unit that its steps count: 32-bit elements, or operand elements where groups of them are read in place.
@@ -30,19 +30,19 @@ pub(super) fn in_memory(facts: &Facts, contraction: &Contraction) -> Option<(Str
     Some((Stream { origin, row, column: Dim::zero() }, steps))
 }
 
-impl Lhs {
+impl LhsPlan {
     /// The lhs and the loops of the reduction as tiles see them, given those in memory. `None` where it would have to be
     /// packed and nothing packs it.
     pub(super) fn of(
         packing: Option<&Packing>,
         stream: Stream,
         loops: Vec<ReductionLoop>,
-    ) -> Option<(Lhs, Vec<ReductionLoop>)> {
+    ) -> Option<(LhsPlan, Vec<ReductionLoop>)> {
         let Some(packing) = packing else {
-            return Some((Lhs { stream, unit_bytes: 4, packed: None }, loops));
+            return Some((LhsPlan { stream, unit_bytes: 4, packed: None }, loops));
         };
         if packing.reads_in_place(&loops[0]) {
-            let lhs = Lhs { stream, unit_bytes: packing.element_bytes(), packed: None };
+            let lhs = LhsPlan { stream, unit_bytes: packing.element_bytes(), packed: None };
             return Some((lhs, in_place_loops(packing, loops)));
         }
         if packing.needs_in_place() {
@@ -50,7 +50,7 @@ impl Lhs {
         }
         let packed = packing.packed_lhs(stream, loops);
         let stream = Stream { origin: packing.origin(), row: packing.row_step(), column: Dim::zero() };
-        Some((Lhs { stream, unit_bytes: 4, packed: Some(packed) }, packing.loops()))
+        Some((LhsPlan { stream, unit_bytes: 4, packed: Some(packed) }, packing.loops()))
     }
 }
 

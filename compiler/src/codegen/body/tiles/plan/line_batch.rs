@@ -5,7 +5,7 @@
 //! multiplies the next, and configures registers once. All tiles of a line must have the same number of rows. Two lines that
 //! each fill half of the registers form a pair.
 
-use super::{lhs::Lhs, packed_lhs::PackedLhs};
+use super::{lhs::LhsPlan, packed_lhs::PackedLhs};
 use crate::{
     codegen::{
         body::body_builder::{Stream, linear_parts},
@@ -38,7 +38,7 @@ impl LineBatch {
     pub(super) fn of(
         facts: &Facts,
         contraction: &Contraction,
-        lhs: &Lhs,
+        lhs: &LhsPlan,
         streams: &[Stream],
     ) -> Option<LineBatch> {
         let (last, outer) = contraction.m.split_last()?;

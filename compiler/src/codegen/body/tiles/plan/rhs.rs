@@ -12,7 +12,7 @@ use symshape::{Dim, Facts};
 use symshape_runtime::DType;
 
 /// The right operand, as tiles read it.
-pub(crate) struct Rhs {
+pub(crate) struct RhsPlan {
     /// Its format.
     pub(crate) form: contraction::Rhs,
     /// Its first element, at column 0 and reduction index 0. `column` is the step from panel to panel or from column to
@@ -60,20 +60,20 @@ impl ComputedRhs {
     }
 }
 
-impl Rhs {
+impl RhsPlan {
     /// The rhs of a contraction, and its steps along the reduction axes.
     pub(super) fn of(
         program: &Program,
         facts: &Facts,
         contraction: &Contraction,
         packing: Option<&Packing>,
-    ) -> Option<(Rhs, Vec<Dim>)> {
+    ) -> Option<(RhsPlan, Vec<Dim>)> {
         // Packed floats leave the rhs as it is.
         let packing = packing.filter(|packing| packing.packs_rhs());
         if let Some(packing) = packing.filter(|packing| packing.is_rhs_computed()) {
             let computed = ComputedRhs::of(facts, contraction)?;
             let panels = panels(packing.buffer, Dim::zero(), packing.panel_elems(), PANEL as u32);
-            return Some((Rhs { computed: Some(computed), ..panels }, no_steps(contraction)));
+            return Some((RhsPlan { computed: Some(computed), ..panels }, no_steps(contraction)));
         }
         match &contraction.rhs {
             kernel::Rhs::Panels { buffer, base, width } => {
@@ -96,9 +96,9 @@ fn no_steps(contraction: &Contraction) -> Vec<Dim> {
 }
 
 /// Packed panels of `width` columns and `panel_elems` elements each.
-fn panels(buffer: BufferId, index: Dim, panel_elems: Dim, width: u32) -> Rhs {
+fn panels(buffer: BufferId, index: Dim, panel_elems: Dim, width: u32) -> RhsPlan {
     let stream = Stream { origin: Access { buffer, index }, row: Dim::zero(), column: panel_elems };
-    Rhs { form: contraction::Rhs::Panels(width), stream, computed: None }
+    RhsPlan { form: contraction::Rhs::Panels(width), stream, computed: None }
 }
 
 /// A rhs of `f32` that is read in place; no row moves it.
@@ -107,7 +107,7 @@ fn in_memory(
     facts: &Facts,
     contraction: &Contraction,
     access: &Access,
-) -> Option<(Rhs, Vec<Dim>)> {
+) -> Option<(RhsPlan, Vec<Dim>)> {
     let (steps, rest) = linear_steps(facts, &access.index, &contraction.k)?;
     let (column, index) = linear_parts(facts, &rest, Some(&contraction.n.var))?;
     let is_moved = |dim: &Dim| contraction.m.iter().any(|axis| dim.contains(&axis.var));
@@ -121,5 +121,5 @@ fn in_memory(
     };
     let row = steps.last()?.clone();
     let stream = Stream { origin: Access { buffer: access.buffer, index }, row, column };
-    Some((Rhs { form, stream, computed: None }, steps))
+    Some((RhsPlan { form, stream, computed: None }, steps))
 }

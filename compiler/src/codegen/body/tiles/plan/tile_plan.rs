@@ -4,11 +4,11 @@ use super::{
     division::max_tile_rows,
     isa::Isa,
     k_blocking::KBlocking,
-    lhs::{self, Lhs},
+    lhs::{self, LhsPlan},
     line_batch::LineBatch,
     packing::Packing,
     reduction::ReductionLoop,
-    rhs::Rhs,
+    rhs::RhsPlan,
 };
 use crate::{
     codegen::{
@@ -57,8 +57,8 @@ pub(crate) struct TilePlan<'a> {
     pub(crate) max_tile_rows: usize,
     /// Bytes of the lhs that a block of rows may have.
     pub(crate) block_bytes: i64,
-    pub(crate) lhs: Lhs,
-    pub(crate) rhs: Rhs,
+    pub(crate) lhs: LhsPlan,
+    pub(crate) rhs: RhsPlan,
     /// The loops of the reduction, innermost first.
     pub(crate) loops: Vec<ReductionLoop>,
     /// How the operands become 32-bit elements, where they are not multiplied as they are.
@@ -104,7 +104,7 @@ pub(crate) fn plan<'a>(
     }
 
     let (lhs, lhs_steps) = lhs::in_memory(&facts, contraction)?;
-    let (rhs, rhs_steps) = Rhs::of(program, &facts, contraction, packing.as_ref())?;
+    let (rhs, rhs_steps) = RhsPlan::of(program, &facts, contraction, packing.as_ref())?;
     let mut loops = Vec::new();
     for ((axis, lhs_step), rhs_step) in contraction.k.iter().zip(lhs_steps).zip(rhs_steps).rev() {
         loops.push(ReductionLoop { extent: axis.extent.clone(), lhs_step, rhs_step });
@@ -119,7 +119,7 @@ pub(crate) fn plan<'a>(
     }
     let (streams, scalars) = (builder.streams, builder.scalars);
 
-    let (lhs, loops) = Lhs::of(packing.as_ref(), lhs, loops)?;
+    let (lhs, loops) = LhsPlan::of(packing.as_ref(), lhs, loops)?;
     let is_fixed = |step: &Dim| outer.iter().all(|axis| !step.contains(&axis.var));
     if !streams.iter().all(|stream| is_fixed(&stream.row) && is_fixed(&stream.column)) {
         return None;
