@@ -29,8 +29,6 @@ use symshape_runtime::abi::{self, ModelDesc, SymbolDesc, TensorDesc};
 pub struct Summary {
     /// The descriptor, see [`symshape_runtime::abi::ModelDesc`].
     pub desc: DataId,
-    /// Name of the descriptor.
-    pub desc_name: String,
     /// The exported functions and their symbols, `check`, `arena_bytes`, `output_shape` and `run` first.
     pub exports: Vec<(String, FuncId)>,
     /// Function that runs when the artefact is loaded, before any call.
@@ -85,7 +83,6 @@ pub(crate) fn summary(unit: &mut ModuleBuilder, functions: &ExportedFunctions) -
     let desc = model(unit, &desc_name, functions, uses_tiles)?;
     Ok(Summary {
         desc,
-        desc_name,
         exports: exports(unit, functions, uses_tiles),
         code_bytes: unit.functions.iter().map(|function| function.code_bytes).sum(),
         load: functions.run.tiles.map(|tiles| tiles.load),

@@ -15,16 +15,14 @@
 
 mod artefact;
 mod body;
-pub mod function;
+pub(crate) mod function;
 pub mod microkernel;
 mod run;
 pub mod vector;
 
 pub use artefact::Summary;
-pub use function::{
-    FuncCtx, ModuleBuilder,
-    module::{ModuleForm, ModuleKind},
-};
+pub(crate) use function::ModuleBuilder;
+pub use function::module::{ModuleForm, ModuleKind};
 
 use crate::{
     error::Result,

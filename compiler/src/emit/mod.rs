@@ -4,14 +4,14 @@
 //! An object may import only the external functions of its model. Models without external functions have no undefined
 //! symbols.
 
-pub mod c;
+pub(crate) mod c;
 mod file;
 pub mod header;
 pub mod jit;
 mod link;
 pub mod object;
-pub mod report;
-pub mod rust;
+pub(crate) mod report;
+pub(crate) mod rust;
 pub mod shared;
 mod template;
 

@@ -18,7 +18,7 @@ use symshape::{Dim, Node, Symbol};
 const PAGE: &str = include_str!("report.html");
 
 /// The page for a program and its plan.
-pub fn report(program: &Program, plan: &Plan) -> String {
+pub(crate) fn report(program: &Program, plan: &Plan) -> String {
     let name = &program.name;
     let data = json!({
         "name": name,

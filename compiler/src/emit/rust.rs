@@ -16,7 +16,7 @@ use symshape::{Dim, Node, Symbol};
 use symshape_runtime::DType;
 
 /// The source of the module.
-pub fn module(program: &Program, plan: &Plan) -> String {
+pub(crate) fn module(program: &Program, plan: &Plan) -> String {
     let mut text = String::new();
     write_module(&mut text, program, plan).expect("writing to a string can't fail");
     text

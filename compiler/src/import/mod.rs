@@ -47,7 +47,7 @@ pub fn import(model: &Model, options: &ImportOptions) -> Result<Graph> {
 
 /// A value of a model's main graph.
 #[derive(Clone, Debug)]
-pub struct Named {
+pub(crate) struct Named {
     /// The name in the model.
     pub name: String,
     /// The value.
@@ -60,7 +60,7 @@ pub struct Named {
 ///
 /// # Errors
 /// As [`import`].
-pub fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Vec<Named>)> {
+pub(crate) fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Vec<Named>)> {
     let proto = model.proto.graph.as_ref().ok_or_else(|| Error::invalid("the model has no graph"))?;
     let mut g =
         Graph { name: identifier(options.name.as_deref().unwrap_or(&model.name)), ..Graph::default() };

@@ -7,14 +7,14 @@
 mod derive;
 mod failure;
 
-pub use failure::{Failure, InputAxis};
+pub(crate) use failure::{Failure, InputAxis};
 
 use symshape::{Assumption, Declaration, Dim, Relation, Symbol};
 use symshape_runtime::abi::Code;
 
 /// The call contract: everything that a call checks before it stores anything.
 #[derive(Clone, Debug)]
-pub struct Contract {
+pub(crate) struct Contract {
     /// The model's symbols in the order of the ABI's `dims`. `run` gets their values from the caller and checks these
     /// guards, whose failures name no axis.
     pub symbols: Vec<DeclaredSymbol>,
@@ -24,12 +24,12 @@ pub struct Contract {
     /// The guards of `check` on every axis of every input.
     pub axes: Vec<AxisGuard>,
     /// The guards of `check` and `run` on relations between symbols.
-    pub relations: Vec<RelationGuard>,
+    pub(crate) relations: Vec<RelationGuard>,
 }
 
 /// A symbol of the model with its declaration, and the guards that make sure of the declaration.
 #[derive(Clone, Debug)]
-pub struct DeclaredSymbol {
+pub(crate) struct DeclaredSymbol {
     /// The symbol itself.
     pub symbol: Symbol,
     /// Its declaration; holds once all guards have passed.
@@ -42,7 +42,7 @@ pub struct DeclaredSymbol {
 
 /// How `check` gets the value of a symbol.
 #[derive(Clone, Debug)]
-pub struct SymbolBinding {
+pub(crate) struct SymbolBinding {
     /// The symbol that is bound.
     pub declared: DeclaredSymbol,
     /// Where its value comes from.
@@ -51,7 +51,7 @@ pub struct SymbolBinding {
 
 /// The source of a symbol's value.
 #[derive(Clone, Debug)]
-pub enum ValueSource {
+pub(crate) enum ValueSource {
     /// The declaration allows only this value.
     Fixed(i64),
     /// The size of an axis is `coefficient * symbol + rest`, which is solved for the symbol.
@@ -71,7 +71,7 @@ pub enum ValueSource {
 
 /// A guard on the value of one symbol.
 #[derive(Clone, Debug)]
-pub struct SymbolGuard {
+pub(crate) struct SymbolGuard {
     /// The condition that the value must meet.
     pub condition: Condition,
     /// The declared range, both ends included, for the message.
@@ -82,7 +82,7 @@ pub struct SymbolGuard {
 
 /// A condition on the value of one symbol.
 #[derive(Clone, Debug)]
-pub enum Condition {
+pub(crate) enum Condition {
     /// The value is in the guard's range.
     InRange,
     /// The value is in this list, which ascends.
@@ -93,7 +93,7 @@ pub enum Condition {
 
 /// A guard on the size of an axis.
 #[derive(Clone, Debug)]
-pub struct AxisGuard {
+pub(crate) struct AxisGuard {
     /// The axis that is checked.
     pub axis: InputAxis,
     /// The size that it must have.
@@ -104,7 +104,7 @@ pub struct AxisGuard {
 
 /// A guard on a relation between symbols.
 #[derive(Clone, Debug)]
-pub struct RelationGuard {
+pub(crate) struct RelationGuard {
     /// The relation that must hold.
     pub relation: Relation,
     /// The failure where it does not.
@@ -113,7 +113,7 @@ pub struct RelationGuard {
 
 impl RelationGuard {
     /// The guard that checks an assumption.
-    pub fn of(assumption: &Assumption) -> RelationGuard {
+    pub(crate) fn of(assumption: &Assumption) -> RelationGuard {
         let relation = assumption.relation.clone();
         let failure = Failure {
             symbol_name: Some(relation.to_string()),

@@ -15,13 +15,13 @@ const IN_BLOCK: i64 = 16;
 const ROWS_TO_HIDE_READING: i64 = 4;
 
 /// The work of an external call, estimated from the sizes of its arguments.
-pub fn call(program: &Program, call: &ExternalCall) -> Dim {
+pub(crate) fn call(program: &Program, call: &ExternalCall) -> Dim {
     let arguments = call.operands.iter().chain(&call.results);
     program.facts.simplify(&(Dim::sum(arguments.map(|argument| argument.elems())) * IN_BLOCK))
 }
 
 /// The work of a kernel.
-pub fn of(program: &Program, kernel: &Kernel) -> Dim {
+pub(crate) fn of(program: &Program, kernel: &Kernel) -> Dim {
     match &kernel.control {
         Some(Control::Call(called)) => call(program, called),
         _ => work(program, &kernel.body),
@@ -30,7 +30,7 @@ pub fn of(program: &Program, kernel: &Kernel) -> Dim {
 
 /// The work of some statements, an expression over the model's symbols. Extents that are not known before the call count
 /// as 1: those that depend on an outer loop, and the trip counts of `while` loops.
-pub fn work(program: &Program, body: &[Stmt]) -> Dim {
+pub(crate) fn work(program: &Program, body: &[Stmt]) -> Dim {
     let total = Dim::sum(body.iter().map(|stmt| statement(program, stmt)));
     program.facts.simplify(&total)
 }

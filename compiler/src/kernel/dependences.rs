@@ -19,7 +19,7 @@ use symshape::{Bounds, Dim, Facts, Symbol};
 const MAX_PROOFS: usize = 64;
 
 /// The elements and symbols that some kernels access.
-pub struct Footprint {
+pub(crate) struct Footprint {
     ranges: BTreeMap<BufferId, Vec<AccessRange>>,
     /// Symbols that occur in expressions, loop variables included.
     reads: BTreeSet<Symbol>,
@@ -31,7 +31,7 @@ pub struct Footprint {
 
 impl Footprint {
     /// The footprint of consecutive kernels.
-    pub fn of(program: &Program, kernels: Range<usize>) -> Footprint {
+    pub(crate) fn of(program: &Program, kernels: Range<usize>) -> Footprint {
         let mut depth = 0_usize;
         let mut footprint = Footprint {
             ranges: BTreeMap::new(),
@@ -51,17 +51,17 @@ impl Footprint {
     }
 
     /// The buffers that the kernels access, except constants and inputs.
-    pub fn buffers(&self) -> impl Iterator<Item = BufferId> {
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = BufferId> {
         self.ranges.keys().copied()
     }
 
     /// The symbols that occur in expressions, loop variables included.
-    pub fn reads(&self) -> &BTreeSet<Symbol> {
+    pub(crate) fn reads(&self) -> &BTreeSet<Symbol> {
         &self.reads
     }
 
     /// Whether [`Footprint::buffers`] contains this buffer.
-    pub fn touches(&self, buffer: BufferId) -> bool {
+    pub(crate) fn touches(&self, buffer: BufferId) -> bool {
         self.ranges.contains_key(&buffer)
     }
 
@@ -118,7 +118,7 @@ impl Footprint {
     }
 
     /// Whether these kernels must finish before the `later` ones begin.
-    pub fn must_precede(&self, later: &Footprint, program: &Program) -> bool {
+    pub(crate) fn must_precede(&self, later: &Footprint, program: &Program) -> bool {
         let intersects = |a: &BTreeSet<Symbol>, b: &BTreeSet<Symbol>| a.intersection(b).next().is_some();
         let bound = intersects(&self.binds, &later.reads)
             || intersects(&self.binds, &later.binds)
@@ -130,7 +130,7 @@ impl Footprint {
     }
 
     /// Whether the other kernels may read an element that these write.
-    pub fn flows_into(&self, other: &Footprint, program: &Program) -> bool {
+    pub(crate) fn flows_into(&self, other: &Footprint, program: &Program) -> bool {
         self.conflicts(other, program, |own, other| own.is_store && !other.is_store)
     }
 

@@ -74,7 +74,7 @@ pub enum Inst {
 
 impl Inst {
     /// Whether the instruction has a result that later ones can use.
-    pub fn has_result(&self) -> bool {
+    pub(crate) fn has_result(&self) -> bool {
         !matches!(self, Inst::Bind(..) | Inst::Set(..) | Inst::Store(..) | Inst::Reduce(..) | Inst::Check(_))
     }
 
@@ -93,7 +93,7 @@ impl Inst {
 
     /// The instruction with each operand replaced by `of(operand)`.
     #[must_use]
-    pub fn with_operands(&self, of: &dyn Fn(Reg) -> Reg) -> Inst {
+    pub(crate) fn with_operands(&self, of: &dyn Fn(Reg) -> Reg) -> Inst {
         match self {
             Inst::Const(_) | Inst::Index(..) | Inst::Load(_) | Inst::Sum | Inst::Get(_) => self.clone(),
             Inst::Bind(symbol, x) => Inst::Bind(symbol.clone(), of(*x)),

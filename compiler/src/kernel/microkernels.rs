@@ -24,7 +24,7 @@ impl Default for MicrokernelSupport {
 
 impl MicrokernelSupport {
     /// Whether strips and contractions become our own machine code.
-    pub fn is_native(self) -> bool {
+    pub(crate) fn is_native(self) -> bool {
         matches!(self, MicrokernelSupport::Native { .. })
     }
 
@@ -34,7 +34,7 @@ impl MicrokernelSupport {
     }
 
     /// Whether there is code for tile registers.
-    pub fn has_tiles(self) -> bool {
+    pub(crate) fn has_tiles(self) -> bool {
         matches!(self, MicrokernelSupport::Native { tiles: true, .. })
     }
 

@@ -12,11 +12,11 @@
 //! [`verify`] lists the rules of the IR, [`text`] prints and parses it, and [`eval`] interprets it. The interpreter is
 //! the reference for every later stage.
 
-pub mod contract;
+pub(crate) mod contract;
 mod control;
-pub mod cost;
-pub mod data_dependent;
-pub mod dependences;
+pub(crate) mod cost;
+pub(crate) mod data_dependent;
+pub(crate) mod dependences;
 pub mod eval;
 pub mod inner_divisions;
 mod inst;
@@ -27,7 +27,7 @@ mod program;
 mod sliding_windows;
 mod stmt;
 pub mod text;
-pub mod tiles;
+pub(crate) mod tiles;
 pub mod verify;
 pub mod walk;
 

@@ -31,7 +31,7 @@ pub struct Kernel {
     /// The control marker. A kernel that has one has no body.
     pub control: Option<Control>,
     /// Types of the scalar variables.
-    pub locals: PrimaryMap<Local, DType>,
+    pub(crate) locals: PrimaryMap<Local, DType>,
     /// The statements in the order in which they run.
     pub body: Vec<Stmt>,
 }
@@ -78,7 +78,7 @@ pub struct Program {
 
 impl Program {
     /// The external functions that the program calls, each once, sorted by name.
-    pub fn callees(&self) -> Vec<&Callee> {
+    pub(crate) fn callees(&self) -> Vec<&Callee> {
         let calls = self.kernels.iter().filter_map(|kernel| match &kernel.control {
             Some(Control::Call(call)) => Some(&call.callee),
             _ => None,
@@ -95,7 +95,7 @@ impl Program {
     }
 
     /// The indices of each `While` and its `End`, inner loops first.
-    pub fn while_loops(&self) -> Vec<(usize, usize)> {
+    pub(crate) fn while_loops(&self) -> Vec<(usize, usize)> {
         let mut open = Vec::new();
         let mut loops = Vec::new();
         for (idx, kernel) in self.kernels.iter().enumerate() {
@@ -131,7 +131,7 @@ impl Program {
     }
 
     /// Distance in bytes between two copies of a scratch buffer.
-    pub fn copy_bytes(&self, buffer: BufferId) -> Dim {
+    pub(crate) fn copy_bytes(&self, buffer: BufferId) -> Dim {
         let bytes = self.buffers[buffer].bytes().max(Dim::zero());
         self.facts.simplify(&(bytes.ceil_div(COPY_ALIGN_BYTES) * COPY_ALIGN_BYTES))
     }

@@ -51,7 +51,7 @@ pub struct Contraction {
     /// Lowest precision at which `f32` may be multiplied. It is [`Precision::F32`] for all other types.
     pub precision: Precision,
     /// Scratch memory into which a microkernel can pack parts of the operands.
-    pub pack_buffer: Option<BufferId>,
+    pub(crate) pack_buffer: Option<BufferId>,
     /// The instructions that use [`Inst::Sum`](super::Inst::Sum), for each row and column; addressed by their variables.
     pub epilogue: InstSeq,
 }

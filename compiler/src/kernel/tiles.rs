@@ -154,7 +154,7 @@ impl Program {
     }
 
     /// Whether artefacts report their use of tile registers: a lower precision is requested, or a contraction uses them.
-    pub fn may_use_tiles(&self) -> bool {
+    pub(crate) fn may_use_tiles(&self) -> bool {
         self.precision != Precision::F32 || self.uses_tiles()
     }
 }

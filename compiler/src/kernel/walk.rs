@@ -8,7 +8,7 @@ pub struct Site<'a> {
     /// The element that is accessed.
     pub access: &'a Access,
     /// Whether the element is written rather than read.
-    pub is_store: bool,
+    pub(crate) is_store: bool,
     /// The loops around it within the visited statements, outermost first. They include the axes of strips and
     /// contractions.
     pub axes: &'a [Axis],
@@ -112,7 +112,7 @@ fn bound(code: &InstSeq, see: &mut dyn FnMut(&Symbol)) {
 }
 
 /// The replacements that [`rewrite`] makes.
-pub struct Rewrite<'a> {
+pub(crate) struct Rewrite<'a> {
     /// New index expressions and extents.
     pub dim: &'a dyn Fn(&Dim) -> Dim,
     /// New accesses. Their index is already replaced by `dim`.
@@ -124,13 +124,13 @@ pub struct Rewrite<'a> {
 }
 
 /// Copies statements and applies the replacements.
-pub fn rewrite(body: &[Stmt], by: &Rewrite<'_>) -> Vec<Stmt> {
+pub(crate) fn rewrite(body: &[Stmt], by: &Rewrite<'_>) -> Vec<Stmt> {
     body.iter().map(|stmt| by.stmt(stmt)).collect()
 }
 
 impl Rewrite<'_> {
     /// Copies one statement and applies the replacements.
-    pub fn stmt(&self, stmt: &Stmt) -> Stmt {
+    pub(crate) fn stmt(&self, stmt: &Stmt) -> Stmt {
         match stmt {
             Stmt::For { axis, parallel, body } => {
                 Stmt::For { axis: self.axis(axis), parallel: *parallel, body: rewrite(body, self) }

@@ -30,7 +30,7 @@ use symshape_runtime::DType;
 ///
 /// # Errors
 /// None.
-pub fn affine(graph: &mut Graph) -> Result<()> {
+pub(crate) fn affine(graph: &mut Graph) -> Result<()> {
     rebuild_by_uses(graph, rewritten)
 }
 

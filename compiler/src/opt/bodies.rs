@@ -12,7 +12,7 @@ use crate::{
 ///
 /// # Errors
 /// None.
-pub fn bodies(graph: &mut Graph) -> Result<()> {
+pub(crate) fn bodies(graph: &mut Graph) -> Result<()> {
     rebuild(graph, |new, node| {
         let Op::Map(body) = &node.op else { return Ok(None) };
         let (body, operands) = inline_numbers(new, body, node);
@@ -30,7 +30,7 @@ pub fn bodies(graph: &mut Graph) -> Result<()> {
 }
 
 /// The value of all elements of `value`, if they are equal.
-pub fn number(graph: &Graph, value: Value) -> Option<Scalar> {
+pub(crate) fn number(graph: &Graph, value: Value) -> Option<Scalar> {
     match graph.op(value) {
         Op::Const(tensor) => {
             let first = (tensor.elems() > 0).then(|| tensor.get(0))?;
@@ -131,7 +131,7 @@ fn renamed(step: &Step, regs: &[Reg]) -> Step {
 }
 
 /// The body with constant steps computed, laws applied and unused steps dropped.
-pub fn simplify(body: &Body) -> Body {
+pub(crate) fn simplify(body: &Body) -> Body {
     let params = body.params.len();
     let mut out = Body { params: body.params.clone(), steps: Vec::new(), result: Reg(0) };
     let mut regs: Vec<Reg> = (0..params as u32).map(Reg).collect();

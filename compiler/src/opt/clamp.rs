@@ -19,7 +19,7 @@ use symshape_runtime::DType;
 ///
 /// # Errors
 /// None.
-pub fn clamp(graph: &mut Graph) -> Result<()> {
+pub(crate) fn clamp(graph: &mut Graph) -> Result<()> {
     rebuild(graph, |new, node| compared(new, node).map(|value| value.map(|value| vec![value])))?;
     super::dead::dead(graph)
 }

@@ -11,7 +11,7 @@ use cranelift_entity::SecondaryMap;
 ///
 /// # Errors
 /// None.
-pub fn dead(graph: &mut Graph) -> Result<()> {
+pub(crate) fn dead(graph: &mut Graph) -> Result<()> {
     let mut alive: SecondaryMap<Value, bool> = SecondaryMap::new();
     for (_, value) in &graph.outputs {
         alive[*value] = true;

@@ -19,16 +19,16 @@ use cranelift_entity::SecondaryMap;
 use symshape::Dim;
 
 /// Results up to this size are folded, whatever the size of the operands.
-pub const SMALL_BYTES: usize = 4096;
+pub(crate) const SMALL_BYTES: usize = 4096;
 
 /// Larger results are left to run time, so that folding does not dominate the compile time.
-pub const MAX_BYTES: usize = 1 << 30;
+pub(crate) const MAX_BYTES: usize = 1 << 30;
 
 /// Runs the pass.
 ///
 /// # Errors
 /// None. An error of the evaluator (an index out of bounds) is left for run time to report.
-pub fn fold(graph: &mut Graph) -> Result<()> {
+pub(crate) fn fold(graph: &mut Graph) -> Result<()> {
     let uses = uses(graph);
     let by_result: SecondaryMap<Value, u32> = uses;
 

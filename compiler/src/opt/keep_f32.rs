@@ -23,7 +23,7 @@ const MAX_SHARE: f64 = 1.0 / 64.0;
 const MIN_WORK: f64 = 16.0;
 
 /// Runs the pass, for machines with tile registers. Each loop body and branch is treated as a model.
-pub fn keep_f32(graph: &mut Graph) {
+pub(crate) fn keep_f32(graph: &mut Graph) {
     graph.nodes.values_mut().flat_map(|node| node.op.regions_mut()).for_each(keep_f32);
     let mut works: Vec<Work> = graph.nodes.keys().filter_map(|id| Work::of(graph, id)).collect();
     let symbols: BTreeSet<Symbol> = works.iter().flat_map(Work::symbols).collect();

@@ -4,19 +4,19 @@
 //! types again, and in debug builds the verifier runs after each pass. No rule makes a graph more expensive to compute.
 //! Elementwise chains are not fused here: `lower` inlines them into their consumers.
 
-pub mod affine;
-pub mod bodies;
-pub mod clamp;
-pub mod dead;
-pub mod fold;
-pub mod keep_f32;
+pub(crate) mod affine;
+pub(crate) mod bodies;
+pub(crate) mod clamp;
+pub(crate) mod dead;
+pub(crate) mod fold;
+pub(crate) mod keep_f32;
 pub mod laws;
-pub mod quantised;
-pub mod rebuild;
-pub mod rebuild_by_uses;
-pub mod share;
+pub(crate) mod quantised;
+pub(crate) mod rebuild;
+pub(crate) mod rebuild_by_uses;
+pub(crate) mod share;
 pub mod store_bf16;
-pub mod views;
+pub(crate) mod views;
 
 use crate::{
     error::{At, Result},
@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// A pass over a graph.
-pub type Pass = fn(&mut Graph) -> Result<()>;
+pub(crate) type Pass = fn(&mut Graph) -> Result<()>;
 
 /// The passes in order, by name.
 pub const PASSES: &[(&str, Pass)] = &[
@@ -55,7 +55,10 @@ pub fn optimize(graph: &mut Graph) -> Result<()> {
 ///
 /// # Errors
 /// A bug in a pass.
-pub fn optimize_observed(graph: &mut Graph, observer: &mut dyn FnMut(&'static str, &Graph)) -> Result<()> {
+pub(crate) fn optimize_observed(
+    graph: &mut Graph,
+    observer: &mut dyn FnMut(&'static str, &Graph),
+) -> Result<()> {
     for node in graph.nodes.values_mut() {
         node.op.regions_mut().into_iter().try_for_each(optimize)?;
     }

@@ -12,7 +12,7 @@ use cranelift_entity::SecondaryMap;
 ///
 /// # Errors
 /// Those of the rule.
-pub fn rebuild(
+pub(crate) fn rebuild(
     graph: &mut Graph,
     mut rule: impl FnMut(&mut Graph, &Node) -> Result<Option<Vec<Value>>>,
 ) -> Result<()> {
@@ -70,7 +70,7 @@ fn new_value(new_values: &SecondaryMap<Value, Option<Value>>, value: Value) -> V
 }
 
 /// How many times each value is used, as an operand or output.
-pub fn uses(graph: &Graph) -> SecondaryMap<Value, u32> {
+pub(crate) fn uses(graph: &Graph) -> SecondaryMap<Value, u32> {
     let mut uses = SecondaryMap::new();
     let operands = graph.nodes.values().flat_map(|node| &node.operands);
     for value in operands.chain(graph.outputs.iter().map(|(_, value)| value)) {

@@ -15,7 +15,7 @@ use cranelift_entity::SecondaryMap;
 ///
 /// # Errors
 /// Those of the rule.
-pub fn rebuild_by_uses(
+pub(crate) fn rebuild_by_uses(
     graph: &mut Graph,
     mut rule: impl FnMut(&mut Graph, &Node, &SecondaryMap<Value, u32>) -> Result<Option<Value>>,
 ) -> Result<()> {

@@ -14,7 +14,7 @@ use std::{
 ///
 /// # Errors
 /// None.
-pub fn share(graph: &mut Graph) -> Result<()> {
+pub(crate) fn share(graph: &mut Graph) -> Result<()> {
     let mut seen: HashMap<u64, Vec<Vec<Value>>> = HashMap::new();
     rebuild(graph, |new, node| {
         let same = seen.entry(key(node)).or_default();

@@ -16,7 +16,7 @@ use symshape::{Dim, Symbol};
 ///
 /// # Errors
 /// None.
-pub fn views(graph: &mut Graph) -> Result<()> {
+pub(crate) fn views(graph: &mut Graph) -> Result<()> {
     rebuild_by_uses(graph, |new, node, used| match &node.op {
         Op::View { shape, index } => {
             view(new, node.operands[0], shape.clone(), index.clone(), used).map(Some)
@@ -29,7 +29,7 @@ pub fn views(graph: &mut Graph) -> Result<()> {
 }
 
 /// `index` with the axes replaced by these expressions.
-pub fn compose(index: &[Dim], by: &[Dim]) -> Vec<Dim> {
+pub(crate) fn compose(index: &[Dim], by: &[Dim]) -> Vec<Dim> {
     let value_of = |symbol: &Symbol| (0..by.len()).find(|k| axis(*k) == *symbol).map(|k| by[k].clone());
     index.iter().map(|expr| expr.substitute(&value_of)).collect()
 }

@@ -114,7 +114,7 @@ impl Scalar {
     }
 
     /// Whether the value is not zero.
-    pub fn is_true(self) -> bool {
+    pub(crate) fn is_true(self) -> bool {
         if self.dtype.is_float() { self.as_f64() != 0.0 } else { self.bits != 0 }
     }
 }

@@ -271,7 +271,7 @@ impl Body {
     ///
     /// # Panics
     /// As [`Body::eval`].
-    pub fn eval_on_the_other_side(&self, args: &[Scalar], regs: &mut Vec<Scalar>) -> Scalar {
+    pub(crate) fn eval_on_the_other_side(&self, args: &[Scalar], regs: &mut Vec<Scalar>) -> Scalar {
         self.eval_with(args, regs, |step, regs| {
             let nearest = eval_step(step, regs);
             exact(step, regs).map_or(nearest, |exact| other_side(nearest, exact))

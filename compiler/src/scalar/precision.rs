@@ -87,7 +87,7 @@ impl Precision {
     }
 
     /// The maximum error of a whole model, relative to the largest element of an output, for `selfcheck` to pass.
-    pub const fn max_model_error(self) -> f64 {
+    pub(crate) const fn max_model_error(self) -> f64 {
         match self {
             Precision::F32 | Precision::Exact | Precision::Full => 0.0,
             Precision::Bf16x3 => 5e-5,
@@ -96,7 +96,7 @@ impl Precision {
     }
 
     /// The parts of `x`: high and low.
-    pub fn operand_parts(self, x: f32) -> [f64; 2] {
+    pub(crate) fn operand_parts(self, x: f32) -> [f64; 2] {
         match self {
             Precision::F32 | Precision::Exact | Precision::Full => [x.into(), 0.0],
             Precision::Bf16x3 => [high(x).into(), low(x).into()],
@@ -117,7 +117,7 @@ impl Display for Precision {
 }
 
 /// The product of two values, given their parts.
-pub fn multiply_parts(x: [f64; 2], y: [f64; 2]) -> f64 {
+pub(crate) fn multiply_parts(x: [f64; 2], y: [f64; 2]) -> f64 {
     x[0] * y[0] + (x[1] * y[0] + x[0] * y[1])
 }
 
@@ -145,7 +145,7 @@ pub fn low(x: f32) -> f32 {
 pub(crate) const MIN_SPLIT_EXTENT: i64 = 16;
 
 /// Whether `x` is a finite bf16. Infinity is excluded, because its products with parts that are zero are NaN.
-pub fn is_bf16(x: f32) -> bool {
+pub(crate) fn is_bf16(x: f32) -> bool {
     x.is_finite() && high(x).to_bits() == x.to_bits()
 }
 

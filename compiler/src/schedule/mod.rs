@@ -14,7 +14,7 @@ mod winograd;
 use crate::{Result, kernel::Program};
 
 /// A pass over a program.
-pub type Pass = fn(&mut Program) -> Result<()>;
+pub(crate) type Pass = fn(&mut Program) -> Result<()>;
 
 /// The passes in the order in which they run.
 pub const PASSES: &[(&str, Pass)] = &[
@@ -40,7 +40,7 @@ pub fn schedule(program: &mut Program) -> Result<()> {
 ///
 /// # Errors
 /// The first error of a pass.
-pub fn schedule_observed(
+pub(crate) fn schedule_observed(
     program: &mut Program,
     observer: &mut dyn FnMut(&'static str, &Program),
 ) -> Result<()> {

@@ -10,7 +10,7 @@ use symshape_runtime::DType;
 
 impl FuncCtx<'_, '_> {
     /// A register of type `from` as one of type `to`.
-    pub fn cast(&mut self, from: DType, to: DType, x: Value) -> Value {
+    pub(crate) fn cast(&mut self, from: DType, to: DType, x: Value) -> Value {
         match (from, to) {
             _ if from == to => x,
             (_, DType::Bool) => self.is_true(from, x),
@@ -22,7 +22,7 @@ impl FuncCtx<'_, '_> {
     }
 
     /// The bits of a register of type `from` as one of type `to`, see [`crate::scalar::Step::Bits`].
-    pub fn bits(&mut self, from: DType, to: DType, x: Value) -> Value {
+    pub(crate) fn bits(&mut self, from: DType, to: DType, x: Value) -> Value {
         let bits = match from {
             DType::F16 => self.f16_from_f32(x),
             DType::BF16 => self.bf16_from_f32(x),
@@ -63,7 +63,7 @@ impl FuncCtx<'_, '_> {
     }
 
     /// A single rounded to the precision of `dtype`.
-    pub fn rounded(&mut self, dtype: DType, x: Value) -> Value {
+    pub(crate) fn rounded(&mut self, dtype: DType, x: Value) -> Value {
         match dtype {
             DType::F16 => {
                 let bits = self.f16_from_f32(x);

@@ -36,7 +36,7 @@ pub(crate) struct LoopScope {
 }
 
 /// A function that is being emitted.
-pub struct FuncCtx<'f, 'u> {
+pub(crate) struct FuncCtx<'f, 'u> {
     /// Appends instructions to the function.
     pub builder: FunctionBuilder<'f>,
     /// The state that all functions share.
@@ -53,12 +53,12 @@ pub struct FuncCtx<'f, 'u> {
     /// Whether the function may report an error.
     pub fails: bool,
     /// Whether the function uses scratch memory, of which each worker has a copy.
-    pub uses_scratch: bool,
+    pub(crate) uses_scratch: bool,
 }
 
 impl<'f, 'u> FuncCtx<'f, 'u> {
     /// A context at the beginning of an empty function, and the function's parameters.
-    pub fn new(
+    pub(crate) fn new(
         unit: &'f mut ModuleBuilder<'u>,
         mut builder: FunctionBuilder<'f>,
     ) -> (FuncCtx<'f, 'u>, Vec<Value>) {
@@ -84,24 +84,24 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 
     /// Sets the array that holds the program's symbols. They have passed the check of the call contract.
-    pub fn set_dims(&mut self, dims: Value, offset: i32) {
+    pub(crate) fn set_dims(&mut self, dims: Value, offset: i32) {
         self.dims = Some((dims, offset));
         self.scopes[0].facts = self.unit.program.facts.clone();
     }
 
     /// Sets the address of the frame, see [`frame`].
-    pub fn set_frame(&mut self, frame: Value) {
+    pub(crate) fn set_frame(&mut self, frame: Value) {
         self.frame = Some(frame);
         self.set_dims(frame, frame::symbol_slot(0));
     }
 
     /// Sets the index of the copy of the scratch buffers that this function uses. The value is computed at the function's top.
-    pub fn set_copy(&mut self, copy: Value) {
+    pub(crate) fn set_copy(&mut self, copy: Value) {
         self.copy = Some(copy);
     }
 
     /// The frame's address.
-    pub fn frame(&self) -> Result<Value> {
+    pub(crate) fn frame(&self) -> Result<Value> {
         self.frame.ok_or_else(|| Error::internal("this function has no frame"))
     }
 
@@ -111,17 +111,17 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 
     /// Appends an instruction to the current block.
-    pub fn ins(&mut self) -> FuncInstBuilder<'_, 'f> {
+    pub(crate) fn ins(&mut self) -> FuncInstBuilder<'_, 'f> {
         self.builder.ins()
     }
 
     /// A constant.
-    pub fn int(&mut self, value: i64) -> Value {
+    pub(crate) fn int(&mut self, value: i64) -> Value {
         self.ins().iconst(types::I64, value)
     }
 
     /// Binds a symbol to an `i64` until the surrounding loop body ends.
-    pub fn bind(&mut self, symbol: Symbol, value: Value) {
+    pub(crate) fn bind(&mut self, symbol: Symbol, value: Value) {
         for scope in &mut self.scopes {
             scope.bound.remove(&symbol);
             scope.dims.retain(|dim, _| !dim.contains(&symbol));
@@ -131,12 +131,12 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 
     /// The facts about the symbols bound here, loop variables among them.
-    pub fn facts(&self) -> &Facts {
+    pub(crate) fn facts(&self) -> &Facts {
         &self.scopes[self.scopes.len() - 1].facts
     }
 
     /// The facts of the innermost scope, for additions that hold until it ends.
-    pub fn facts_mut(&mut self) -> &mut Facts {
+    pub(crate) fn facts_mut(&mut self) -> &mut Facts {
         &mut self.innermost().facts
     }
 
@@ -175,7 +175,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 
     /// The address of the first element of a buffer, computed at the function's top.
-    pub fn base(&mut self, buffer: BufferId) -> Result<Value> {
+    pub(crate) fn base(&mut self, buffer: BufferId) -> Result<Value> {
         let key = (buffer, Dim::zero());
         if let Some(value) = self.scopes[0].addresses.get(&key) {
             return Ok(*value);
@@ -216,7 +216,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 
     /// The address of a data object, computed at the function's top.
-    pub fn data_address(&mut self, data: DataId) -> Value {
+    pub(crate) fn data_address(&mut self, data: DataId) -> Value {
         let global = self.global(data);
         match self.scopes[0].exit {
             Some(exit) => self.before(exit).ins().symbol_value(types::I64, global),
@@ -225,7 +225,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 
     /// The reference to a data object within this function.
-    pub fn global(&mut self, data: DataId) -> ir::GlobalValue {
+    pub(crate) fn global(&mut self, data: DataId) -> ir::GlobalValue {
         let name = self
             .builder
             .func
@@ -246,7 +246,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 
     /// The reference to a function of the module within this function.
-    pub fn func_ref(&mut self, func: FuncId) -> ir::FuncRef {
+    pub(crate) fn func_ref(&mut self, func: FuncId) -> ir::FuncRef {
         if let Some(known) = self.functions.get(&func) {
             return *known;
         }
@@ -267,7 +267,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 
     /// Calls a function of the module and returns its first result, if it has any.
-    pub fn call(&mut self, func: FuncId, args: &[Value]) -> Option<Value> {
+    pub(crate) fn call(&mut self, func: FuncId, args: &[Value]) -> Option<Value> {
         let func = self.func_ref(func);
         let call = self.ins().call(func, args);
         self.builder.inst_results(call).first().copied()
@@ -287,7 +287,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 
     /// The address of a block of 64-bit words on the stack that holds `args`. The next call overwrites it.
-    pub fn args(&mut self, args: &[Value]) -> Value {
+    pub(crate) fn args(&mut self, args: &[Value]) -> Value {
         let slot = match self.args {
             Some((slot, words)) if words >= args.len() => slot,
             _ => {
@@ -304,7 +304,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 
     /// The type of registers that hold elements of this type. Halves are computed in single precision.
-    pub fn reg_type(dtype: DType) -> Type {
+    pub(crate) fn reg_type(dtype: DType) -> Type {
         match dtype {
             DType::F32 | DType::F16 | DType::BF16 => types::F32,
             DType::F64 => types::F64,
@@ -316,13 +316,13 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 
     /// The value of a scalar variable of the kernel.
-    pub fn local(&mut self, local: Local) -> Result<Value> {
+    pub(crate) fn local(&mut self, local: Local) -> Result<Value> {
         let variable = self.variable(local)?;
         Ok(self.builder.use_var(variable))
     }
 
     /// Sets a scalar variable of the kernel.
-    pub fn set_local(&mut self, local: Local, value: Value) -> Result<()> {
+    pub(crate) fn set_local(&mut self, local: Local, value: Value) -> Result<()> {
         let variable = self.variable(local)?;
         self.builder.def_var(variable, value);
         Ok(())
@@ -333,7 +333,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 
     /// Declares a kernel's scalar variables, which are zero at first.
-    pub fn declare_locals(&mut self, locals: impl Iterator<Item = (Local, DType)>) {
+    pub(crate) fn declare_locals(&mut self, locals: impl Iterator<Item = (Local, DType)>) {
         for (local, dtype) in locals {
             let ty = Self::reg_type(dtype);
             let variable = self.builder.declare_var(ty);
@@ -344,7 +344,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 
     /// Zero of a scalar type.
-    pub fn zero(&mut self, ty: Type) -> Value {
+    pub(crate) fn zero(&mut self, ty: Type) -> Value {
         match ty {
             types::F32 => self.ins().f32const(0.0),
             types::F64 => self.ins().f64const(0.0),
@@ -353,21 +353,21 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
     }
 
     /// Enters a scope inside the current one. `exit` is the branch just emitted, which must be the only way into the new scope.
-    pub fn push_scope(&mut self, exit: Inst) {
+    pub(crate) fn push_scope(&mut self, exit: Inst) {
         self.innermost().exit = Some(exit);
         let facts = self.facts().clone();
         self.scopes.push(LoopScope { facts, ..LoopScope::default() });
     }
 
     /// Leaves the innermost scope.
-    pub fn pop_scope(&mut self) {
+    pub(crate) fn pop_scope(&mut self) {
         debug_assert!(self.scopes.len() > 1, "the outermost scope is never left");
         self.scopes.pop();
         self.innermost().exit = None;
     }
 
     /// The byte address of an element, see [`FuncCtx::dim`].
-    pub fn address(&mut self, access: &Access) -> Result<Value> {
+    pub(crate) fn address(&mut self, access: &Access) -> Result<Value> {
         let base = self.base(access.buffer)?;
         let size = self.unit.program.buffers[access.buffer].dtype.size_bytes() as i64;
         self.element(access.buffer, base, &access.index, size)
@@ -376,7 +376,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
 
 impl<'u> ModuleBuilder<'u> {
     /// Emits the body of a declared function. `emit` receives the parameters and ends with a return.
-    pub fn define(
+    pub(crate) fn define(
         &mut self,
         id: FuncId,
         emit: impl FnOnce(&mut FuncCtx<'_, 'u>, &[Value]) -> Result<()>,
@@ -406,7 +406,7 @@ impl<'u> ModuleBuilder<'u> {
     }
 
     /// Declares and defines a function that is local to the module.
-    pub fn define_local(
+    pub(crate) fn define_local(
         &mut self,
         name: &str,
         params: &[Type],

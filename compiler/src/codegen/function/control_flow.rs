@@ -12,22 +12,22 @@ use symshape_runtime::abi::Code;
 
 impl FuncCtx<'_, '_> {
     /// A new block, which is not filled yet.
-    pub fn create_block(&mut self) -> Block {
+    pub(crate) fn create_block(&mut self) -> Block {
         self.builder.create_block()
     }
 
     /// Continues in `block`: later instructions are appended to it.
-    pub fn switch_to_block(&mut self, block: Block) {
+    pub(crate) fn switch_to_block(&mut self, block: Block) {
         self.builder.switch_to_block(block);
     }
 
     /// Loads an `i64` from memory that is valid and aligned.
-    pub fn load_word(&mut self, base: Value, offset: i32) -> Value {
+    pub(crate) fn load_word(&mut self, base: Value, offset: i32) -> Value {
         self.ins().load(types::I64, MemFlagsData::trusted(), base, offset)
     }
 
     /// Stores a value of any type to memory that is valid and aligned.
-    pub fn store_at(&mut self, value: Value, base: Value, offset: i32) {
+    pub(crate) fn store_at(&mut self, value: Value, base: Value, offset: i32) {
         self.ins().store(MemFlagsData::trusted(), value, base, offset);
     }
 
@@ -122,25 +122,25 @@ impl FuncCtx<'_, '_> {
     }
 
     /// Returns a code from a function that returns an `i32`.
-    pub fn return_code(&mut self, code: i64) {
+    pub(crate) fn return_code(&mut self, code: i64) {
         let code = self.ins().iconst(types::I32, code);
         self.ins().return_(&[code]);
     }
 
     /// Returns 0, the code of success.
-    pub fn return_ok(&mut self) {
+    pub(crate) fn return_ok(&mut self) {
         self.return_code(0);
     }
 
     /// `for var in 0..extent { body }`.
-    pub fn for_axis(&mut self, axis: &Axis, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+    pub(crate) fn for_axis(&mut self, axis: &Axis, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let end = self.dim(&axis.extent)?;
         let begin = self.int(0);
         self.for_axis_range(axis, begin, end, body)
     }
 
     /// `for var in begin..end { body }`, for a range within the axis.
-    pub fn for_axis_range(
+    pub(crate) fn for_axis_range(
         &mut self,
         axis: &Axis,
         begin: Value,
@@ -155,7 +155,7 @@ impl FuncCtx<'_, '_> {
     }
 
     /// `for var in begin..end { body }`, where no symbol is bound to the variable.
-    pub fn for_range(
+    pub(crate) fn for_range(
         &mut self,
         begin: Value,
         end: Value,
@@ -183,7 +183,7 @@ impl FuncCtx<'_, '_> {
 
     /// Ends a function by a case for each index below `count`: `emit_case` emits it, then 0 is returned. For any other
     /// index, [`Code::OutOfRange`] is returned.
-    pub fn switch(
+    pub(crate) fn switch(
         &mut self,
         index: Value,
         count: usize,

@@ -13,7 +13,7 @@ const MIN_LENT_BYTES: usize = 4096;
 
 impl ModuleBuilder<'_> {
     /// The data object that holds a buffer of space `Const`.
-    pub fn constant(&mut self, buffer: BufferId) -> Result<DataId> {
+    pub(crate) fn constant(&mut self, buffer: BufferId) -> Result<DataId> {
         if let Some(id) = self.data_pool.constants.get(&buffer) {
             return Ok(*id);
         }
@@ -36,7 +36,7 @@ impl ModuleBuilder<'_> {
     }
 
     /// A constant in another form, which is computed once for each name.
-    pub fn constant_as(&mut self, name: &str, bytes: impl FnOnce() -> Vec<u8>) -> Result<DataId> {
+    pub(crate) fn constant_as(&mut self, name: &str, bytes: impl FnOnce() -> Vec<u8>) -> Result<DataId> {
         if let Some(id) = self.data_pool.tables.get(name) {
             return Ok(*id);
         }
@@ -48,7 +48,7 @@ impl ModuleBuilder<'_> {
     }
 
     /// A string that ends with a zero byte.
-    pub fn string(&mut self, text: &str) -> Result<DataId> {
+    pub(crate) fn string(&mut self, text: &str) -> Result<DataId> {
         if let Some(id) = self.data_pool.strings.get(text) {
             return Ok(*id);
         }
@@ -60,7 +60,7 @@ impl ModuleBuilder<'_> {
     }
 
     /// A local read-only array, which is defined once for each name.
-    pub fn table(&mut self, name: &str, words: &[i64]) -> Result<DataId> {
+    pub(crate) fn table(&mut self, name: &str, words: &[i64]) -> Result<DataId> {
         if let Some(id) = self.data_pool.tables.get(name) {
             return Ok(*id);
         }
@@ -71,7 +71,7 @@ impl ModuleBuilder<'_> {
     }
 
     /// A local read-only object with these bytes.
-    pub fn data(&mut self, name: &str, bytes: Box<[u8]>, align: u64) -> Result<DataId> {
+    pub(crate) fn data(&mut self, name: &str, bytes: Box<[u8]>, align: u64) -> Result<DataId> {
         let mut data = DataDescription::new();
         // Not every object format has symbols of size 0.
         data.define(if bytes.is_empty() { [0].into() } else { bytes });
@@ -81,7 +81,12 @@ impl ModuleBuilder<'_> {
     }
 
     /// Declares and defines a read-only data object.
-    pub fn define_data(&mut self, name: &str, linkage: Linkage, data: &DataDescription) -> Result<DataId> {
+    pub(crate) fn define_data(
+        &mut self,
+        name: &str,
+        linkage: Linkage,
+        data: &DataDescription,
+    ) -> Result<DataId> {
         self.refuse_callee(name, linkage)?;
         let id = self.module.declare_data(name, linkage, false, false).map_err(|e| internal(name, e))?;
         self.module.define_data(id, data).map_err(|e| internal(name, e))?;

@@ -34,7 +34,7 @@ impl FuncCtx<'_, '_> {
     ///
     /// # Errors
     /// `Internal` if a symbol is not bound here, `Limit` if a part does not fit in 64 bits.
-    pub fn dim(&mut self, dim: &Dim) -> Result<Value> {
+    pub(crate) fn dim(&mut self, dim: &Dim) -> Result<Value> {
         Ok(self.place(dim)?.0)
     }
 

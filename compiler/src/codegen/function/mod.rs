@@ -7,11 +7,11 @@ mod data;
 mod data_pool;
 pub(crate) mod frame;
 mod index;
-pub mod math;
-pub mod module;
-pub mod report_error;
+pub(crate) mod math;
+pub(crate) mod module;
+pub(crate) mod report_error;
 mod scalar;
 pub(crate) mod table;
 
-pub use context::FuncCtx;
-pub use module::ModuleBuilder;
+pub(crate) use context::FuncCtx;
+pub(crate) use module::ModuleBuilder;

@@ -58,7 +58,7 @@ pub struct FunctionSummary {
 }
 
 /// The state of one [`crate::codegen::generate`] call.
-pub struct ModuleBuilder<'u> {
+pub(crate) struct ModuleBuilder<'u> {
     /// The module under construction.
     pub module: &'u mut dyn Module,
     /// The program that is compiled.
@@ -72,7 +72,7 @@ pub struct ModuleBuilder<'u> {
     /// Kind and ISA levels of the module.
     pub form: &'u ModuleForm,
     /// The functions that were defined on first use. Their names are their keys.
-    pub on_demand: HashMap<String, FuncId>,
+    pub(crate) on_demand: HashMap<String, FuncId>,
     pub(crate) functions: Vec<FunctionSummary>,
     pub(crate) clif: String,
     pub(crate) data_pool: DataPool,
@@ -87,7 +87,7 @@ pub struct ModuleBuilder<'u> {
 
 impl<'u> ModuleBuilder<'u> {
     /// A builder that has defined nothing yet.
-    pub fn new(
+    pub(crate) fn new(
         module: &'u mut dyn Module,
         program: &'u Program,
         contract: &'u Contract,
@@ -119,17 +119,17 @@ impl<'u> ModuleBuilder<'u> {
     }
 
     /// The symbol of a function or data object of this program: its name after the name of the program.
-    pub fn symbol(&self, name: &str) -> String {
+    pub(crate) fn symbol(&self, name: &str) -> String {
         format!("{}_{name}", self.program.name)
     }
 
     /// The vector ISA that microkernels are compiled for.
-    pub fn vector_isa(&self) -> &dyn VectorIsa {
+    pub(crate) fn vector_isa(&self) -> &dyn VectorIsa {
         &*self.vector_isa
     }
 
     /// Compiles later microkernels for this level, which is at or above the module's.
-    pub fn set_level(&mut self, level: Level) {
+    pub(crate) fn set_level(&mut self, level: Level) {
         self.vector_isa = vector::for_level(level, self.module.isa());
         self.microkernels.clear();
     }
@@ -141,14 +141,14 @@ impl<'u> ModuleBuilder<'u> {
 
     /// The levels above the module's own that there is code for. Levels with tile registers are among them only if a kernel uses
     /// the registers and the loader can request them.
-    pub fn levels(&self) -> Vec<Level> {
+    pub(crate) fn levels(&self) -> Vec<Level> {
         let is_elf = self.module.isa().triple().binary_format == target_lexicon::BinaryFormat::Elf;
         let with_tiles = is_elf && self.program.uses_tiles();
         self.form.wider.iter().copied().filter(|level| with_tiles || !level.has_tiles()).collect()
     }
 
     /// The function of a microkernel, which is defined on first use.
-    pub fn microkernel(&mut self, key: MicrokernelKey) -> Result<FuncId> {
+    pub(crate) fn microkernel(&mut self, key: MicrokernelKey) -> Result<FuncId> {
         if let Some(id) = self.microkernels.get(&key) {
             return Ok(*id);
         }
@@ -165,13 +165,13 @@ impl<'u> ModuleBuilder<'u> {
     }
 
     /// A number that no earlier call returned, which makes a name unique.
-    pub fn unique_id(&mut self) -> u32 {
+    pub(crate) fn unique_id(&mut self) -> u32 {
         self.last_id += 1;
         self.last_id
     }
 
     /// A signature in the target's C calling convention.
-    pub fn signature(&self, params: &[Type], returns: &[Type]) -> Signature {
+    pub(crate) fn signature(&self, params: &[Type], returns: &[Type]) -> Signature {
         let mut signature = self.module.make_signature();
         signature.params.extend(params.iter().copied().map(AbiParam::new));
         signature.returns.extend(returns.iter().copied().map(AbiParam::new));
@@ -179,7 +179,7 @@ impl<'u> ModuleBuilder<'u> {
     }
 
     /// Declares a function of this name.
-    pub fn declare(
+    pub(crate) fn declare(
         &mut self,
         name: &str,
         linkage: Linkage,

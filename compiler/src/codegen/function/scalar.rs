@@ -17,7 +17,7 @@ use symshape_runtime::DType;
 
 impl FuncCtx<'_, '_> {
     /// A constant in a register.
-    pub fn constant(&mut self, scalar: Scalar) -> Value {
+    pub(crate) fn constant(&mut self, scalar: Scalar) -> Value {
         match Self::reg_type(scalar.dtype()) {
             types::F32 => self.ins().f32const(scalar.as_f64() as f32),
             types::F64 => self.ins().f64const(scalar.as_f64()),
@@ -26,7 +26,7 @@ impl FuncCtx<'_, '_> {
     }
 
     /// Loads an element.
-    pub fn load(&mut self, dtype: DType, address: Value, offset: i32) -> Value {
+    pub(crate) fn load(&mut self, dtype: DType, address: Value, offset: i32) -> Value {
         let flags = MemFlagsData::new().with_notrap();
         match dtype {
             DType::F16 => {
@@ -42,7 +42,7 @@ impl FuncCtx<'_, '_> {
     }
 
     /// Stores an element.
-    pub fn store(&mut self, dtype: DType, value: Value, address: Value, offset: i32) {
+    pub(crate) fn store(&mut self, dtype: DType, value: Value, address: Value, offset: i32) {
         let value = match dtype {
             DType::F16 => self.f16_from_f32(value),
             DType::BF16 => self.bf16_from_f32(value),
@@ -119,7 +119,7 @@ impl FuncCtx<'_, '_> {
     }
 
     /// The operator applied to a register of this type.
-    pub fn unary(&mut self, op: UnaryOp, dtype: DType, x: Value) -> Result<Value> {
+    pub(crate) fn unary(&mut self, op: UnaryOp, dtype: DType, x: Value) -> Result<Value> {
         if let Some(math) = Math::unary(op) {
             return self.math(math, dtype, &[x]);
         }
@@ -191,7 +191,7 @@ impl FuncCtx<'_, '_> {
     }
 
     /// The operator applied to two registers of this type.
-    pub fn binary(&mut self, op: BinaryOp, dtype: DType, a: Value, b: Value) -> Result<Value> {
+    pub(crate) fn binary(&mut self, op: BinaryOp, dtype: DType, a: Value, b: Value) -> Result<Value> {
         if dtype.is_float() {
             return self.binary_float(op, dtype, a, b);
         }
@@ -299,7 +299,7 @@ impl FuncCtx<'_, '_> {
     }
 
     /// The comparison of two registers of this type, as a bool.
-    pub fn compare(&mut self, op: CompareOp, dtype: DType, a: Value, b: Value) -> Value {
+    pub(crate) fn compare(&mut self, op: CompareOp, dtype: DType, a: Value, b: Value) -> Value {
         if dtype.is_float() {
             let cc = match op {
                 CompareOp::Eq => FloatCC::Equal,
@@ -324,12 +324,12 @@ impl FuncCtx<'_, '_> {
     }
 
     /// `yes` if the bool holds, else `no`.
-    pub fn select(&mut self, cond: Value, yes: Value, no: Value) -> Value {
+    pub(crate) fn select(&mut self, cond: Value, yes: Value, no: Value) -> Value {
         self.ins().select(cond, yes, no)
     }
 
     /// Combines a value into an accumulator.
-    pub fn reduce(&mut self, op: ReduceOp, dtype: DType, acc: Value, value: Value) -> Result<Value> {
+    pub(crate) fn reduce(&mut self, op: ReduceOp, dtype: DType, acc: Value, value: Value) -> Result<Value> {
         let op = match op {
             ReduceOp::Sum => BinaryOp::Add,
             ReduceOp::Prod => BinaryOp::Mul,
@@ -340,7 +340,7 @@ impl FuncCtx<'_, '_> {
     }
 
     /// The initial value of an accumulator.
-    pub fn neutral(&mut self, op: ReduceOp, dtype: DType) -> Value {
+    pub(crate) fn neutral(&mut self, op: ReduceOp, dtype: DType) -> Value {
         let ty = Self::reg_type(dtype);
         let bits = u64::MAX >> (64 - ty.bits());
         let (min, max) = match dtype {
@@ -359,7 +359,7 @@ impl FuncCtx<'_, '_> {
     }
 
     /// A float constant of the type of `x`.
-    pub fn float_like(&mut self, x: Value, value: f64) -> Value {
+    pub(crate) fn float_like(&mut self, x: Value, value: f64) -> Value {
         match self.builder.func.dfg.value_type(x) {
             types::F32 => self.ins().f32const(value as f32),
             _ => self.ins().f64const(value),
@@ -367,7 +367,7 @@ impl FuncCtx<'_, '_> {
     }
 
     /// An integer extended to a type of at least its width.
-    pub fn widened(&mut self, x: Value, to: Type, signed: bool) -> Value {
+    pub(crate) fn widened(&mut self, x: Value, to: Type, signed: bool) -> Value {
         match self.builder.func.dfg.value_type(x) {
             from if from == to => x,
             _ if signed => self.ins().sextend(to, x),

@@ -9,7 +9,7 @@ pub mod contraction;
 pub mod math;
 mod memory;
 pub mod op;
-pub mod pack_panels;
+pub(crate) mod pack_panels;
 pub mod pack_rows;
 pub mod power;
 mod quantise;

@@ -23,24 +23,24 @@ impl PackPanelsKey {
     /// Address of the first column of rhs.
     pub const FROM: usize = 0;
     /// From element to element of a column.
-    pub const FROM_STEP: usize = 1;
+    pub(crate) const FROM_STEP: usize = 1;
     /// From panel to panel.
-    pub const FROM_PANEL: usize = 2;
+    pub(crate) const FROM_PANEL: usize = 2;
     /// Address of the first packed panel. The others follow it.
     pub const TO: usize = 3;
     /// Number of columns, which are contiguous. At least one.
     pub const COLUMNS: usize = 4;
     /// Elements of a column.
-    pub const DEPTH: usize = 5;
+    pub(crate) const DEPTH: usize = 5;
     /// Length of the argument block.
-    pub const SLOTS: usize = 6;
+    pub(crate) const SLOTS: usize = 6;
 }
 
 /// Bytes of a tile register.
 const REGISTER_BYTES: i32 = (TILE_ROWS * TILE_ROW_BYTES) as i32;
 
 /// The code on an ISA of this shape.
-pub fn emit(key: &PackPanelsKey, shape: VectorShape) -> VCode {
+pub(crate) fn emit(key: &PackPanelsKey, shape: VectorShape) -> VCode {
     let mut b = Builder::new(shape);
     let (panel, to) = (b.arg(PackPanelsKey::FROM), b.arg(PackPanelsKey::TO));
     let (step, columns) = (b.arg(PackPanelsKey::FROM_STEP), b.arg(PackPanelsKey::COLUMNS));

@@ -8,18 +8,18 @@ use cranelift_module::{FuncId, Module};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caches {
     /// Lines of the first-level cache that addresses a page apart compete for.
-    pub l1_ways: usize,
+    pub(crate) l1_ways: usize,
     /// Size of the second-level cache.
-    pub l2_bytes: i64,
+    pub(crate) l2_bytes: i64,
 }
 
 impl Caches {
     /// The caches of the smallest machines.
-    pub const SMALL: Caches = Caches { l1_ways: 8, l2_bytes: 512 << 10 };
+    pub(crate) const SMALL: Caches = Caches { l1_ways: 8, l2_bytes: 512 << 10 };
     /// The caches of servers with 512-bit vectors.
-    pub const LARGE: Caches = Caches { l1_ways: 8, l2_bytes: 1 << 20 };
+    pub(crate) const LARGE: Caches = Caches { l1_ways: 8, l2_bytes: 1 << 20 };
     /// The caches of servers with tile registers.
-    pub const LARGEST: Caches = Caches { l1_ways: 12, l2_bytes: 2 << 20 };
+    pub(crate) const LARGEST: Caches = Caches { l1_ways: 12, l2_bytes: 2 << 20 };
 }
 
 /// A backend: an ISA that microkernels are compiled for.

@@ -38,7 +38,7 @@ pub fn for_target(level: Option<Level>, isa: &dyn TargetIsa) -> Box<dyn VectorIs
 }
 
 /// The backend of a level, which may be above the module's.
-pub fn for_level(level: Level, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
+pub(crate) fn for_level(level: Level, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
     match level {
         Level::X86V3 => Box::new(X86::AVX2),
         Level::X86V4 => Box::new(X86::AVX512),

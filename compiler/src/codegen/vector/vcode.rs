@@ -28,7 +28,7 @@ pub struct Mem {
     /// The index register and its scale: 1, 2, 4 or 8.
     pub index: Option<(Int, u8)>,
     /// The displacement in bytes.
-    pub disp: i32,
+    pub(crate) disp: i32,
 }
 
 /// The second operand of an integer instruction.
@@ -126,7 +126,7 @@ pub const TILE_ROWS: usize = 16;
 pub const TILE_ROW_BYTES: usize = tiles::ROW_BYTES as usize;
 
 /// Bytes of a tile register.
-pub const TILE_BYTES: usize = TILE_ROWS * TILE_ROW_BYTES;
+pub(crate) const TILE_BYTES: usize = TILE_ROWS * TILE_ROW_BYTES;
 
 /// The memory that [`VInst::TileConfig`] reads. Offsets are in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -366,7 +366,7 @@ pub struct VCode {
     /// Vector registers used.
     pub vectors: u32,
     /// Mask registers used.
-    pub masks: u32,
+    pub(crate) masks: u32,
     /// Bytes of scratch memory on the stack.
     pub scratch_bytes: u32,
 }

@@ -43,7 +43,7 @@ pub struct Source {
 ///
 /// # Errors
 /// A size that has no bound or does not fit in 64 bits, or symbols that don't follow from the shapes of the inputs.
-pub fn source(program: &Program, plan: &Plan, header: &str) -> Result<Source> {
+pub(crate) fn source(program: &Program, plan: &Plan, header: &str) -> Result<Source> {
     let body = functions(program, plan)?;
     let helpers = helpers_for(&body);
     call::check_names(program, &body, &helpers)?;

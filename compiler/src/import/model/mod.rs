@@ -65,13 +65,13 @@ impl Model {
     }
 
     /// The files with external data that an import has read so far.
-    pub fn external_files(&self) -> Vec<PathBuf> {
+    pub(crate) fn external_files(&self) -> Vec<PathBuf> {
         let Some(folder) = &self.files.folder else { return Vec::new() };
         self.files.external.borrow().keys().map(|location| folder.join(location)).collect()
     }
 
     /// Names of the inputs that a call needs, in order.
-    pub fn input_names(&self) -> Vec<&str> {
+    pub(crate) fn input_names(&self) -> Vec<&str> {
         self.proto.graph.iter().flat_map(given_inputs).map(|info| info.name.as_str()).collect()
     }
 }

@@ -10,7 +10,7 @@ use prost::{Message, bytes::Bytes};
 ///
 /// # Errors
 /// The bytes are not such a message.
-pub fn decode<M: Message + Default>(bytes: Bytes) -> Result<M> {
+pub(crate) fn decode<M: Message + Default>(bytes: Bytes) -> Result<M> {
     M::decode(bytes).map_err(|error| Error::invalid(format!("not an ONNX file: {error}")))
 }
 
@@ -219,9 +219,9 @@ pub struct ElemTypeProto {
 #[derive(Clone, PartialEq, Message)]
 pub struct MapTypeProto {
     #[prost(int32, tag = "1")]
-    pub key_type: i32,
+    pub(crate) key_type: i32,
     #[prost(message, optional, boxed, tag = "2")]
-    pub value_type: Option<Box<TypeProto>>,
+    pub(crate) value_type: Option<Box<TypeProto>>,
 }
 
 /// A type that only its domain defines.
@@ -267,7 +267,7 @@ pub struct FunctionProto {
     #[prost(string, tag = "10")]
     pub domain: String,
     #[prost(message, repeated, tag = "11")]
-    pub attribute_proto: Vec<AttributeProto>,
+    pub(crate) attribute_proto: Vec<AttributeProto>,
     #[prost(string, tag = "13")]
     pub overload: String,
 }

@@ -18,7 +18,7 @@ impl Contract {
     ///
     /// # Errors
     /// A symbol whose value does not follow from the shapes of the inputs, or whose range is open or too large.
-    pub fn of(program: &Program) -> Result<Contract> {
+    pub(crate) fn of(program: &Program) -> Result<Contract> {
         Ok(Contract {
             bindings: bindings(program)?,
             symbols: symbols(program)?,

@@ -6,7 +6,7 @@ use symshape_runtime::abi::Code;
 
 /// An axis of an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct InputAxis {
+pub(crate) struct InputAxis {
     /// Index of the input.
     pub input: u32,
     /// Index of the axis in the input's shape.
@@ -15,7 +15,7 @@ pub struct InputAxis {
 
 /// An error of a call without the values that are known only at run time; see [`symshape_runtime::abi::Error`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// The code that the call returns.
     pub code: Code,
     /// The axis that has a wrong size, or that a wrong value comes from.
@@ -32,24 +32,24 @@ pub struct Failure {
 
 impl Failure {
     /// A failure with this code and nothing else.
-    pub fn new(code: Code) -> Failure {
+    pub(crate) fn new(code: Code) -> Failure {
         Failure { code, axis: None, symbol: None, symbol_name: None, tensor_name: None, why: None }
     }
 
     /// Control reaches code that contradicts the inputs, for the reason `why`.
-    pub fn contradiction(why: &str) -> Failure {
+    pub(crate) fn contradiction(why: &str) -> Failure {
         Failure { why: Some(why.into()), ..Failure::new(Code::Contradiction) }
     }
 
     /// The caller requests a policy that the arena is not planned for.
-    pub fn not_planned() -> Failure {
+    pub(crate) fn not_planned() -> Failure {
         let why = "the arena of this artefact is planned for partitions that run one after another; \
                    compile with --policies any";
         Failure { why: Some(why.into()), ..Failure::new(Code::NotPlanned) }
     }
 
     /// An external function returns an error.
-    pub fn external_call(call: &ExternalCall) -> Failure {
+    pub(crate) fn external_call(call: &ExternalCall) -> Failure {
         Failure {
             symbol_name: Some(call.callee.symbol.clone()),
             tensor_name: Some(call.context.clone()),
@@ -59,12 +59,12 @@ impl Failure {
     }
 
     /// The value of a [`Check`](crate::kernel::Check) is out of bounds.
-    pub fn index_out_of_bounds(context: &str) -> Failure {
+    pub(crate) fn index_out_of_bounds(context: &str) -> Failure {
         Failure { tensor_name: Some(context.into()), ..Failure::new(Code::IndexOutOfBounds) }
     }
 
     /// The value of a data-dependent symbol is out of bounds.
-    pub fn symbol_out_of_bounds(symbol: &Symbol, context: &str) -> Failure {
+    pub(crate) fn symbol_out_of_bounds(symbol: &Symbol, context: &str) -> Failure {
         Failure {
             symbol_name: Some(symbol.name().into()),
             why: Some(format!("{} depends on the data and is known only at run time", symbol.name())),

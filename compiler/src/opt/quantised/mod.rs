@@ -37,7 +37,7 @@ use symshape_runtime::DType;
 ///
 /// # Errors
 /// None.
-pub fn quantised(graph: &mut Graph) -> Result<()> {
+pub(crate) fn quantised(graph: &mut Graph) -> Result<()> {
     rebuild_by_uses(graph, |new, node, used| match &node.op {
         Op::Contraction { .. } => contraction(new, node),
         Op::Map(body) => requantise::map(new, body, &node.operands, used),

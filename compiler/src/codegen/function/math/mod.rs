@@ -23,7 +23,7 @@ use value::{Emit, V};
 
 /// A function that is not a machine instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Math {
+pub(crate) enum Math {
     /// A function of one argument.
     Unary(UnaryOp),
     /// Power.
@@ -38,7 +38,7 @@ pub enum Math {
 
 impl Math {
     /// The function that an operator calls, if it is not an instruction.
-    pub fn unary(op: UnaryOp) -> Option<Math> {
+    pub(crate) fn unary(op: UnaryOp) -> Option<Math> {
         use UnaryOp::{
             Acos, Acosh, Asin, Asinh, Atan, Atanh, Cos, Cosh, Erf, Exp, Expm1, Log, Log1p, Sin, Sinh, Tan,
             Tanh,
@@ -81,7 +81,7 @@ impl Math {
 
 impl FuncCtx<'_, '_> {
     /// Calls a mathematical function on registers of this type.
-    pub fn math(&mut self, math: Math, dtype: DType, args: &[Value]) -> Result<Value> {
+    pub(crate) fn math(&mut self, math: Math, dtype: DType, args: &[Value]) -> Result<Value> {
         let ty = if dtype.is_float() { types::F64 } else { types::I64 };
         let signed = dtype.is_signed_int();
         if ty == types::I64 && math != Math::Pow {

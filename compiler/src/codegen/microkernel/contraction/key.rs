@@ -40,7 +40,7 @@ pub enum DotOp {
 
 impl DotOp {
     /// Bytes of an element of rhs.
-    pub fn rhs_bytes(self) -> i64 {
+    pub(crate) fn rhs_bytes(self) -> i64 {
         match self {
             DotOp::F32 => 4,
             DotOp::I16Pairs => 2,
@@ -50,7 +50,7 @@ impl DotOp {
     }
 
     /// Whether tile registers multiply.
-    pub fn is_amx(self) -> bool {
+    pub(crate) fn is_amx(self) -> bool {
         match self {
             DotOp::AmxBf16(_) | DotOp::AmxBytes => true,
             DotOp::F32 | DotOp::I16Pairs | DotOp::Vnni => false,
@@ -160,7 +160,7 @@ impl TileKey {
     /// From `k` to `k` of rhs, unless packed.
     pub const RHS_K: usize = 4;
     /// From plane to plane of lhs. A plane has one part of all elements. Only on tile registers, whose rhs is packed.
-    pub const LHS_PLANE: usize = TileKey::RHS_K;
+    pub(crate) const LHS_PLANE: usize = TileKey::RHS_K;
     /// From column to column of scattered rhs, or from panel to panel of packed rhs.
     pub const RHS_COLUMN: usize = 5;
     /// Number of tiles.
@@ -183,11 +183,11 @@ impl TileKey {
 
     /// The address of a second argument block, which locates lhs and the streams of the second half of a paired tile. Each half has
     /// [`TileKey::TILE_ROWS`] rows. Level 0 does not use the slot.
-    pub const PAIR_ARGS: usize = 9;
+    pub(crate) const PAIR_ARGS: usize = 9;
 
     /// Nonzero if tile registers are already configured for [`TileKey::TILE_ROWS`] rows. Configuring them takes as long as many
     /// multiplications. Level 0 does not use the slot.
-    pub const CONFIGURED: usize = 10;
+    pub(crate) const CONFIGURED: usize = 10;
 
     /// The slots of stream `stream`: its address at the first row and column, bytes from row to row, bytes from column to column.
     pub fn stream(&self, stream: u32) -> usize {
@@ -201,7 +201,7 @@ impl TileKey {
 
     /// The slots of a batch of lines: the number of lines, at least one; bytes from line to line of lhs; for each stream, the bytes
     /// it moves after the last row of a line. [`TileKey::TILES`] then counts the tiles of one line.
-    pub fn line_batch_slot(&self) -> usize {
+    pub(crate) fn line_batch_slot(&self) -> usize {
         self.scalar(self.scalars)
     }
 

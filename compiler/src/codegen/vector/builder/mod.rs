@@ -124,19 +124,19 @@ impl Builder {
     }
 
     /// Sets a register to another's value.
-    pub fn set_copy(&mut self, dst: Int, src: Int) {
+    pub(crate) fn set_copy(&mut self, dst: Int, src: Int) {
         self.push(VInst::Copy(dst, src));
     }
 
     /// Integer arithmetic.
-    pub fn int_op(&mut self, op: IntOp, a: Int, b: impl Into<IntOperand>) -> Int {
+    pub(crate) fn int_op(&mut self, op: IntOp, a: Int, b: impl Into<IntOperand>) -> Int {
         let dst = self.int();
         self.push(VInst::Int(op, dst, a, b.into()));
         dst
     }
 
     /// `dst = dst op b`.
-    pub fn set_int_op(&mut self, op: IntOp, dst: Int, b: impl Into<IntOperand>) {
+    pub(crate) fn set_int_op(&mut self, op: IntOp, dst: Int, b: impl Into<IntOperand>) {
         self.push(VInst::Int(op, dst, dst, b.into()));
     }
 
@@ -166,7 +166,7 @@ impl Builder {
     /// The addresses of a vector's lanes, which are `stride` bytes apart.
     ///
     /// Each group of four lanes shares a base. The index is the stride or its triple, so that few registers are live.
-    pub fn lane_addresses(&mut self, first: Int, stride: Int) -> Vec<Mem> {
+    pub(crate) fn lane_addresses(&mut self, first: Int, stride: Int) -> Vec<Mem> {
         let thrice = self.address(Mem { base: stride, index: Some((stride, 2)), disp: 0 });
         let mut base = first;
         let mut addresses = Vec::with_capacity(self.lanes());
@@ -187,7 +187,7 @@ impl Builder {
     }
 
     /// The address of scratch memory for one vector of narrow elements, disjoint from `scratch`.
-    pub fn narrow_scratch(&mut self) -> Int {
+    pub(crate) fn narrow_scratch(&mut self) -> Int {
         self.scratch_start(4 * self.lanes())
     }
 
@@ -200,7 +200,7 @@ impl Builder {
     }
 
     /// An integer from memory.
-    pub fn load_int(&mut self, mem: impl Into<Mem>, width: IntWidth) -> Int {
+    pub(crate) fn load_int(&mut self, mem: impl Into<Mem>, width: IntWidth) -> Int {
         let dst = self.int();
         self.push(VInst::LoadInt(dst, mem.into(), width));
         dst
@@ -242,14 +242,14 @@ impl Builder {
     }
 
     /// The first `n` lanes from memory, the others zero. `mask` is that of the first `n` lanes.
-    pub fn load_first(&mut self, mem: impl Into<Mem>, n: Int, mask: Mask) -> Vector {
+    pub(crate) fn load_first(&mut self, mem: impl Into<Mem>, n: Int, mask: Mask) -> Vector {
         let dst = self.vector();
         self.push(VInst::LoadFirst(dst, mem.into(), n, mask));
         dst
     }
 
     /// Lane by lane from memory.
-    pub fn load_lanes(&mut self, mems: Vec<Mem>) -> Vector {
+    pub(crate) fn load_lanes(&mut self, mems: Vec<Mem>) -> Vector {
         let dst = self.vector();
         let temp = self.vector();
         self.push(VInst::LoadLanes(dst, temp, mems));
@@ -257,7 +257,7 @@ impl Builder {
     }
 
     /// Lane 0 from memory, the others zero.
-    pub fn load_one(&mut self, mem: impl Into<Mem>) -> Vector {
+    pub(crate) fn load_one(&mut self, mem: impl Into<Mem>) -> Vector {
         let dst = self.vector();
         self.push(VInst::LoadOne(dst, mem.into()));
         dst
@@ -271,28 +271,28 @@ impl Builder {
     }
 
     /// As many narrow integers as there are lanes, each extended to a lane.
-    pub fn load_narrow(&mut self, mem: impl Into<Mem>, narrow: NarrowInt) -> Vector {
+    pub(crate) fn load_narrow(&mut self, mem: impl Into<Mem>, narrow: NarrowInt) -> Vector {
         let dst = self.vector();
         self.push(VInst::LoadNarrow(dst, mem.into(), narrow));
         dst
     }
 
     /// Twice as many bytes as there are lanes, each extended to half a lane.
-    pub fn load_halves(&mut self, mem: impl Into<Mem>, narrow: NarrowInt) -> Vector {
+    pub(crate) fn load_halves(&mut self, mem: impl Into<Mem>, narrow: NarrowInt) -> Vector {
         let dst = self.vector();
         self.push(VInst::LoadHalves(dst, mem.into(), narrow));
         dst
     }
 
     /// One narrow integer, extended, in all lanes.
-    pub fn broadcast_narrow(&mut self, mem: impl Into<Mem>, narrow: NarrowInt) -> Vector {
+    pub(crate) fn broadcast_narrow(&mut self, mem: impl Into<Mem>, narrow: NarrowInt) -> Vector {
         let dst = self.vector();
         self.push(VInst::BroadcastNarrow(dst, mem.into(), narrow));
         dst
     }
 
     /// The low bits of each lane to memory.
-    pub fn store_narrow(&mut self, mem: impl Into<Mem>, src: Vector, narrow: NarrowInt) {
+    pub(crate) fn store_narrow(&mut self, mem: impl Into<Mem>, src: Vector, narrow: NarrowInt) {
         let temp = self.vector();
         self.push(VInst::StoreNarrow(mem.into(), src, temp, narrow));
     }
@@ -313,12 +313,12 @@ impl Builder {
     }
 
     /// The first `n` lanes to memory.
-    pub fn store_first(&mut self, mem: impl Into<Mem>, src: Vector, n: Int, mask: Mask) {
+    pub(crate) fn store_first(&mut self, mem: impl Into<Mem>, src: Vector, n: Int, mask: Mask) {
         self.push(VInst::StoreFirst(mem.into(), src, n, mask));
     }
 
     /// Lane by lane to memory.
-    pub fn store_lanes(&mut self, mems: Vec<Mem>, src: Vector) {
+    pub(crate) fn store_lanes(&mut self, mems: Vec<Mem>, src: Vector) {
         let temp = self.vector();
         self.push(VInst::StoreLanes(mems, src, temp));
     }
@@ -372,7 +372,7 @@ impl Builder {
     }
 
     /// Lane `i` gets lane `i ^ distance`.
-    pub fn butterfly(&mut self, a: Vector, distance: u8) -> Vector {
+    pub(crate) fn butterfly(&mut self, a: Vector, distance: u8) -> Vector {
         let dst = self.vector();
         self.push(VInst::Butterfly(dst, a, distance));
         dst
@@ -407,21 +407,21 @@ impl Builder {
     }
 
     /// Compares signed integers.
-    pub fn compare_int(&mut self, op: CompareOp, a: Vector, b: Vector) -> Mask {
+    pub(crate) fn compare_int(&mut self, op: CompareOp, a: Vector, b: Vector) -> Mask {
         let dst = self.mask();
         self.push(VInst::CompareInt(op, dst, a, b));
         dst
     }
 
     /// Combines masks.
-    pub fn mask_op(&mut self, op: MaskOp, a: Mask, b: Mask) -> Mask {
+    pub(crate) fn mask_op(&mut self, op: MaskOp, a: Mask, b: Mask) -> Mask {
         let dst = self.mask();
         self.push(VInst::Mask(op, dst, a, b));
         dst
     }
 
     /// The mask of the first `n` lanes.
-    pub fn mask_first(&mut self, n: Int) -> Mask {
+    pub(crate) fn mask_first(&mut self, n: Int) -> Mask {
         let dst = self.mask();
         let temp = self.vector();
         self.push(VInst::MaskFirst(dst, n, temp));
@@ -437,7 +437,7 @@ impl Builder {
 
     /// Runs `body` for each index below `count` and interleaves the recorded steps, so that their latencies overlap. An iteration
     /// may neither read registers that another one sets, nor loop or branch.
-    pub fn interleave(&mut self, count: usize, body: &mut dyn FnMut(&mut Builder, usize)) {
+    pub(crate) fn interleave(&mut self, count: usize, body: &mut dyn FnMut(&mut Builder, usize)) {
         let start = self.code.steps.len();
         let mut iterations: Vec<std::vec::IntoIter<VInst>> = Vec::new();
         for idx in 0..count {

@@ -12,14 +12,14 @@ impl Builder {
     }
 
     /// The nearest bf16 of each float of two vectors, those of the first vector before those of the second.
-    pub fn pack_bf16(&mut self, [first, second]: [Vector; 2]) -> Vector {
+    pub(crate) fn pack_bf16(&mut self, [first, second]: [Vector; 2]) -> Vector {
         let dst = self.vector();
         self.push(VInst::PackBf16(dst, first, second));
         dst
     }
 
     /// The floats of a vector of bf16.
-    pub fn unpack_bf16(&mut self, packed: Vector) -> [Vector; 2] {
+    pub(crate) fn unpack_bf16(&mut self, packed: Vector) -> [Vector; 2] {
         [VectorHalf::First, VectorHalf::Second].map(|half| {
             let dst = self.vector();
             self.push(VInst::UnpackBf16(dst, packed, half));
@@ -28,7 +28,7 @@ impl Builder {
     }
 
     /// The lanes of `a`, or 0 where the float of `b` is infinite.
-    pub fn unless_infinite(&mut self, a: Vector, b: Vector) -> Vector {
+    pub(crate) fn unless_infinite(&mut self, a: Vector, b: Vector) -> Vector {
         let dst = self.vector();
         self.push(VInst::UnlessInfinite(dst, a, b));
         dst
@@ -41,7 +41,7 @@ impl Builder {
     }
 
     /// The nearest bf16 of the first `n` lanes, to consecutive memory.
-    pub fn store_bf16_first(&mut self, mem: impl Into<Mem>, src: Vector, n: Int, mask: Mask) {
+    pub(crate) fn store_bf16_first(&mut self, mem: impl Into<Mem>, src: Vector, n: Int, mask: Mask) {
         let temp = self.vector();
         self.push(VInst::StoreBf16First(mem.into(), src, temp, n, mask));
     }
@@ -62,12 +62,12 @@ impl Builder {
     }
 
     /// Loads rows that are `stride` bytes apart, from `first` on.
-    pub fn tile_load(&mut self, tile: TileReg, first: impl Into<Mem>, stride: Int) {
+    pub(crate) fn tile_load(&mut self, tile: TileReg, first: impl Into<Mem>, stride: Int) {
         self.push(VInst::TileLoad(tile, Mem { index: Some((stride, 1)), ..first.into() }));
     }
 
     /// Stores rows `stride` bytes apart, from `first` on.
-    pub fn tile_store(&mut self, first: impl Into<Mem>, stride: Int, tile: TileReg) {
+    pub(crate) fn tile_store(&mut self, first: impl Into<Mem>, stride: Int, tile: TileReg) {
         self.push(VInst::TileStore(Mem { index: Some((stride, 1)), ..first.into() }, tile));
     }
 

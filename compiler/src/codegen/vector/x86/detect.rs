@@ -11,7 +11,7 @@ use crate::error::Result;
 use iced_x86::{Code, Register};
 
 /// SSE4.2 and lower. This level is not checked.
-pub const BASE: i64 = 2;
+pub(crate) const BASE: i64 = 2;
 /// AVX2, FMA and the other extensions of x86-64-v3.
 pub const AVX2: i64 = 3;
 /// The above, and AVX-512 F, BW, CD, DQ and VL.
