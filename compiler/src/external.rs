@@ -113,10 +113,12 @@ impl fmt::Display for Callee {
         if !self.target.is_empty() {
             write!(f, "[{}] ", Name(&self.target))?;
         }
+
         f.write_str(&self.symbol)?;
         if self.attributes.is_empty() {
             return Ok(());
         }
+
         f.write_str(" {")?;
         for (idx, Attribute { name, value }) in self.attributes.iter().enumerate() {
             write!(f, "{}{} = ", if idx > 0 { ", " } else { "" }, Quoted(name))?;
@@ -128,6 +130,7 @@ impl fmt::Display for Callee {
                 AttributeValue::Bytes(values) => write!(f, "bytes [{}]", join(values))?,
             }
         }
+
         f.write_str("}")
     }
 }
@@ -139,6 +142,7 @@ pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Callee> {
         target = cursor.name()?;
         cursor.expect("]")?;
     }
+
     let symbol = cursor.word().to_string();
     let mut attributes = Vec::new();
     if cursor.eat("{") {
@@ -149,6 +153,7 @@ pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Callee> {
             attributes.push(attribute(cursor)?);
         }
     }
+
     Ok(Callee { symbol, target, function: None, attributes })
 }
 

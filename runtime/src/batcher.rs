@@ -197,6 +197,7 @@ impl Batcher {
         let mut queue = lock(&state.queue);
         let turn = queue.arrived;
         queue.arrived += 1;
+
         loop {
             if queue.admitted == turn
                 && let Some((lane, first)) = state.place(&mut queue, rows)
@@ -333,9 +334,11 @@ impl BatcherState {
         // A lane with rows comes before an empty one.
         let mut lanes: [usize; LANES] = std::array::from_fn(|lane| lane);
         lanes.sort_unstable_by_key(|lane| std::cmp::Reverse(queue.lanes[*lane].rows));
+
         for lane in lanes {
             let progress = &mut queue.lanes[lane];
             let first = progress.rows;
+
             if progress.phase != Phase::Open || progress.untaken[Progress::side(progress.batch)] > 0 {
                 continue;
             }
@@ -344,20 +347,26 @@ impl BatcherState {
                 self.signal_worker(queue);
                 continue;
             }
+
             progress.rows += rows;
             progress.n_filling += 1;
             progress.n_tickets += 1;
+
             if first == 0 {
                 progress.deadline = Instant::now() + self.deadline;
             }
+
             if progress.rows == self.layout.max_rows {
                 progress.phase = Phase::Closed;
             }
+
             if first == 0 {
                 self.signal_worker(queue);
             }
+
             return Some((lane, first));
         }
+
         None
     }
 
@@ -408,12 +417,15 @@ impl BatcherState {
                 let before = self.n_signals.load(Ordering::Relaxed);
                 queue.is_watched = true;
                 drop(queue);
+
                 // With few cores, yielding may take as long as a call of another thread.
                 let is_in_time = || deadline.is_none_or(|deadline| Instant::now() < deadline);
+
                 while polls_left > 0 && self.n_signals.load(Ordering::Relaxed) == before && is_in_time() {
                     thread::yield_now();
                     polls_left -= 1;
                 }
+
                 queue = lock(&self.queue);
                 queue.is_watched = false;
                 continue;

@@ -28,15 +28,18 @@ impl Context {
     pub(crate) fn call(&mut self, inputs: &[TensorRef<'_>]) -> Result<(), CallError> {
         let (arena, exec) = self.prepare(inputs);
         let desc = &self.model.desc;
+
         // SAFETY: `bind` checked `dims` for the shapes of these inputs; `TensorRef` checked the size and alignment of their
         // memory. The outputs' memory was compared with their shapes at these dims. `prepare` checked that the arena is large
         // enough; it begins at a 64-byte boundary, and `&mut self` makes it exclusive to this call. The host is null, or the
         // pool of this context.
         let result = unsafe { desc.run(&self.slots, &mut self.dims, arena, exec) };
         result.map_err(|error| CallError::reported(Violation::new(desc, error)))?;
+
         if self.model.desc.has_data_dependent_sizes() {
             self.shape_outputs();
         }
+
         Ok(())
     }
 

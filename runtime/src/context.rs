@@ -113,6 +113,7 @@ impl Context {
         for output in model.outputs() {
             out_starts.push(out_starts[out_starts.len() - 1] + output.rank());
         }
+
         let out_axes = out_starts[model.outputs().len()];
         Context {
             model: model.clone(),
@@ -165,6 +166,7 @@ impl Context {
         if inputs.len() != desc.inputs.len() {
             return Err(CallError::WrongInputCount { expected: desc.inputs.len(), got: inputs.len() });
         }
+
         let mut rest = &mut self.in_shapes[..];
         for (idx, (input, info)) in inputs.iter().zip(&desc.inputs).enumerate() {
             if input.dtype() != info.dtype() {
@@ -175,15 +177,19 @@ impl Context {
                 let tensor = TensorName::input(desc, idx);
                 return Err(CallError::WrongRank { tensor, expected: info.rank(), got: input.shape().len() });
             }
+
             let (dims, tail) = rest.split_at_mut(info.rank());
             for (to, from) in dims.iter_mut().zip(input.shape()) {
                 *to = i64::try_from(*from).unwrap_or(i64::MAX);
             }
+
             rest = tail;
         }
+
         desc.check(&self.in_shapes, &mut self.slots, &mut self.dims)
             .map_err(|error| CallError::reported(Violation::new(desc, error)))?;
         self.shape_outputs();
+
         Ok(&self.dims[..self.model.symbols().len()])
     }
 
@@ -255,6 +261,7 @@ impl Context {
         if self.layout.outputs_at.len() != self.model.outputs().len() {
             return Err(CallError::NoOutputMemory);
         }
+
         self.grow_memory(true)?;
         for idx in 0..self.layout.outputs_at.len() {
             let needed = self.output_bytes(idx);
@@ -266,6 +273,7 @@ impl Context {
             let at = self.memory.at(self.layout.outputs_at[idx]);
             self.slots.set_output(idx, at);
         }
+
         self.call(inputs)
     }
 
@@ -281,6 +289,7 @@ impl Context {
         if output.dtype() != expected {
             return Err(CallError::WrongDType { tensor: name(), expected, got: output.dtype() });
         }
+
         if let Some(shape) = output.shape() {
             let wanted = self.output_shape(idx);
             if shape.len() != wanted.len() {
@@ -290,16 +299,20 @@ impl Context {
                     got: shape.len(),
                 });
             }
+
             if let Some(axis) = (0..shape.len()).find(|axis| shape[*axis] != wanted[*axis]) {
-                let (expected, got) = (wanted[axis], shape[axis]);
+                let expected = wanted[axis];
+                let got = shape[axis];
                 return Err(CallError::WrongShape { tensor: name(), axis, expected, got });
             }
         }
+
         let needed = self.output_bytes(idx);
         let got = output.len_bytes();
         if got < needed {
             return Err(CallError::TooSmall { tensor: name(), needed, got });
         }
+
         Ok(())
     }
 }

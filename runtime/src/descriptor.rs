@@ -200,7 +200,9 @@ impl Desc {
             *slot = shape.as_ptr();
             rest = tail;
         }
+
         let mut error = Error::NONE;
+
         // SAFETY: there is a pointer for each input, to a dim for each of its axes (`split_at` above checks it); an entry for
         // each symbol; and an error.
         let code = unsafe { (self.raw.check)(slots.shapes.as_ptr(), dims.as_mut_ptr(), &mut error) };
@@ -317,11 +319,13 @@ unsafe fn string(at: *const c_char) -> Result<String, OpenError> {
 unsafe fn symbol(desc: &SymbolDesc) -> Result<SymbolInfo, OpenError> {
     let n_values =
         u32::try_from(desc.n_values).map_err(|_| OpenError::Malformed("a table has too many entries"))?;
+
     // SAFETY: as the caller promises.
     let (name, values) = unsafe { (string(desc.name)?, table(desc.values, n_values)?) };
     if desc.lo > desc.hi || desc.step < 1 || !values.is_sorted() {
         return Err(OpenError::Malformed("a symbol's range is empty"));
     }
+
     Ok(SymbolInfo {
         name,
         lo: desc.lo,
@@ -363,7 +367,9 @@ unsafe fn partition(number: usize, desc: &PartitionDesc, n_symbols: u32) -> Resu
     {
         return Err(OpenError::Malformed("a partition waits for a later one, or uses an unknown symbol"));
     }
+
     let indices = |list: &[u32]| list.iter().map(|idx| *idx as usize).collect();
+
     // SAFETY: as the caller promises.
     unsafe {
         Ok(PartitionInfo {

@@ -111,15 +111,19 @@ impl Output<'_> {
         if self.dtype() != T::DTYPE {
             return Err(wrong);
         }
+
         let bytes = self.bytes_mut();
         if T::DTYPE == DType::Bool {
             bytes.fill(0);
         }
+
         if bytes.is_empty() {
             return Ok(&mut []);
         }
+
         let count = bytes.len() / size_of::<T>();
         let at = bytes.as_mut_ptr().cast::<T>();
+
         // SAFETY: the ABI aligns tensors to their elements, and the memory has `count` of them. Of the sealed types, only
         // `bool` has invalid bit patterns, and its bytes were zeroed above.
         at.is_aligned().then(|| unsafe { core::slice::from_raw_parts_mut(at, count) }).ok_or(wrong)
@@ -512,8 +516,11 @@ mod tests {
             y.iter_mut().zip(x).for_each(|(y, x)| *y = x + by);
             Ok(())
         });
+
         let by = |value| [Attribute { name: "by".into(), value }];
-        let (x, shape) = (element::bytes(&[1i64, 2]), &[2][..]);
+        let x = element::bytes(&[1i64, 2]);
+
+        let shape = &[2][..];
         let call = |attributes: &[Attribute]| {
             add.call(&[(DType::I64, shape, x)], &[(DType::I64, shape)], attributes, 5)
         };

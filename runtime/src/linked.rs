@@ -248,14 +248,17 @@ impl Linked {
     fn output_bytes(&self, number: usize, dims: &Dims) -> usize {
         let info = &self.outputs()[number];
         let mut shape = [0_i64; MAX_AXES];
+
         // SAFETY: `dims` has all entries, and `shape` has one for each axis of that output.
         let code =
             unsafe { (self.desc.output_shape)(number as u32, dims.values.as_ptr(), shape.as_mut_ptr()) };
         debug_assert_eq!(code, 0, "the output exists");
+
         let mut sizes = [0_usize; MAX_AXES];
         for (size, dim) in sizes.iter_mut().zip(shape) {
             *size = usize::try_from(dim).unwrap_or(0);
         }
+
         let dtype = DType::from_code(info.dtype).unwrap_or(DType::U8);
         tensor::size_bytes(dtype, &sizes[..info.rank as usize]).unwrap_or(usize::MAX)
     }

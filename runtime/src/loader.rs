@@ -20,17 +20,21 @@ pub(crate) fn open(path: &Path) -> Result<Desc, OpenError> {
     let failed =
         |reason: &str| OpenError::Load { path: path.display().to_string(), reason: reason.to_string() };
     let full = full_path(path).map_err(|error| failed(&error))?;
+
     // SAFETY: initialisers of symshape's artefacts are safe to run; `Model::open` documents that those of any other file
     // run too.
     let library = unsafe { Library::new(&full) }.map_err(|error| failed(&reason(&error)))?;
     let name = format!("{DESC_SYMBOL}\0");
+
     // SAFETY: only artefacts export this name, as data of this type.
     let desc: Symbol<'_, *const ModelDesc> = unsafe { library.get(name.as_bytes()) }
         .map_err(|_| OpenError::Malformed("it does not export the symbol `symshape_model`"))?;
     let desc = *desc;
+
     if cfg!(target_os = "linux") {
         touch(desc as usize);
     }
+
     // SAFETY: `Desc::read` checks magic and version first; everything else is as the ABI says for that version, and stays
     // mapped while the library is kept.
     unsafe { Desc::read(desc, Arc::new(library)) }
@@ -57,7 +61,10 @@ fn touch(inside: usize) {
 /// The address range of a readable mapping, and the device and inode of its file, from a line of `/proc/self/maps`.
 fn mapping(line: &str) -> Option<(core::ops::Range<usize>, &str)> {
     let mut fields = line.splitn(4, ' ');
-    let (range, rights, _offset, file) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    let range = fields.next()?;
+    let rights = fields.next()?;
+    let _offset = fields.next()?;
+    let file = fields.next()?;
     let (begin, end) = range.split_once('-')?;
     let hex = |text| usize::from_str_radix(text, 16).ok();
     let path_at = file.match_indices(' ').nth(1)?.0;

@@ -268,6 +268,7 @@ mod tests {
         let mut pool = Pool::new(3).expect("threads");
         let exec = pool.exec();
         let counters: Vec<AtomicU64> = (0..101).map(|_| AtomicU64::new(0)).collect();
+
         let rounds: u64 = if cfg!(miri) { 20 } else { 5000 };
         for round in 0..rounds {
             let count = if round % 2 == 0 { 100 } else { 2 };
@@ -278,10 +279,12 @@ mod tests {
                 thread::sleep(core::time::Duration::from_millis(1));
             }
         }
+
         for (at, counter) in counters[..100].iter().enumerate() {
             let times = if at < 2 { rounds } else { rounds / 2 };
             assert_eq!(counter.load(Ordering::Relaxed), at as u64 * times, "iteration {at}");
         }
+
         assert_eq!(counters[100].load(Ordering::Relaxed), 0, "worker ids");
     }
 }

@@ -93,6 +93,7 @@ impl Facts {
         if declaration.is_empty() {
             return Err(FactError::Empty { symbol: symbol.clone(), declaration: declaration.into() });
         }
+
         let met = match self.declaration(symbol) {
             None => declaration,
             Some(old) => old.meet(&declaration).ok_or_else(|| FactError::Redeclared {
@@ -101,6 +102,7 @@ impl Facts {
                 new: declaration.into(),
             })?,
         };
+
         self.entry_mut(symbol).declaration = Some(met);
         Ok(())
     }
@@ -132,7 +134,8 @@ impl Facts {
     pub(crate) fn same_as(&self, other: &Facts) -> bool {
         let relations =
             |facts: &Facts| facts.assumptions().iter().map(|a| a.relation.clone()).collect::<Vec<_>>();
-        let (a, b) = (&self.0, &other.0);
+        let a = &self.0;
+        let b = &other.0;
         a.entries == b.entries && a.definitions == b.definitions && relations(self) == relations(other)
     }
 
@@ -167,6 +170,7 @@ impl Facts {
         if self.refutes(&relation) {
             return Err(self.contradiction(relation, origin));
         }
+
         self.add_assumption(relation.clone(), origin);
         let narrowed = match relation.comparison {
             Comparison::Eq => self.narrow_eq(&relation.a, &relation.b),
@@ -175,6 +179,7 @@ impl Facts {
             Comparison::Divides => self.narrow_step(&relation.a, &relation.b),
             Comparison::Ne => self.narrow_ne(&relation.a, &relation.b),
         };
+
         if narrowed { Ok(()) } else { Err(self.contradiction(relation, origin)) }
     }
 
@@ -196,12 +201,14 @@ impl Facts {
         for symbol in &symbols {
             known.extend(self.declaration(symbol).map(|declaration| format!("{symbol} in {declaration}")));
         }
+
         for assumption in self.assumptions() {
             let other = &assumption.relation;
             if other != &relation && symbols.iter().any(|s| other.a.contains(s) || other.b.contains(s)) {
                 known.push(format!("{other} ({})", assumption.origin));
             }
         }
+
         FactError::Contradiction { relation: relation.into(), origin: origin.to_string(), known }
     }
 
@@ -213,6 +220,7 @@ impl Facts {
         let difference = a - b;
         let mut symbols: Vec<Symbol> = difference.symbols().into_iter().collect();
         symbols.sort_by_key(|symbol| std::cmp::Reverse(self.0.index.get(symbol).copied()));
+
         for symbol in symbols {
             let Some((coef, rest)) = self.linear_in(&difference, &symbol) else { continue };
             let definition = match coef.as_i64() {
@@ -220,6 +228,7 @@ impl Facts {
                 Some(-1) => rest,
                 _ => continue,
             };
+
             let declared = self.declaration(&symbol).cloned();
             if let (Some(other), Some(declared)) = (definition.as_symbol().cloned(), declared.clone())
                 && self.declare(&other, declared).is_err()
@@ -231,9 +240,11 @@ impl Facts {
             {
                 return false;
             }
+
             Arc::make_mut(&mut self.0).definitions.insert(symbol, definition);
             return true;
         }
+
         true
     }
 
@@ -265,10 +276,12 @@ impl Facts {
             (Some(symbol), Some(value), ..) | (_, _, Some(value), Some(symbol)) => (symbol.clone(), value),
             _ => return true,
         };
+
         let Some(old) = self.declaration(&symbol).cloned() else { return true };
         if old.lo == *value {
             return self.declare(&symbol, Declaration::at_least(value + 1)).is_ok();
         }
+
         if old.hi.as_ref() == Some(value) {
             self.declare(&symbol, Declaration::range(old.lo, value - 1)).is_ok()
         } else {
@@ -294,9 +307,11 @@ impl fmt::Debug for Facts {
                 None => map.entry(&entry.symbol, &bounds),
             };
         }
+
         for Assumption { relation, origin } in &self.0.assumptions {
             map.entry(&relation.to_string(), origin);
         }
+
         map.finish()
     }
 }

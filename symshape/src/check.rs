@@ -69,12 +69,14 @@ impl Proof {
                     let mut known = facts.assumptions().iter().map(|known| known.relation.nonzero_symbol());
                     ensure(known.any(|known| known == Some(symbol)), "a symbol may be 0")?;
                 }
+
                 for (case, branch) in branches.iter().enumerate() {
                     let scope = facts.with_case(split, case);
                     ensure(branch.facts().same_as(&scope), "a case assumes something else")?;
                     ensure(branch.relation() == relation, "a case proves something else")?;
                     branch.check()?;
                 }
+
                 Ok(())
             }
         }
@@ -98,8 +100,11 @@ struct Replay<'e> {
 
 impl<'e> Replay<'e> {
     fn new(engine: &'e Engine) -> Self {
-        let (ranges, sides) = (Vec::new(), Vec::new());
-        let (divisors, quotients, minima) = (Vec::new(), Vec::new(), Vec::new());
+        let ranges = Vec::new();
+        let sides = Vec::new();
+        let divisors = Vec::new();
+        let quotients = Vec::new();
+        let minima = Vec::new();
         Replay { facts: &engine.facts, atoms: &engine.atoms, ranges, sides, divisors, quotients, minima }
     }
 
@@ -133,7 +138,8 @@ impl<'e> Replay<'e> {
     }
 
     fn check_goal(&mut self, relation: &Relation, goal: &Goal) -> Checked {
-        let (a, b) = (self.expand(&relation.a)?, self.expand(&relation.b)?);
+        let a = self.expand(&relation.a)?;
+        let b = self.expand(&relation.b)?;
         let gap = match relation.comparison {
             Comparison::Divides => b.plus(-1, &self.quotient(&b, &a)?.times(&a)),
             _ => b.plus(-1, &a),
@@ -173,6 +179,7 @@ impl<'e> Replay<'e> {
     fn add_atom(&mut self, id: AtomId, range: &Interval) -> Checked {
         ensure(id as usize == self.ranges.len(), "an atom is out of order")?;
         let atom = &self.atoms[id as usize];
+
         let mut sides = [Vec::new(), Vec::new()];
         match &atom.kind {
             AtomKind::Symbol { symbol, step, offset } => self.check_symbol(symbol, step, offset, range)?,
@@ -180,7 +187,8 @@ impl<'e> Replay<'e> {
                 self.check_divisor(&den.into())?;
                 self.check_quotient_range(num, den, range, &atom.reasons)?;
                 if den.as_term().is_some() {
-                    let (num, den) = (Sum::from(num), Sum::from(den));
+                    let num = Sum::from(num);
+                    let den = Sum::from(den);
                     sides[0].push((den.clone(), num.plus(-1, &den).plus_int(1)));
                     sides[1].push((den, num));
                 }
@@ -191,6 +199,7 @@ impl<'e> Replay<'e> {
                     list.iter().map(|operand| (Sum::from(BigInt::one()), Sum::from(operand))).collect();
             }
         }
+
         self.ranges.push(range.clone());
         self.sides.push(sides);
         Ok(())
@@ -201,26 +210,32 @@ impl<'e> Replay<'e> {
             let free = *range == Interval::default() && step.is_one() && offset.is_zero();
             return ensure(free, "an undeclared symbol has a range");
         };
+
         let same = step.to_big() == declaration.step && offset.to_big() == declaration.offset;
         ensure(same, "a symbol has another step")?;
         let value = |end: &Int| end.to_big() * &declaration.step + &declaration.offset;
         let low = range.lo.as_ref().is_none_or(|lo| value(lo) - &declaration.step < declaration.lo);
+
         let high = match (&range.hi, &declaration.hi) {
             (Some(end), Some(hi)) => value(end) + &declaration.step > *hi,
             (end, _) => end.is_none(),
         };
+
         ensure(low && high, "the range of a symbol is not as declared")
     }
 
     fn check_quotient_range(&self, num: &Poly, den: &Poly, range: &Interval, why: &[Why; 2]) -> Checked {
-        let (num, den) = (Sum::from(num), self.interval(&Sum::from(den)));
+        let num = Sum::from(num);
+        let den = self.interval(&Sum::from(den));
         let smallest = den.0.unwrap_or_else(BigInt::one).max(BigInt::one());
+
         let largest = den.1.map(|largest| largest.max(BigInt::one()));
         let divide = |end: &BigInt, by_largest: bool| match (by_largest, &largest) {
             (false, _) => end.div_floor(&smallest),
             (true, Some(largest)) => end.div_floor(largest),
             (true, None) => BigInt::from(if end.is_negative() { -1 } else { 0 }),
         };
+
         if let Some(lo) = &range.lo {
             let bound = self.lower(&num, &why[0])?;
             ensure(
@@ -228,10 +243,12 @@ impl<'e> Replay<'e> {
                 "the smallest quotient is too large",
             )?;
         }
+
         if let Some(hi) = &range.hi {
             let bound = -self.lower(&num.neg(), &why[1])?;
             ensure(hi.to_big() >= divide(&bound, bound.is_negative()), "the largest quotient is too small")?;
         }
+
         Ok(())
     }
 
@@ -243,11 +260,13 @@ impl<'e> Replay<'e> {
                 ensure(lo.to_big() <= self.lower(&operand.into(), why)?, "an operand may be less")?;
             }
         }
+
         if let Some(hi) = &range.hi {
             let Why::Operand(idx, why) = &why[1] else { return flaw("a minimum has no upper bound") };
             let operand = list.get(*idx).map(Sum::from).unwrap_or_default();
             ensure(hi.to_big() >= -self.lower(&operand.neg(), why)?, "the operand may be greater")?;
         }
+
         Ok(())
     }
 
@@ -266,15 +285,18 @@ impl<'e> Replay<'e> {
             "a fact bounds the other end",
         )?;
         let bound = -self.lower(&rest.neg(), why)?;
+
         let follows = if upper {
             value.to_big() >= bound.div_floor(&-constant)
         } else {
             value.to_big() <= -bound.div_floor(&constant)
         };
+
         ensure(follows, "a range is too narrow")?;
         let range = &mut self.ranges[id as usize];
         let end = if upper { &mut range.hi } else { &mut range.lo };
         *end = Some(value.clone());
+
         Ok(())
     }
 
@@ -285,13 +307,17 @@ impl<'e> Replay<'e> {
         } else {
             (self.sides[id as usize][0].len(), &atom.lower)
         };
+
         let Some(side) = list.get(known) else { return flaw("a side is missing") };
-        let (scale, bound) = (Sum::from(&side.scale), Sum::from(&side.poly));
+        let scale = Sum::from(&side.scale);
+        let bound = Sum::from(&side.poly);
         self.non_negative(&scale.plus_int(-1), &Why::Interval)?;
+
         let claim = scale.times(&Sum::atom(id)).plus(-1, &bound);
         let claim = if upper { claim.neg() } else { claim };
         ensure(self.same(&self.given(given)?, &claim), "a side is not the fact it names")?;
         self.sides[id as usize][usize::from(upper)].push((scale, bound));
+
         Ok(())
     }
 }

@@ -93,7 +93,9 @@ impl Dim {
     /// Every node once, operands first, without recursion and without walking a shared subtree twice.
     pub(crate) fn post_order(&self) -> Vec<&Dim> {
         let mut seen: HashSet<usize, BuildHasherDefault<FastHasher>> = HashSet::default();
-        let (mut order, mut stack) = (Vec::new(), vec![(self, false)]);
+        let mut order = Vec::new();
+
+        let mut stack = vec![(self, false)];
         while let Some((dim, expanded)) = stack.pop() {
             if expanded {
                 order.push(dim);
@@ -102,6 +104,7 @@ impl Dim {
                 stack.extend(dim.node().operands().into_iter().rev().map(|child| (child, false)));
             }
         }
+
         order
     }
 

@@ -96,6 +96,7 @@ fn eval_node(
         zero if zero.is_zero() => Err(EvalError::DivisionByZero(dim.clone())),
         value => Ok(value),
     };
+
     let all = |list: &[Dim]| list.iter().map(of).collect::<Result<Vec<BigInt>, EvalError>>();
     let value = match dim.node() {
         Node::Int(value) => value.clone(),
@@ -107,6 +108,7 @@ fn eval_node(
         Node::Min(list) => all(list)?.into_iter().min().expect("a minimum has operands"),
         Node::Max(list) => all(list)?.into_iter().max().expect("a maximum has operands"),
     };
+
     Ok(value)
 }
 

@@ -164,6 +164,7 @@ impl<'l> Forms<'l> {
         if self.is_full() {
             return None;
         }
+
         let poly = self.engine.normalize(dim).ok()?;
         let ids = dim
             .node()
@@ -171,6 +172,7 @@ impl<'l> Forms<'l> {
             .into_iter()
             .map(|operand| self.add(operand))
             .collect::<Option<Vec<Id>>>()?;
+
         let all = || ids.clone().into_boxed_slice();
         let id = match dim.node() {
             Node::Int(_) | Node::Symbol(_) => self.leaf(dim),
@@ -181,10 +183,12 @@ impl<'l> Forms<'l> {
             Node::Min(_) => self.egraph.add(Index::Min(all())),
             Node::Max(_) => self.egraph.add(Index::Max(all())),
         };
+
         match self.classes.get(&poly) {
             Some(&same) => drop(self.egraph.union(id, same)),
             None => drop(self.classes.insert(poly, id)),
         }
+
         self.known.insert(dim.clone(), id);
         self.terms.push(dim.clone());
         Some(id)
@@ -199,9 +203,11 @@ impl<'l> Forms<'l> {
             Node::Mul(list) => siblings.extend(distributed(list)),
             Node::Add(_) | Node::FloorDiv(..) => {}
         }
+
         if let Ok(poly) = self.engine.normalize(dim) {
             siblings.push(self.renderer.render(&self.engine, &poly));
         }
+
         siblings.retain(|sibling| sibling != dim);
         siblings
     }
@@ -250,6 +256,7 @@ impl<'l> Forms<'l> {
                 chosen[idx] = Some(best);
             }
         }
+
         chosen.iter().flatten().map(|expr| self.decode(expr)).collect()
     }
 
@@ -268,6 +275,7 @@ impl<'l> Forms<'l> {
             };
             dims.push(dim);
         }
+
         dims.pop().expect("an expression is not empty")
     }
 }
@@ -309,7 +317,9 @@ impl Facts {
     pub fn simplify_in_loops(&self, terms: &[Dim], loops: &[Symbol]) -> Vec<Dim> {
         let alone: Vec<Dim> = terms.iter().map(|term| self.simplify(term)).collect();
         let mut forms = Forms::new(self, loops);
-        let (mut places, mut roots) = (Vec::new(), Vec::new());
+
+        let mut places = Vec::new();
+        let mut roots = Vec::new();
         for (idx, (term, simple)) in terms.iter().zip(&alone).enumerate() {
             if is_dear(simple)
                 && let Some(root) = forms.add(simple)
@@ -319,16 +329,20 @@ impl Facts {
                 roots.push(root);
             }
         }
+
         if roots.is_empty() {
             return alone;
         }
+
         forms.grow();
         forms.egraph.rebuild();
+
         let mut best = alone;
         for (idx, form) in places.into_iter().zip(forms.extract(&roots)) {
             debug_assert!(self.agree(&best[idx], &form), "{} became {form}", best[idx]);
             best[idx] = form;
         }
+
         best
     }
 }

@@ -68,9 +68,11 @@ impl<K: Hash + Eq + Clone, V> Memo<K, V> {
             self.entries[idx].1 = value;
             return;
         }
+
         if self.entries.is_empty() {
             self.entries.reserve_exact(FIRST_BYTES / size_of::<(K, V)>());
         }
+
         self.entries.push((key, value));
         let len = self.entries.len();
         if len == FEW {

@@ -71,7 +71,8 @@ impl Mono {
     }
 
     pub(crate) fn ids(&self) -> Ids {
-        let (mut list, len) = ([0; MAX_DEGREE], self.degree());
+        let mut list = [0; MAX_DEGREE];
+        let len = self.degree();
         list.iter_mut().take(len).enumerate().for_each(|(idx, id)| *id = self.id(idx));
         Ids { list, len }
     }
@@ -90,7 +91,8 @@ impl Mono {
     }
 
     fn from_sorted(ids: impl Iterator<Item = AtomId>) -> Result<Self, TooLarge> {
-        let (mut word, mut len) = (0, 0);
+        let mut word = 0;
+        let mut len = 0;
         for id in ids {
             if len == MAX_DEGREE {
                 return Err(TooLarge);
@@ -108,8 +110,11 @@ impl Mono {
         if other.is_unit() {
             return Ok(*self);
         }
-        let (a, b) = (self.ids(), other.ids());
-        let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+
+        let a = self.ids();
+        let b = other.ids();
+        let mut a = a.iter().peekable();
+        let mut b = b.iter().peekable();
         Mono::from_sorted(std::iter::from_fn(|| match (a.peek(), b.peek()) {
             (Some(x), Some(y)) if x <= y => a.next().copied(),
             (Some(_), None) => a.next().copied(),

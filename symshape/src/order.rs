@@ -67,9 +67,11 @@ fn names(dim: &Dim) -> Vec<&str> {
             }
         }
     }
+
     let mut names = Vec::new();
     collect(dim, &mut names);
     names.sort_unstable();
     names.dedup();
+
     names
 }

@@ -149,8 +149,11 @@ impl Poly {
         if factor.is_zero() {
             return self.clone();
         }
+
         let mut terms = Terms::new();
-        let (mut a, mut b) = (self.terms.iter().peekable(), other.terms.iter().peekable());
+        let mut a = self.terms.iter().peekable();
+        let mut b = other.terms.iter().peekable();
+
         loop {
             let order = match (a.peek(), b.peek()) {
                 (Some(x), Some(y)) => x.0.cmp(&y.0),
@@ -212,15 +215,18 @@ impl Poly {
             (Some(term), _) => return other.mul_term(term),
             _ => {}
         }
+
         if self.terms.len() * other.terms.len() > MAX_TERMS {
             return Err(TooLarge);
         }
+
         let mut terms = Vec::with_capacity(self.terms.len() * other.terms.len());
         for (a, x) in &self.terms {
             for (b, y) in &other.terms {
                 terms.push((a.mul(b)?, checked(x * y)?));
             }
         }
+
         Ok(Poly::from_terms(terms))
     }
 
@@ -232,7 +238,8 @@ impl Poly {
 
     /// `(coefficient, rest)` with `self == coefficient * atom + rest`; `None` if the degree in `atom` is above 1.
     pub(crate) fn split_linear(&self, id: AtomId) -> Option<(Poly, Poly)> {
-        let (mut coef, mut rest) = (Terms::new(), Terms::new());
+        let mut coef = Terms::new();
+        let mut rest = Terms::new();
         for (mono, factor) in &self.terms {
             match mono.degree_in(id) {
                 0 => rest.push((*mono, factor.clone())),
@@ -259,6 +266,7 @@ impl Poly {
                 return Err(TooLarge);
             }
         }
+
         Ok(sum)
     }
 
@@ -271,11 +279,12 @@ impl Poly {
     }
 
     pub(crate) fn within_caps(self) -> Result<Poly, TooLarge> {
-        match self.terms.len() <= MAX_TERMS
+        if self.terms.len() <= MAX_TERMS
             && self.terms.iter().all(|term| term.1.bits() <= MAX_COEFFICIENT_BITS)
         {
-            true => Ok(self),
-            false => Err(TooLarge),
+            Ok(self)
+        } else {
+            Err(TooLarge)
         }
     }
 }

@@ -83,10 +83,12 @@ impl Facts {
         if let Some(proof) = self.derive(relation) {
             return Answer::Yes(proof);
         }
+
         let trial = Trial::new(self, relation);
         if let Some(counterexample) = trial.counterexample() {
             return Answer::No(counterexample);
         }
+
         match self.derive_by_cases(relation, MAX_CASES) {
             Some(proof) => Answer::Yes(proof),
             None => trial.exhaust(self, relation),
@@ -139,7 +141,8 @@ impl Facts {
     /// Proves `relation` by normal forms and bounds.
     fn derive(&self, relation: &Relation) -> Option<Proof> {
         Engine::new(self).goal(relation).ok()??;
-        let (facts, relation) = (self.clone(), relation.clone());
+        let facts = self.clone();
+        let relation = relation.clone();
         Some(Proof::new(Argument::Derivation { facts, relation, steps: Steps::default() }))
     }
 
@@ -152,7 +155,8 @@ impl Facts {
             scope.derive(relation).or_else(|| if depth > 1 { deeper() } else { None })
         };
         let branches = (0..split.cases()).map(branch).collect::<Option<Vec<Proof>>>()?;
-        let (facts, relation) = (self.clone(), relation.clone());
+        let facts = self.clone();
+        let relation = relation.clone();
         Some(Proof::new(Argument::Cases { facts, relation, split, branches }))
     }
 
@@ -202,13 +206,15 @@ struct Trial {
 impl Trial {
     fn new(facts: &Facts, relation: &Relation) -> Self {
         let domain = Domain::new(facts, &[&relation.a, &relation.b]);
-        let (a, b) = (domain.compile(&relation.a), domain.compile(&relation.b));
+        let a = domain.compile(&relation.a);
+        let b = domain.compile(&relation.b);
         Trial { domain, comparison: relation.comparison, a, b }
     }
 
     /// Whether the relation holds at `point`; `None` where a side has no value.
     fn holds(&self, point: &[Int], stack: &mut Vec<Int>) -> Option<bool> {
-        let (a, b) = (self.a.run(point, stack)?, self.b.run(point, stack)?);
+        let a = self.a.run(point, stack)?;
+        let b = self.b.run(point, stack)?;
         compare(self.comparison, &a, &b)
     }
 
@@ -225,7 +231,9 @@ impl Trial {
 
     /// Evaluates at every point, if they are few.
     fn exhaust(&self, facts: &Facts, relation: &Relation) -> Answer {
-        let (mut stack, mut failure) = (Vec::new(), None);
+        let mut stack = Vec::new();
+        let mut failure = None;
+
         let limit = EXHAUSTIVE / (self.a.len() + self.b.len()).max(1);
         let complete = self.domain.for_each(limit, &mut |point| {
             let holds = self.holds(point, &mut stack);
@@ -234,10 +242,12 @@ impl Trial {
             }
             holds == Some(true)
         });
+
         match failure {
             Some(point) => Answer::No(self.name(&point)),
             None if complete => {
-                let (facts, relation) = (facts.clone(), relation.clone());
+                let facts = facts.clone();
+                let relation = relation.clone();
                 Answer::Yes(Proof::new(Argument::Exhaustive { facts, relation }))
             }
             None => Answer::Unknown,

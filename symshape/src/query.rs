@@ -52,7 +52,8 @@ impl fmt::Display for Reply {
 impl Reply {
     /// The object `{"id": …, "answer": …, "micros": …}` on one line.
     pub fn to_json(&self) -> String {
-        let (id, answer) = (json_string(&self.id), json_string(&self.answer));
+        let id = json_string(&self.id);
+        let answer = json_string(&self.answer);
         format!("{{\"id\": {id}, \"answer\": {answer}, \"micros\": {:.1}}}", self.micros)
     }
 }
@@ -94,14 +95,17 @@ fn answer_columns(line: &str) -> Result<String, String> {
     else {
         return Err(format!("expected 4 columns, found {}", line.split('\t').count()));
     };
+
     let mut facts = Facts::new();
     for entry in entries(symbols) {
         declare(&mut facts, entry)?;
     }
+
     for relation in entries(columns.nth(1).unwrap_or("-")) {
         let relation = sexpr::read_relation(Reader::new(relation, facts.symbols().cloned()))?;
         facts.assume(relation, "assumed").map_err(|error| error.to_string())?;
     }
+
     let reader = || Reader::new(expression, facts.symbols().cloned());
     match kind.trim() {
         "simplify" => {
@@ -144,18 +148,23 @@ fn declare(facts: &mut Facts, entry: &str) -> Result<(), String> {
         Some((range, multiple)) => (range, Some(multiple)),
         None => (rest, None),
     };
+
     let (lo, hi) = range.split_once("..").ok_or_else(malformed)?;
-    let (lo, hi) = (End::read(lo, facts)?, End::read(hi, facts)?);
+    let lo = End::read(lo, facts)?;
+    let hi = End::read(hi, facts)?;
     let symbol = Symbol::new(name.trim());
+
     let multiple = match multiple {
         Some(text) => Some(parse_multiple(text).ok_or_else(malformed)?),
         None => None,
     };
+
     // A lower bound that is a term bounds the symbol from below by the smallest value of that term.
     let smallest = match &lo {
         End::Int(smallest) => Some(smallest.to_big()),
         End::Term(lo) => facts.bounds(lo).lo,
     };
+
     if let Some(smallest) = smallest {
         let mut declaration = match &hi {
             End::Int(largest) => Declaration::range(smallest, largest.to_big()),
@@ -166,9 +175,11 @@ fn declare(facts: &mut Facts, entry: &str) -> Result<(), String> {
         }
         facts.declare(&symbol, declaration).map_err(|error| error.to_string())?;
     }
+
     if let (End::Int(_), End::Int(_)) = (&lo, &hi) {
         return Ok(());
     }
+
     facts.declare_between(&symbol, &lo.into_dim(), &hi.into_dim());
     Ok(())
 }

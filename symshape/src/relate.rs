@@ -36,17 +36,20 @@ impl Facts {
         if relation.comparison == Comparison::Divides {
             return apart;
         }
+
         let mut engine = Engine::new(self);
         let (Ok(a), Ok(b)) = (engine.normalize(&relation.a), engine.normalize(&relation.b)) else {
             return apart;
         };
         let strict = i64::from(relation.comparison == Comparison::Lt);
         let gap = b.sub(&a).add_const(&Int::from(-strict));
+
         let mut writer = Writer { engine, renderer: Renderer::default(), best: apart };
         match relation.comparison {
             Comparison::Lt | Comparison::Le => writer.consider_order(&gap),
             comparison => writer.consider_equation(&gap, comparison),
         }
+
         writer.best
     }
 
@@ -58,6 +61,7 @@ impl Facts {
         let holds = |a: &Dim, b: &Dim| {
             self.derives(&Relation { comparison: *comparison, a: a.clone(), b: b.clone() })
         };
+
         // A minimum is below `b` if one operand is; an operand that never is does not matter.
         let a = match a.node() {
             Node::Min(list) => kept(list, Dim::min, |operand| {
@@ -66,6 +70,7 @@ impl Facts {
             Node::Max(list) => kept(list, Dim::max, |operand| holds(operand, b)),
             _ => a.clone(),
         };
+
         let b = match b.node() {
             Node::Max(list) => kept(list, Dim::max, |operand| {
                 self.refutes(&Relation { comparison: *comparison, a: a.clone(), b: operand.clone() })
@@ -73,6 +78,7 @@ impl Facts {
             Node::Min(list) => kept(list, Dim::min, |operand| holds(&a, operand)),
             _ => b.clone(),
         };
+
         Relation { comparison: *comparison, a, b }
     }
 }
@@ -93,10 +99,12 @@ struct Writer {
 
 impl Writer {
     fn offer(&mut self, comparison: Comparison, a: &Poly, b: &Poly) {
-        let (a, b) = (self.renderer.render(&self.engine, a), self.renderer.render(&self.engine, b));
+        let a = self.renderer.render(&self.engine, a);
+        let b = self.renderer.render(&self.engine, b);
         let cost = |a: &Dim, b: &Dim| operations(a).saturating_add(operations(b));
         if cost(&a, &b) < cost(&self.best.a, &self.best.b) {
-            let (a, b) = (crate::order::ordered(&a), crate::order::ordered(&b));
+            let a = crate::order::ordered(&a);
+            let b = crate::order::ordered(&b);
             self.best = Relation { comparison, a, b };
         }
     }
@@ -119,11 +127,13 @@ impl Writer {
         let mut divisors: Vec<Int> = gap.varying().iter().map(|term| term.1.abs()).collect();
         divisors.sort();
         divisors.dedup();
+
         for divisor in divisors.into_iter().filter(|divisor| !divisor.is_one()).take(MAX_DIVISORS) {
             if let Ok(quotient) = self.engine.divide(gap, &divisor.into()) {
                 self.offer_order(&quotient);
             }
         }
+
         if let Some(numerator) = self.numerator(gap) {
             self.offer_order(&numerator);
         }
@@ -151,6 +161,7 @@ impl Writer {
         } else {
             gap.clone()
         };
+
         let (low, high) = balanced(&divided);
         self.offer(comparison, &low, &high);
         let constant = divided.constant();

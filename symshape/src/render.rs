@@ -49,15 +49,18 @@ impl Renderer {
             let poly = self.restore_steps(engine, poly);
             return self.sum(engine, poly.terms());
         }
+
         self.rendered += 1;
         let direct = self.render_apart(engine, poly);
         if operations(&direct) <= 1 || self.depth == MAX_MERGES {
             return direct;
         }
+
         self.depth += 1;
         let merged = poly.atoms().into_iter().filter_map(|id| self.merge_into_quotient(engine, poly, id));
         let merged: Vec<Dim> = merged.collect();
         self.depth -= 1;
+
         merged.into_iter().fold(direct, |best, next| cheaper(Some(best), next))
     }
 
@@ -88,6 +91,7 @@ impl Renderer {
                 _ => {}
             }
         }
+
         let poly = self.restore_steps(engine, &poly);
         self.sum(engine, poly.terms())
     }
@@ -109,11 +113,13 @@ impl Renderer {
         if let Some(dim) = self.atoms.get(&id) {
             return dim.clone();
         }
+
         let dim = match &engine.atom(id).kind {
             AtomKind::Symbol { symbol, step, .. } => Dim::from(symbol).floor_div(Dim::from(step.to_big())),
             AtomKind::Div(num, den) => self.quotient(engine, num, den),
             AtomKind::Min(list) => self.extreme(engine, list, false),
         };
+
         self.atoms.insert(id, dim.clone());
         dim
     }
@@ -125,6 +131,7 @@ impl Renderer {
         if !factor.is_one() {
             forms.push((num.scale(&factor), den.scale(&factor)));
         }
+
         let mut best: Option<Dim> = None;
         for (num, den) in forms {
             let divisor = self.render(engine, &den);
@@ -132,14 +139,17 @@ impl Renderer {
             // The numerator of the unscaled form decides about rounding up: ceil(a / m) is ceil(k*a / (k*m)).
             best = Some(cheaper(best, plain));
         }
+
         let raised = num.sub(den).add_const(&Int::ONE);
         if den.as_const().is_some() {
             for factor in [Int::ONE, factor] {
-                let (num, den) = (raised.scale(&factor), den.scale(&factor));
+                let num = raised.scale(&factor);
+                let den = den.scale(&factor);
                 let rounded = self.render(engine, &num).ceil_div(self.render(engine, &den));
                 best = Some(cheaper(best, rounded));
             }
         }
+
         best.expect("there is at least one form")
     }
 
@@ -156,6 +166,7 @@ impl Renderer {
                 }
             }
         }
+
         factor
     }
 
@@ -169,6 +180,7 @@ impl Renderer {
     fn absorb_minimum(&mut self, engine: &Engine, poly: &Poly, id: AtomId, list: &[Poly]) -> Poly {
         let Some((coef, rest)) = poly.split_linear(id) else { return poly.clone() };
         let Some((mono, factor)) = coef.as_term().cloned() else { return poly.clone() };
+
         let mut moved: Vec<Poly> = vec![Poly::default(), rest.clone()];
         for operand in list {
             if let Ok(scaled) = operand.mul(&coef) {
@@ -178,11 +190,13 @@ impl Renderer {
                 }
             }
         }
+
         let mut best: Option<((u32, usize), Dim, Term, Poly)> = None;
         for part in moved {
             let Some(inner) = part.div_term(&(mono, factor.clone())) else { continue };
             let operands: Vec<Poly> = list.iter().map(|operand| operand.add(&inner)).collect();
             let left = rest.sub(&part);
+
             for (operands, largest, outside) in orientations(&operands, &factor) {
                 let dim = self.extreme(engine, &operands, largest);
                 let beside = term_cost(&(mono, outside.clone())) + sum_cost(&left);
@@ -195,6 +209,7 @@ impl Renderer {
                 }
             }
         }
+
         let Some((_, dim, outside, left)) = best else { return poly.clone() };
         match self.show(dim).map(|id| Poly::atom(id).mul_term(&outside)) {
             Some(Ok(product)) => left.add(&product),
@@ -208,6 +223,7 @@ impl Renderer {
         let Some(factor) = coef.as_const().filter(|factor| !factor.is_zero()) else { return poly.clone() };
         let is_minimum =
             |id| matches!(engine.atoms.get(usize::from(id)).map(|a| &a.kind), Some(AtomKind::Min(_)));
+
         for (mono, times) in rest.varying() {
             let beside_minimum =
                 |term: &Term| term.0.div(mono).and_then(|left| left.only()).is_some_and(is_minimum);
@@ -215,6 +231,7 @@ impl Renderer {
             if !num.varying().iter().any(beside_minimum) {
                 continue;
             }
+
             let term = Poly::term(*mono, times.clone());
             let Ok(moved) = Poly::term(*mono, whole).mul(den) else { continue };
             let before = operations(&self.atom(engine, id)).saturating_add(sum_cost(&term));
@@ -225,6 +242,7 @@ impl Renderer {
                 return rest.sub(&term).add(&Poly::atom(shown).scale(&factor));
             }
         }
+
         poly.clone()
     }
 
@@ -237,13 +255,16 @@ impl Renderer {
             |(mono, factor): &&Term| mono.div(&divisor.0).is_some() && factor.is_multiple_of(&divisor.1);
         let part = Poly::from_ordered(coef.terms().iter().filter(divisible).cloned());
         let Some(times) = part.div_term(divisor).filter(|times| !times.is_zero()) else { return unchanged() };
+
         let left_over = coef.sub(&part);
         let keep = |rest: Poly| match left_over.mul(&Poly::atom(id)) {
             Ok(product) => Some(rest.add(&product)),
             Err(_) => None,
         };
+
         // Read as rounded up, the quotient divides `num - den + 1`.
         let raised = num.sub(den).add_const(&Int::ONE);
+
         let mut best = (unchanged(), weight(poly), None);
         for numerator in [num, &raised] {
             let Some(plain) = times.mul(numerator).ok().and_then(|taken| keep(rest.add(&taken))) else {
@@ -255,13 +276,16 @@ impl Renderer {
                 best = (plain, weight, Some(numerator.clone()));
             }
         }
+
         let (plain, _, Some(numerator)) = best else { return unchanged() };
         let rounded_up = numerator != *num;
         let shown_num = if rounded_up { numerator.neg() } else { numerator };
+
         let mut dim = self.remainder(engine, &shown_num, den);
         if den.as_const() == Some(Int::from(2)) {
             dim = cheaper(Some(dim), self.remainder(engine, &shown_num.neg(), den));
         }
+
         let Some(shown) = self.show(dim).map(Poly::atom) else { return unchanged() };
         let sign = Int::from(if rounded_up { 1 } else { -1 });
         match times.scale(&sign).mul(&shown) {
@@ -283,6 +307,7 @@ impl Renderer {
             }
             _ => None,
         };
+
         let mut poly = poly.clone();
         while let Some((idx, id)) = poly.terms().iter().enumerate().find_map(|(idx, (mono, _))| {
             mono.ids().into_iter().find(|&id| stepped(id).is_some()).map(|id| (idx, id))
@@ -299,6 +324,7 @@ impl Renderer {
             let Ok(replaced) = value.mul_term(&term) else { return poly };
             poly = poly.sub(&Poly::term(mono, coef)).add(&replaced);
         }
+
         poly
     }
 
@@ -309,6 +335,7 @@ impl Renderer {
             [term] => return self.product(engine, term),
             _ => {}
         }
+
         let whole = Poly::from_ordered(terms.iter().cloned());
         let common = whole.common_term();
         if !common.0.is_unit() || !common.1.is_one() {
@@ -316,6 +343,7 @@ impl Renderer {
             let rest = self.sum(engine, rest.terms());
             return self.product(engine, &common) * rest;
         }
+
         let Some((factor, group)) = best_factor(terms) else { return self.plain_sum(engine, terms) };
         let (inside, outside): (Vec<_>, Vec<_>) =
             terms.iter().cloned().partition(|term| group.contains(&term.0));
@@ -360,6 +388,7 @@ fn best_factor(terms: &[Term]) -> Option<(Term, Vec<Mono>)> {
             best = Some((saving, factor, group));
         }
     };
+
     for &id in Poly::from_ordered(terms.iter().cloned()).atoms().iter() {
         let group: Vec<Mono> =
             terms.iter().map(|term| term.0).filter(|mono| mono.degree_in(id) > 0).collect();
@@ -368,6 +397,7 @@ fn best_factor(terms: &[Term]) -> Option<(Term, Vec<Mono>)> {
         let saving = group.len().saturating_sub(1 + alone);
         consider((Mono::atom(id), Int::ONE), group, saving);
     }
+
     for (_, coef) in terms {
         let size = coef.abs();
         let group: Vec<Mono> = terms.iter().filter(|term| term.1.abs() == size).map(|term| term.0).collect();
@@ -377,6 +407,7 @@ fn best_factor(terms: &[Term]) -> Option<(Term, Vec<Mono>)> {
             consider((Mono::UNIT, size), group, saving);
         }
     }
+
     best.map(|(_, factor, group)| (factor, group))
 }
 

@@ -41,7 +41,9 @@ impl Bytecode {
                 Instruction::Int(value) => value.clone(),
                 Instruction::Load(slot) => point[*slot].clone(),
                 _ => {
-                    let (b, a) = (stack.pop()?, stack.pop()?);
+                    let b = stack.pop()?;
+                    let a = stack.pop()?;
+
                     match op {
                         Instruction::Add => &a + &b,
                         Instruction::Mul if a.bits() + b.bits() > MAX_BITS => return None,
@@ -56,6 +58,7 @@ impl Bytecode {
             };
             stack.push(value);
         }
+
         stack.pop()
     }
 
@@ -89,6 +92,7 @@ impl Domain {
         terms.iter().for_each(|term| domain.add_symbols(facts, term, 0));
         domain.add_bounded(facts);
         let mut added = vec![false; facts.assumptions().len()];
+
         // A relation matters once one of its symbols does, and then all of them do.
         while let Some(idx) = (0..added.len()).find(|&idx| !added[idx] && domain.touches(facts, idx)) {
             added[idx] = true;
@@ -99,6 +103,7 @@ impl Domain {
             domain.relations.push((comparison, codes.0, codes.1));
             domain.add_bounded(facts);
         }
+
         domain
     }
 
@@ -129,15 +134,19 @@ impl Domain {
     }
 
     fn add_symbol(&mut self, facts: &Facts, symbol: &Symbol, depth: u32) {
-        let (mut lower, mut upper, mut declaration) = (Vec::new(), Vec::new(), None);
+        let mut lower = Vec::new();
+        let mut upper = Vec::new();
+        let mut declaration = None;
         let definition = facts.definition(symbol);
         definition.into_iter().for_each(|term| self.add_symbols(facts, term, depth + 1));
+
         if let Some(entry) = facts.entry(symbol) {
             declaration = entry.declaration.clone();
             entry.lower.iter().chain(&entry.upper).for_each(|term| self.add_symbols(facts, term, depth + 1));
             lower.extend(entry.lower.iter().map(|term| self.compile(term)));
             upper.extend(entry.upper.iter().map(|term| self.compile(term)));
         }
+
         let definition = definition.map(|term| self.compile(term));
         if self.slot(symbol).is_none() {
             self.slots.push(Slot { symbol: symbol.clone(), declaration, lower, upper, definition });
@@ -168,6 +177,7 @@ impl Domain {
             }
             Some(())
         };
+
         match term.node() {
             Node::Int(value) => code.push(Instruction::Int(value.into())),
             Node::Symbol(symbol) => code.push(Instruction::Load(self.slot(symbol)?)),
@@ -178,6 +188,7 @@ impl Domain {
             Node::Min(operands) => list(operands, Instruction::Min)?,
             Node::Max(operands) => list(operands, Instruction::Max)?,
         }
+
         Some(())
     }
 
@@ -185,22 +196,26 @@ impl Domain {
     fn range(&self, idx: usize, point: &[Int], stack: &mut Vec<Int>) -> Option<(Option<Int>, Option<Int>)> {
         let slot = &self.slots[idx];
         let declared = slot.declaration.as_ref();
+
         let mut lo = declared.map(|declaration| Int::from(&declaration.lo));
         let mut hi = declared.and_then(|declaration| declaration.hi.as_ref()).map(Int::from);
         for code in &slot.lower {
             let bound = code.run(point, stack)?;
             lo = Some(lo.map_or(bound.clone(), |old| old.max(bound)));
         }
+
         for code in &slot.upper {
             let bound = code.run(point, stack)?;
             hi = Some(hi.map_or(bound.clone(), |old| old.min(bound)));
         }
+
         let (step, offset) = slot.step();
         let lo = lo.map(|lo| &lo + &(&offset - &lo).mod_floor(&step));
         let hi = hi.map(|hi| &hi - &(&hi - &offset).mod_floor(&step));
         let Some(code) = &slot.definition else { return Some((lo, hi)) };
         let value = code.run(point, stack)?;
         let inside = lo.is_none_or(|lo| lo <= value) && hi.is_none_or(|hi| value <= hi);
+
         inside.then(|| (Some(value.clone()), Some(value)))
     }
 
@@ -212,14 +227,17 @@ impl Domain {
 
     fn relations_hold(&self, point: &[Int], stack: &mut Vec<Int>) -> bool {
         self.relations.iter().all(|(comparison, a, b)| {
-            let (a, b) = (a.run(point, stack), b.run(point, stack));
+            let a = a.run(point, stack);
+            let b = b.run(point, stack);
             matches!((a, b), (Some(a), Some(b)) if compare(*comparison, &a, &b) == Some(true))
         })
     }
 
     /// The point number `seed`: corners first, then pseudo-random ones. `None` where the facts exclude it.
     pub(crate) fn point(&self, seed: u64) -> Option<Point> {
-        let (mut point, mut stack) = (Vec::with_capacity(self.slots.len()), Vec::new());
+        let mut point = Vec::with_capacity(self.slots.len());
+        let mut stack = Vec::new();
+
         let mut random = Random::new(seed);
         for idx in 0..self.slots.len() {
             let (lo, hi) = self.range(idx, &point, &mut stack)?;
@@ -230,6 +248,7 @@ impl Domain {
             }
             point.push(value);
         }
+
         self.relations_hold(&point, &mut stack).then_some(point)
     }
 
@@ -290,23 +309,28 @@ impl Slot {
             };
             return Some(Int::from(&values[idx]));
         }
+
         let (step, _) = self.step();
         let reach = &Int::from(REACH) * &step;
+
         let (lo, hi) = match (lo, hi) {
             (Some(lo), Some(hi)) => (lo, hi),
             (Some(lo), None) => (lo.clone(), &lo + &reach),
             (None, Some(hi)) => (&hi - &reach, hi),
             (None, None) => (-&reach, reach),
         };
+
         if hi < lo {
             return None;
         }
+
         let count = (&hi - &lo).div_floor(&step);
         let place = match corner {
             Some(0) => Int::ZERO,
             Some(_) => count,
             None => random.place(&count),
         };
+
         Some(&lo + &(&place * &step))
     }
 }
@@ -324,13 +348,16 @@ impl Enumeration<'_> {
         if idx == self.domain.slots.len() {
             return !self.domain.relations_hold(point, &mut self.stack) || (self.visit)(point);
         }
+
         let Some((Some(lo), Some(hi))) = self.domain.range(idx, point, &mut self.stack) else { return false };
         let (step, _) = self.domain.slots[idx].step();
+
         let mut value = lo;
         while value <= hi {
             if self.left == 0 {
                 return false;
             }
+
             self.left -= 1;
             if self.domain.allowed(idx, &value) {
                 point.push(value.clone());
@@ -340,8 +367,10 @@ impl Enumeration<'_> {
                     return false;
                 }
             }
+
             value = &value + &step;
         }
+
         true
     }
 }

@@ -32,8 +32,10 @@ impl Facts {
 
     /// Whether two terms have one value at some points of the domain, wherever the first has any.
     pub(crate) fn agree(&self, a: &Dim, b: &Dim) -> bool {
-        let (domain, mut stack) = (Domain::new(self, &[a, b]), Vec::new());
-        let (a, b) = (domain.compile(a), domain.compile(b));
+        let domain = Domain::new(self, &[a, b]);
+        let mut stack = Vec::new();
+        let a = domain.compile(a);
+        let b = domain.compile(b);
         (0..24).filter_map(|seed| domain.point(seed)).all(|point| {
             let expected = a.run(&point, &mut stack);
             expected.is_none() || expected == b.run(&point, &mut stack)
@@ -133,12 +135,14 @@ impl Session {
         if let Some(done) = self.done.get(dim) {
             return done.clone();
         }
+
         let normal = self.engine.normalize(dim).ok();
         let rendered = normal.map(|poly| self.renderer.render(&self.engine, &poly));
         let best = match rendered {
             Some(rendered) if operations(&rendered) <= FEW => rendered,
             rendered => self.compare(dim, rendered),
         };
+
         self.done.insert(dim.clone(), best.clone());
         best
     }
@@ -155,6 +159,7 @@ impl Session {
             Node::Min(list) => self.extreme(list, Dim::min),
             Node::Max(list) => self.extreme(list, Dim::max),
         };
+
         let lattice = [rendered.as_ref(), Some(&rebuilt)].into_iter().flatten().find_map(egraph::cheapest);
         let mut candidates = [rendered, Some(rebuilt), Some(dim.clone()), lattice].into_iter().flatten();
         let first = candidates.next().expect("the input is a candidate");

@@ -44,6 +44,7 @@ impl fmt::Display for Symbol {
         if plain && self.name() != "min" && self.name() != "max" {
             return f.write_str(self.name());
         }
+
         f.write_str("`")?;
         for c in self.name().chars() {
             if c == '`' || c == '\\' {
@@ -51,6 +52,7 @@ impl fmt::Display for Symbol {
             }
             write!(f, "{c}")?;
         }
+
         f.write_str("`")
     }
 }
@@ -96,13 +98,16 @@ fn write_dim(f: &mut fmt::Formatter<'_>, dim: &Dim, context: Precedence) -> fmt:
         Node::Mul(_) | Node::FloorDiv(..) | Node::Mod(..) => Precedence::Product,
         Node::Int(_) | Node::Symbol(_) | Node::Min(_) | Node::Max(_) => Precedence::Atom,
     };
+
     if own < context {
         f.write_str("(")?;
     }
+
     write_node(f, dim)?;
     if own < context {
         f.write_str(")")?;
     }
+
     Ok(())
 }
 
@@ -150,12 +155,14 @@ fn write_product(f: &mut fmt::Formatter<'_>, list: &[Dim]) -> fmt::Result {
         write!(f, "{value}*")?;
         rest = &list[1..];
     }
+
     for (idx, factor) in rest.iter().enumerate() {
         if idx > 0 {
             f.write_str("*")?;
         }
         write_dim(f, factor, Precedence::Atom)?;
     }
+
     Ok(())
 }
 
@@ -315,6 +322,7 @@ impl Parser<'_> {
     fn quoted(&mut self) -> Result<Dim, ParseError> {
         let start = self.at;
         let mut name = String::new();
+
         let mut chars = self.text[start..].char_indices().skip(1);
         while let Some((offset, c)) = chars.next() {
             match c {
@@ -326,6 +334,7 @@ impl Parser<'_> {
                 _ => name.push(c),
             }
         }
+
         Err(self.error("the quoted name has no end"))
     }
 

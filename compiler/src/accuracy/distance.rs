@@ -36,12 +36,15 @@ pub(crate) fn max_error(want: &[Tensor], got: &[Tensor]) -> f64 {
     let alike = |(want, got): (&Tensor, &Tensor)| {
         let is_float = want.dtype().is_float();
         let is_alike = |idx: usize| {
-            let (want, got) = (want.get(idx), got.get(idx));
-            let (x, y) = (want.as_f64(), got.as_f64());
+            let want = want.get(idx);
+            let got = got.get(idx);
+            let x = want.as_f64();
+            let y = got.as_f64();
             want == got || is_float && (x.is_finite() && y.is_finite() || x.is_nan() && y.is_nan())
         };
         want.shape() == got.shape() && (0..want.elems()).all(is_alike)
     };
+
     let all = want.len() == got.len() && want.iter().zip(got).all(alike);
     if all { max_relative_difference(want, got) } else { f64::INFINITY }
 }
@@ -56,9 +59,11 @@ mod tests {
             let tensor = |x: f32| Tensor::from_f32(vec![2], &[-4.0, x]).expect("two elements");
             max_error(&[tensor(want)], &[tensor(got)])
         };
+
         assert_eq!(error(1.0, 1.5), 0.125);
         assert_eq!(error(f32::NAN, f32::NAN), 0.0);
         assert_eq!(error(f32::INFINITY, f32::INFINITY), 0.0);
+
         for (want, got) in
             [(1.0, f32::NAN), (f32::NAN, 1.0), (1.0, f32::INFINITY), (f32::INFINITY, f32::NEG_INFINITY)]
         {

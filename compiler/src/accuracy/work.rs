@@ -49,8 +49,10 @@ fn of_graph(graph: &Graph, value: &dyn Fn(&Symbol) -> Option<i64>, unknown: Unkn
         Err(_) if unknown == UnknownSizes::One => 1.0,
         Err(_) => graph.facts.bounds(dim).hi.and_then(|hi| hi.to_f64()).unwrap_or(f64::INFINITY),
     };
+
     let elems = |value: Value| graph.shape(value).iter().map(size).product::<f64>();
     let other = |elements: f64| Work { elements, ..Work::default() };
+
     let node = |node: &Node| match &node.op {
         Op::Const(_) | Op::Input(_) => Work::default(),
         Op::Contraction { lhs, out, .. } => {
@@ -70,5 +72,6 @@ fn of_graph(graph: &Graph, value: &dyn Fn(&Symbol) -> Option<i64>, unknown: Unkn
             inside.fold(other(node.results.iter().map(|result| elems(*result)).sum()), Work::add)
         }
     };
+
     graph.nodes.values().map(node).fold(Work::default(), Work::add)
 }

@@ -152,6 +152,7 @@ fn require_linker(callees: &[String], target: &Target, libraries: &[PathBuf]) ->
             target.triple
         )));
     }
+
     Ok(())
 }
 

@@ -165,10 +165,12 @@ fn time(
     while reps < 3 || start.elapsed() < budget {
         let (ns, _) = call();
         min_ns = min_ns.min(ns);
+
         if reps.is_multiple_of(stride) {
             samples[kept] = ns;
             kept += 1;
         }
+
         reps += 1;
         if kept == samples.len() {
             // Keep every other sample, and record half as many from now on.

@@ -96,6 +96,7 @@ pub(super) fn describe(want: &Tensor, got: &Tensor, distance: &Distance) -> Stri
         let elem = tensor.get(idx);
         if tensor.dtype().is_float() { format!("{:e}", elem.as_f64()) } else { elem.as_i64().to_string() }
     };
+
     format!(
         "{} of {} elements differ, the first at {:?}: {} instead of {}",
         distance.n_wrong,

@@ -313,5 +313,6 @@ fn print(stage: Stage, lowered: &Lowered, target: &Target) -> Result<()> {
             print_line(&super::asm::listing(&object.into_bytes()?)?);
         }
     }
+
     Ok(())
 }

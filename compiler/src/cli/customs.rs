@@ -41,9 +41,11 @@ impl Customs {
                 list.extend(Custom::parse_all(&read).at(|| text.clone())?);
             }
         }
+
         if list.is_empty() && !self.libraries.is_empty() {
             return Err(usage("--link: the library is not used; declare its functions with --custom"));
         }
+
         list.into_iter().map(|custom| self.resolved(custom)).collect()
     }
 
@@ -56,6 +58,7 @@ impl Customs {
                 Err(error) => failure = Some(error),
             }
         }
+
         // A library that can't be opened here may have it; the linker finds out.
         match failure.filter(|_| self.libraries.iter().all(|path| is_shared(path))) {
             Some(error) => Err(Error::new(ErrorKind::Io, error.to_string()).at("--link")),

@@ -58,6 +58,7 @@ fn ordered(model: &Model, mut named: BTreeMap<String, Tensor>) -> Result<Vec<Ten
             usage(format!("input `{}` is missing; {given} was given", info.name()))
         })
     });
+
     let tensors = tensors.collect::<Result<Vec<_>>>()?;
     for name in named.keys() {
         eprintln!(
@@ -65,6 +66,7 @@ fn ordered(model: &Model, mut named: BTreeMap<String, Tensor>) -> Result<Vec<Ten
             names(model)
         );
     }
+
     Ok(tensors)
 }
 

@@ -41,6 +41,7 @@ pub(super) fn lowered(
     for cap in CAPS {
         let options = ImportOptions { cap: Some(cap), ..options.clone() };
         let graph = source::graph(path, &options)?;
+
         let lower = |options: CompileOptions| Pipeline::new(&graph).targets(targets).options(options).lower();
         match lower(*compile_options) {
             Ok(lowered) if lowered.plan.arena_max <= MAX_BYTES => {

@@ -105,6 +105,7 @@ mod tests {
     fn words(line: &str) -> Vec<String> {
         let mut words = Vec::new();
         let mut word = String::new();
+
         let mut quoted = false;
         for c in line.chars() {
             match c {
@@ -116,6 +117,7 @@ mod tests {
                 c => word.push(c),
             }
         }
+
         words.extend(Some(word).filter(|word| !word.is_empty()));
         words
     }
@@ -138,6 +140,7 @@ mod tests {
             for line in snippets.flat_map(str::lines) {
                 // A custom `symc` takes the same arguments.
                 let own = line.split_once("cargo run -p symshape-example-targets -- ");
+
                 let line = own.map_or(line.to_string(), |(_, rest)| format!("symc {rest}"));
                 if line.starts_with("symc ") {
                     let parsed = Args::try_parse_from(words(&line));
@@ -150,6 +153,7 @@ mod tests {
                 }
             }
         }
+
         assert!(n_lines >= 10, "found only {n_lines} command lines");
     }
 }

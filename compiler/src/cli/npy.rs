@@ -27,6 +27,7 @@ pub(super) fn read_npz(path: &Path) -> Result<BTreeMap<String, Tensor>> {
     let file = at_path(File::open(path), path)?;
     let place = || path.display().to_string();
     let damaged = |error: zip::result::ZipError| Error::invalid(format!("not an .npz file: {error}"));
+
     let mut archive = zip::ZipArchive::new(BufReader::new(file)).map_err(damaged).at(place)?;
     let mut tensors = BTreeMap::new();
     for idx in 0..archive.len() {
@@ -35,6 +36,7 @@ pub(super) fn read_npz(path: &Path) -> Result<BTreeMap<String, Tensor>> {
         let tensor = decode(entry).at(|| format!("{}: `{name}`", path.display()))?;
         tensors.insert(name, tensor);
     }
+
     Ok(tensors)
 }
 
@@ -100,6 +102,7 @@ fn row_major<T: Copy>(shape: &[usize], elems: &[T]) -> Vec<T> {
         }
         result.push(elems[from]);
     }
+
     result
 }
 

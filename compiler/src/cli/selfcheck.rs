@@ -101,15 +101,19 @@ fn describe(at: &str, outcome: Outcome, precision: Precision, json: bool) -> Str
             json!({"at": at, "max_abs": max_abs.min(f64::MAX), "max_ulp": max_ulp, "status": status});
         line["precision"] = json!(precision.name());
         line["max_relative"] = json!(outcome.relative);
+
         if let Some(defined) = outcome.defined {
             line["defined_relative"] = json!(defined);
         }
+
         if let Some(refused) = &outcome.refused {
             line["refused"] = json!(refused);
         }
+
         if let Some(rounding) = outcome.sensitivity {
             line["rounding"] = json!(rounding.min(f64::MAX));
         }
+
         return line.to_string();
     }
 
@@ -140,9 +144,13 @@ fn in_order<J: Sync, R: Send>(
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(jobs.len().max(1));
     let next = AtomicUsize::new(0);
     let (send, receive) = channel();
+
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            let (send, work, next) = (send.clone(), &work, &next);
+            let send = send.clone();
+            let work = &work;
+
+            let next = &next;
             scope.spawn(move || {
                 while let Some((idx, job)) =
                     Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|idx| Some((idx, jobs.get(idx)?)))
@@ -154,8 +162,10 @@ fn in_order<J: Sync, R: Send>(
                 }
             });
         }
+
         drop(send);
         let mut waiting = BTreeMap::new();
+
         let mut taken = 0;
         for (idx, result) in receive {
             waiting.insert(idx, result);
@@ -164,6 +174,7 @@ fn in_order<J: Sync, R: Send>(
                 taken += 1;
             }
         }
+
         Ok(())
     })
 }
@@ -319,6 +330,7 @@ fn compare_all(
     for (idx, ((want, got), info)) in want.iter().zip(got).zip(model.outputs()).enumerate() {
         let mut tolerance = tolerance(want);
         tolerance.atol = tolerance.atol.max(allowed.map_or(0.0, |allowed| allowed[idx]));
+
         let problem = match compare::distance(want, got, tolerance) {
             Err(problem) => Some(problem),
             Ok(distance) => {
@@ -328,10 +340,12 @@ fn compare_all(
                 (distance.n_wrong > 0).then(|| compare::describe(want, got, &distance))
             }
         };
+
         if let Some(problem) = problem {
             outcome.problem.get_or_insert_with(|| format!("fail: `{}`: {problem}", info.name()));
         }
     }
+
     is_off
 }
 

@@ -78,22 +78,26 @@ mod tests {
     fn nothing_is_allowed_where_rounding_is_refused() -> crate::Result<()> {
         let mut graph = Graph::default();
         let x = graph.input("x", DType::F32, vec![1.into()])?;
+
         // A third and its neighbour, times three times 2^24, are on both sides of an integer.
         let third = graph.recip(x)?;
         let large = graph.number(DType::F32, f64::from(3 << 24))?;
         let third = graph.cast(DType::F64, third)?;
         let large = graph.cast(DType::F64, large)?;
         let product = graph.mul(third, large)?;
+
         let first = graph.number(DType::F64, f64::from(1 << 24))?;
         let distance = graph.sub(first, product)?;
         let index = graph.cast(DType::I64, distance)?;
         let index = graph.abs(index)?;
         let y = graph.gather(x, index, 0)?;
         graph.output("y", y)?;
+
         let inputs = [Tensor::from_f32(vec![1], &[3.0]).expect("one element")];
         let want = crate::graph::eval::eval(&graph, &inputs)?;
         assert!(eval_rounding(&graph, &inputs, Rounding::Each).is_err(), "index 1 of one element");
         assert_eq!(sensitivity(&graph, &inputs, &want)?, [0.0]);
+
         Ok(())
     }
 

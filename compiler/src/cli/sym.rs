@@ -28,6 +28,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         Some(path) => (Box::new(at_path(File::open(path), path)?), path),
         None => (Box::new(stdin()), Path::new("standard input")),
     };
+
     let mut source = BufReader::new(source);
     let mut bytes = Vec::new();
     loop {

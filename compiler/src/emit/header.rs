@@ -46,24 +46,30 @@ fn write_header(
     let upper = prefix.to_uppercase();
     writeln!(out, "/* {prefix}: compiled by symshape {}.\n *", env!("CARGO_PKG_VERSION"))?;
     contract(out, program)?;
+
     if let Some(source) = source {
         writeln!(out, " *\n * {}", source.math_calls)?;
     }
+
     writeln!(out, " */\n#ifndef SYMSHAPE_MODEL_{upper}_H\n#define SYMSHAPE_MODEL_{upper}_H\n\n{ABI}")?;
     writeln!(out, "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n")?;
     let frame_bytes = source.map_or_else(|| codegen::frame_bytes(program), |source| source.frame_bytes);
     constants(out, program, plan, &upper, frame_bytes)?;
     prototypes(out, prefix)?;
+
     if program.may_use_tiles() && source.is_none() {
         out.write_str(&named(include_str!("tiles.h"), prefix))?;
     }
+
     externals(out, program)?;
     if !program.partitions.is_empty() {
         out.write_str(&named(include_str!("partitions.h"), prefix))?;
     }
+
     if source.is_some() {
         out.write_str(&named(include_str!("static_arena.h"), prefix))?;
     }
+
     writeln!(out, "#ifdef __cplusplus\n}}\n#endif\n#endif")
 }
 
@@ -75,6 +81,7 @@ fn contract(out: &mut String, program: &Program) -> std::fmt::Result {
         let declared = declared.map_or_else(String::new, |declared| declared.to_string());
         writeln!(out, " *   dims[{idx}]  {}: {}", comment(symbol.name()), comment(&declared))?;
     }
+
     for (title, ports) in [("Inputs", &program.inputs), ("Outputs", &program.outputs)] {
         writeln!(out, " * {title}, dense and row-major:")?;
         for (idx, port) in ports.iter().enumerate() {
@@ -82,6 +89,7 @@ fn contract(out: &mut String, program: &Program) -> std::fmt::Result {
             writeln!(out, " *   {idx}  {}: {dtype}[{}]", comment(&port.name), comment(&shape(port)))?;
         }
     }
+
     Ok(())
 }
 
@@ -97,6 +105,7 @@ fn constants(
     writeln!(out, "/* Upper bound of the arena's bytes over all allowed sizes: for static arrays. */")?;
     macros.define(out, "ARENA_MAX", format!("{}u", plan.arena_max))?;
     macros.define(out, "ARENA_ALIGN", "64u")?;
+
     for (device, usage) in program.devices.iter().zip(&plan.devices) {
         writeln!(
             out,
@@ -109,10 +118,12 @@ fn constants(
             format!("{}u", usage.max),
         )?;
     }
+
     macros.define(out, "N_SYMBOLS", program.symbols.len())?;
     macros.define(out, "N_DATA_DEPENDENT", program.data_dependent.len())?;
     macros.define(out, "N_INPUTS", program.inputs.len())?;
     macros.define(out, "N_OUTPUTS", program.outputs.len())?;
+
     if !program.partitions.is_empty() {
         let any = i32::from(program.policies == Policies::Any);
         writeln!(
@@ -123,6 +134,7 @@ fn constants(
         macros.define(out, "FRAME_BYTES", format!("{frame_bytes}u"))?;
         macros.define(out, "ANY_ORDER", any)?;
     }
+
     if program.precision != Precision::F32 {
         writeln!(
             out,
@@ -132,6 +144,7 @@ fn constants(
         macros.define(out, "PRECISION", format!("\"{}\"", program.precision))?;
         macros.define(out, "PRODUCT_ERROR", format!("{:.2e}", program.precision.max_product_error()))?;
     }
+
     for (idx, symbol) in program.symbols.iter().enumerate() {
         let name = macro_name(symbol.name());
         writeln!(out, "\n/* The symbol {}: its index in `dims`, and its range. */", comment(symbol.name()))?;
@@ -142,6 +155,7 @@ fn constants(
             macros.define(out, &format!("{name}_MAX"), hi)?;
         }
     }
+
     for (kind, ports) in [("INPUT", &program.inputs), ("OUTPUT", &program.outputs)] {
         for (idx, port) in ports.iter().enumerate() {
             let name = macro_name(&port.name);
@@ -151,15 +165,18 @@ fn constants(
                 kind.to_lowercase(),
                 comment(&port.name)
             )?;
+
             macros.define(out, &format!("{kind}_{name}"), idx)?;
             macros.define(out, &format!("{kind}_{name}_RANK"), port.shape.len())?;
             let buffer = &program.buffers[port.buffer];
+
             let size = &buffer.elems * buffer.dtype.size_bytes() as i64;
             if let Some(bytes) = program.facts.bounds(&size).hi {
                 macros.define(out, &format!("{kind}_{name}_MAX_BYTES"), format!("{bytes}u"))?;
             }
         }
     }
+
     writeln!(out)
 }
 
@@ -190,6 +207,7 @@ fn externals(out: &mut String, program: &Program) -> std::fmt::Result {
     if callees.is_empty() {
         return Ok(());
     }
+
     let head = "\n/* The model calls these external functions: define them, with C linkage. Each gets its operands\n \
                 * dense and row-major and returns 0, or a code of its choice, which ends the call of the model with the error\n \
                 * SYMSHAPE_CALLEE_FAILED. Several calls of the model may run at once. */";
@@ -197,6 +215,7 @@ fn externals(out: &mut String, program: &Program) -> std::fmt::Result {
     callees
         .iter()
         .try_for_each(|callee| writeln!(out, "int32_t {}(const symshape_call *call);", callee.symbol))?;
+
     writeln!(out)
 }
 

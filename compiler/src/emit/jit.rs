@@ -76,6 +76,7 @@ fn reserve_bytes(program: &Program) -> Result<usize> {
         let MemorySpace::Const(tensor) = &buffer.space else { continue };
         let bytes = tensor.bytes().len();
         once += bytes;
+
         // On tile registers, short reductions are padded to whole registers.
         let padding = if has_tiles { (63 * bytes).min(1 << 20) } else { 0 };
         in_all_forms += match buffer.dtype {

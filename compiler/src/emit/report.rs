@@ -34,6 +34,7 @@ pub(crate) fn report(program: &Program, plan: &Plan) -> String {
         "kernels": program.kernels.iter().map(|kernel| json!({"name": kernel.name, "text": kernel.to_string()}))
             .collect::<Vec<_>>(),
     });
+
     // Only this sequence could end the script element.
     let data = data.to_string().replace("</", "<\\/");
     filled(PAGE, &[("{{name}}", name), ("{{data}}", &data)])
@@ -78,6 +79,7 @@ fn buffers(program: &Program, plan: &Plan) -> Vec<Json> {
     let lifetimes: HashMap<_, _> = lifetimes(program).into_iter().map(|life| (life.buffer, life)).collect();
     let mut arithmetic = OffsetExpressions { program, ends: Vec::new() };
     let spans = plan::layout(&plan.placements, &mut arithmetic).expect("a plan that was verified");
+
     let buffer = |(span, end): (plan::Span<Json>, Json)| {
         let buffer = &program.buffers[span.buffer];
         let lifetime = lifetimes.get(&span.buffer);
@@ -89,6 +91,7 @@ fn buffers(program: &Program, plan: &Plan) -> Vec<Json> {
             "device": buffer.space.device().map(|number| &program.devices[number as usize].target),
         })
     };
+
     spans.into_iter().zip(arithmetic.ends).map(buffer).collect()
 }
 

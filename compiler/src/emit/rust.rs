@@ -37,7 +37,9 @@ impl ModuleNames {
             names.into_iter().map(|name| unique(snake_case(name), &mut taken)).collect()
         };
         let ports = |ports: &'_ [Port]| ports.iter().map(|port| port.name.clone()).collect::<Vec<_>>();
-        let (inputs, outputs) = (ports(&program.inputs), ports(&program.outputs));
+        let inputs = ports(&program.inputs);
+        let outputs = ports(&program.outputs);
+
         ModuleNames {
             ty: camel_case(&program.name),
             symbols: list(program.symbols.iter().map(Symbol::name).collect()),
@@ -49,17 +51,21 @@ impl ModuleNames {
 
 fn write_module(out: &mut String, program: &Program, plan: &Plan) -> Result {
     let names = ModuleNames::new(program);
-    let (ty, name) = (&names.ty, &program.name);
+    let ty = &names.ty;
+
+    let name = &program.name;
     writeln!(out, "{}", named(include_str!("descriptor.txt"), name))?;
     contract(out, program, plan)?;
     writeln!(
         out,
         "pub struct {ty} {{\n    context: ::symshape_runtime::Context,\n}}\n\n#[allow(dead_code)]\nimpl {ty} {{"
     )?;
+
     constants(out, program, plan, &names)?;
     let constructors = filled(include_str!("module.txt"), &[("TYPE", ty), ("PREFIX", name)]);
     write!(out, "\n{constructors}\n")?;
     run(out, program, &names)?;
+
     writeln!(out, "}}")
 }
 
@@ -71,22 +77,26 @@ fn contract(out: &mut String, program: &Program, plan: &Plan) -> Result {
         program.name,
         env!("CARGO_PKG_VERSION")
     )?;
+
     for symbol in &program.symbols {
         if let Some(declared) = program.facts.declaration(symbol) {
             writeln!(out, "/// - `{}` is {}.", line(symbol.name()), line(&declared.to_string()))?;
         }
     }
+
     for (verb, ports) in [("takes", &program.inputs), ("returns", &program.outputs)] {
         for port in ports {
             writeln!(out, "/// - It {verb} `{}: {}`.", line(&port.name), shape(program, port))?;
         }
     }
+
     writeln!(out, "/// - A call takes `{}` bytes of arena.", line(&arena_formula(program, plan)))
 }
 
 fn constants(out: &mut String, program: &Program, plan: &Plan, names: &ModuleNames) -> Result {
     writeln!(out, "    /// Upper bound of the arena's bytes over all allowed sizes.")?;
     writeln!(out, "    pub const ARENA_MAX: usize = {};", plan.arena_max)?;
+
     for (symbol, name) in program.symbols.iter().zip(&names.symbols) {
         let Some(declared) = program.facts.declaration(symbol) else { continue };
         let upper = name.trim_start_matches("r#").to_ascii_uppercase();
@@ -96,6 +106,7 @@ fn constants(out: &mut String, program: &Program, plan: &Plan, names: &ModuleNam
             line(symbol.name()),
             declared.lo
         )?;
+
         if let Some(hi) = &declared.hi {
             writeln!(
                 out,
@@ -104,6 +115,7 @@ fn constants(out: &mut String, program: &Program, plan: &Plan, names: &ModuleNam
             )?;
         }
     }
+
     Ok(())
 }
 
@@ -114,6 +126,7 @@ fn run(out: &mut String, program: &Program, names: &ModuleNames) -> Result {
     for (port, name) in ports() {
         writeln!(out, "    /// - `{name}`: `{}`", shape(program, port))?;
     }
+
     writeln!(
         out,
         "    ///\n    /// # Errors\n    /// When a size is outside the contract or a slice has another length; nothing is written then. Also"
@@ -121,18 +134,23 @@ fn run(out: &mut String, program: &Program, names: &ModuleNames) -> Result {
     writeln!(out, "    /// when an index in the data is out of bounds.")?;
     writeln!(out, "    #[allow(clippy::too_many_arguments, reason = \"one for each symbol and tensor\")]")?;
     writeln!(out, "    pub fn run(\n        &mut self,")?;
+
     for name in &names.symbols {
         writeln!(out, "        {name}: usize,")?;
     }
+
     let elem = |port: &Port| element(program.buffers[port.buffer].dtype);
     for (port, name) in program.inputs.iter().zip(&names.inputs) {
         writeln!(out, "        {name}: &[{}],", elem(port))?;
     }
+
     for (port, name) in program.outputs.iter().zip(&names.outputs) {
         writeln!(out, "        {name}: &mut [{}],", elem(port))?;
     }
+
     writeln!(out, "    ) -> Result<(), ::symshape_runtime::CallError> {{")?;
     writeln!(out, "        use ::symshape_runtime::{{CallError, TensorMut, TensorRef}};")?;
+
     for (symbol, name) in program.symbols.iter().zip(&names.symbols) {
         writeln!(
             out,
@@ -140,8 +158,10 @@ fn run(out: &mut String, program: &Program, names: &ModuleNames) -> Result {
             line(symbol.name())
         )?;
     }
+
     // Only sizes outside the contract give a negative size, and no slice is as long as `usize::MAX`.
     writeln!(out, "        let size = |dim: i64| usize::try_from(dim).unwrap_or(usize::MAX);")?;
+
     let mut args = Vec::new();
     for (kind, ports, names_of) in
         [("", &program.inputs, &names.inputs), ("_mut", &program.outputs, &names.outputs)]
@@ -159,8 +179,10 @@ fn run(out: &mut String, program: &Program, names: &ModuleNames) -> Result {
             )?;
             list.push(name.clone());
         }
+
         args.push(list.join(", "));
     }
+
     writeln!(out, "        self.context.run(&[{}], &mut [{}])\n    }}", args[0], args[1])
 }
 
@@ -201,6 +223,7 @@ fn expression(dim: &Dim, program: &Program, names: &ModuleNames) -> String {
         let rest: String = list[1..].iter().map(|dim| format!(".{method}({})", inner(dim))).collect();
         format!("({}){rest}", inner(&list[0]))
     };
+
     match dim.node() {
         Node::Int(value) => format!("{value}_i64"),
         Node::Symbol(symbol) => {
@@ -243,6 +266,7 @@ fn snake_case(name: &str) -> String {
     const KEYWORDS: &str = " as async await box break const continue dyn else enum extern false fn for gen if impl in \
         let loop match mod move mut pub ref return static struct trait true type unsafe use where while yield abstract \
         become do final macro override priv try typeof unsized virtual union ";
+
     let clean: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect();
     match clean.trim_matches('_') {
@@ -277,6 +301,7 @@ mod tests {
         assert_eq!(name("N"), "n");
         assert_eq!(name("n"), "n_2");
         assert_eq!(name("serving_default_input_2:0"), "serving_default_input_2_0");
+
         assert_eq!(
             (name("type"), name("self"), name("3x"), name("é")),
             ("r#type".into(), "self_".into(), "_3x".into(), "unnamed".into())

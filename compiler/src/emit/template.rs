@@ -15,6 +15,7 @@ pub(super) fn filled(text: &str, gaps: &[(&str, &str)]) -> String {
         let found = gaps.iter().filter_map(|(gap, filling)| Some((rest.find(gap)?, gap.len(), *filling)));
         found.min_by_key(|(at, _, _)| *at)
     };
+
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((at, len, filling)) = next(rest) {
@@ -22,6 +23,7 @@ pub(super) fn filled(text: &str, gaps: &[(&str, &str)]) -> String {
         out.push_str(filling);
         rest = &rest[at + len..];
     }
+
     out + rest
 }
 

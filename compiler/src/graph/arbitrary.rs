@@ -127,6 +127,7 @@ fn step(g: &mut Graph, x: Value, values: &[Value], source: &mut RandomSource<'_>
     let rank = g.rank(x);
     let k = source.below(rank);
     let k2 = source.below(rank);
+
     match source.below(26) {
         0 => unary(g, x, source),
         1 | 2 => binary(g, x, values, source),
@@ -226,6 +227,7 @@ fn binary(g: &mut Graph, x: Value, values: &[Value], source: &mut RandomSource<'
         BinaryOp::And,
         BinaryOp::Xor,
     ]);
+
     let y = partner(g, x, values, source)?;
     if source.coin() { g.binary(op, x, y) } else { g.binary(op, y, x) }
 }
@@ -276,12 +278,14 @@ fn bound_slice(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>)
     let lo = Dim::from(source.below(2));
     let hi = g.shape(x)[k].clone();
     let largest = g.reduce(ReduceOp::Max, x, &(0..g.rank(x)).collect::<Vec<_>>(), false)?;
+
     let mut count = g.cast(DType::I64, largest)?;
     if source.below(4) > 0 {
         let ends = [g.dim(DType::I64, lo.clone())?, g.dim(DType::I64, hi.clone())?];
         count = g.max(count, ends[0])?;
         count = g.min(count, ends[1])?;
     }
+
     let symbol = Symbol::new(&format!("M{}", g.data_dependent.len()));
     let len = g.bind(&symbol, count, lo, hi)?;
     g.slice(x, k, Dim::zero(), len, 1)
@@ -341,6 +345,7 @@ fn gather(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> R
         }
         _ => g.index(DType::I64, vec![size.clone()], size - 1 - Dim::from(axis(0)))?,
     };
+
     g.gather(x, idx, k)
 }
 
@@ -388,5 +393,6 @@ pub fn inputs(graph: &Graph, binding: &Binding, source: &mut RandomSource<'_>) -
             .collect();
         tensors.extend(Tensor::from_scalars(dtype, shape, &elems));
     }
+
     Ok(tensors)
 }

@@ -163,17 +163,21 @@ impl Graph {
         if self.inputs.iter().any(|(other, _)| other == name) {
             return Err(Error::invalid(format!("duplicate input name `{name}`")));
         }
+
         check_rank(shape.len()).at(|| format!("input `{name}`"))?;
         self.register_symbols(&shape).at(|| format!("input `{name}`"))?;
+
         // Dims stay as declared, because they define how a call binds the symbols.
         for (k, dim) in shape.iter().enumerate() {
             if dim.as_int().is_some_and(|size| size.sign() == num_bigint::Sign::Minus) {
                 return Err(Error::invalid(format!("input `{name}` axis {k} has size {dim}")));
             }
         }
+
         let index = self.inputs.len() as u32;
         let value = self.define(Op::Input(index), Vec::new(), vec![Type { dtype, shape }], None)[0];
         self.inputs.push((name.to_string(), value));
+
         Ok(value)
     }
 
@@ -243,6 +247,7 @@ impl Graph {
         if dims.is_empty() {
             return self.constant(Tensor::from_i64(vec![0], &[]).expect("no elements"));
         }
+
         let mut parts = Vec::new();
         for run in dims.chunk_by(|a, b| a.as_i64().is_some() && b.as_i64().is_some()) {
             let constants: Option<Vec<i64>> = run.iter().map(Dim::as_i64).collect();
@@ -255,6 +260,7 @@ impl Graph {
             };
             parts.push(part);
         }
+
         self.concat(&parts, 0)
     }
 

@@ -36,6 +36,7 @@ pub(crate) fn requirements(graph: &Graph, op: &Op, operands: &[Value]) -> Result
         }
         _ => {}
     }
+
     Ok(requirements)
 }
 

@@ -28,6 +28,7 @@ impl RoundingTolerance {
             |value: &Value| graph.dtype(*value).is_float() || matches!(graph.op(*value), Op::Bind { .. });
         let values: Vec<Value> =
             graph.nodes.values().flat_map(|node| node.results.clone()).filter(counts).collect();
+
         // A node that no output depends on may fail. Then only the results themselves give a scale.
         let shapes: Vec<&[usize]> = inputs.iter().map(Tensor::shape).collect();
         let tensors = eval::bind(graph, &shapes)
@@ -35,6 +36,7 @@ impl RoundingTolerance {
             .unwrap_or_default();
         let floats = tensors.iter().filter(|tensor| tensor.dtype().is_float());
         let all = floats.flat_map(|tensor| (0..tensor.elems()).map(|elem| tensor.get(elem).as_f64()));
+
         RoundingTolerance { largest: all.map(f64::abs).filter(|x| *x <= HUGE).fold(0.0, f64::max) }
     }
 
@@ -46,6 +48,7 @@ impl RoundingTolerance {
         if (expected.dtype(), expected.shape()) != (actual.dtype(), actual.shape()) {
             return Err(format!("{actual} and {expected} differ in type or shape"));
         }
+
         let is_huge = |x: f64| !x.is_finite() || x.abs() > HUGE;
         for elem in 0..expected.elems() {
             let got = actual.get(elem);
@@ -57,6 +60,7 @@ impl RoundingTolerance {
                 return Err(format!("[{elem}]: {got}, not {want} within {allowed:e}"));
             }
         }
+
         Ok(())
     }
 

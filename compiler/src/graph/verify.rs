@@ -36,14 +36,17 @@ fn ports(graph: &Graph) -> Result<()> {
         let fits = known(*value) && matches!(graph.op(*value), Op::Input(i) if *i as usize == index);
         ensure(fits, || format!("input `{name}` is not defined by the node of input {index}"))?;
     }
+
     for (name, value) in &graph.outputs {
         ensure(known(*value), || format!("output `{name}` is not a value of the graph"))?;
     }
+
     for ports in [&graph.inputs, &graph.outputs] {
         let mut names: Vec<&str> = ports.iter().map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();
         ensure(names.windows(2).all(|pair| pair[0] != pair[1]), || "two ports have the same name".into())?;
     }
+
     Ok(())
 }
 

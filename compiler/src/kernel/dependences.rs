@@ -39,6 +39,7 @@ impl Footprint {
             binds: BTreeSet::new(),
             guards: false,
         };
+
         for kernel in &program.kernels[kernels] {
             match &kernel.control {
                 Some(Control::If(_) | Control::While(_)) => depth += 1,
@@ -47,6 +48,7 @@ impl Footprint {
             }
             footprint.add(program, kernel, depth == 0);
         }
+
         footprint
     }
 
@@ -69,7 +71,8 @@ impl Footprint {
         walk::accesses(&kernel.body, &mut |site| {
             let buffer = site.access.buffer;
             if !matches!(program.buffers[buffer].space, MemorySpace::Const(_) | MemorySpace::Input(_)) {
-                let (at, axes) = (site.access.index.clone(), site.axes.to_vec());
+                let at = site.access.index.clone();
+                let axes = site.axes.to_vec();
                 self.range(buffer, AccessRange::new(at, axes, site.is_store));
             }
             self.reads.extend(site.access.index.symbols());
@@ -77,11 +80,13 @@ impl Footprint {
         });
         indices(&kernel.body, &mut |dim| self.reads.extend(dim.symbols()));
         let (read, written) = kernel.control.as_ref().map(Control::touched).unwrap_or_default();
+
         for (buffer, is_store) in
             read.into_iter().map(|id| (id, false)).chain(written.into_iter().map(|id| (id, true)))
         {
             self.access_all(program, buffer, is_store);
         }
+
         match &kernel.control {
             Some(Control::Bind { symbol, lo, end, .. }) => {
                 self.binds.insert(symbol.clone());
@@ -271,7 +276,8 @@ impl AccessRange {
 fn disjoint_by_bounds(program: &Program, a: &AccessRange, b: &AccessRange) -> bool {
     let below = |x: &Bounds, y: &Bounds| matches!((&x.hi, &y.lo), (Some(hi), Some(lo)) if hi < lo);
     let apart = |divisor: i64| {
-        let (x, y) = (a.bounds(program, divisor), b.bounds(program, divisor));
+        let x = a.bounds(program, divisor);
+        let y = b.bounds(program, divisor);
         below(&x, &y) || below(&y, &x)
     };
     apart(0) || a.steps(program).iter().chain(b.steps(program)).any(|step| apart(*step))

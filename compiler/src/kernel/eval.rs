@@ -30,9 +30,11 @@ const MAX_ELEMS: usize = 1 << 28;
 /// Arguments that do not fit the program, a guard of the program that fails, or a fault as listed in this module.
 pub fn eval(program: &Program, dims: &[i64], inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     if dims.len() != program.symbols.len() || inputs.len() != program.inputs.len() {
-        let (symbols, ports) = (program.symbols.len(), program.inputs.len());
+        let symbols = program.symbols.len();
+        let ports = program.inputs.len();
         return Err(Error::new(ErrorKind::Usage, format!("{symbols} dims and {ports} inputs expected")));
     }
+
     let values = |dim: &Dim| -> Result<usize> {
         let value = dim.eval_i64(&|symbol| {
             program.symbols.iter().position(|other| other == symbol).map(|idx| dims[idx])
@@ -40,11 +42,14 @@ pub fn eval(program: &Program, dims: &[i64], inputs: &[Tensor]) -> Result<Vec<Te
         let value = value.map_err(|error| Error::invalid(error.to_string()))?;
         usize::try_from(value).map_err(|_| Error::invalid(format!("`{dim}` = {value} is negative")))
     };
+
     let mut machine = Machine::new(program, dims);
     allocate(program, &mut machine, &values)?;
+
     for (port, input) in program.inputs.iter().zip(inputs) {
         fill(program, &mut machine, port, input, &values).at(|| format!("input {}", port.name))?;
     }
+
     control::run(program, &mut machine)?;
     let outputs = program.outputs.iter();
     outputs.map(|port| output(program, &mut machine, port).at(|| format!("output {}", port.name))).collect()

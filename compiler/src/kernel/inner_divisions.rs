@@ -66,10 +66,12 @@ fn in_contraction(contraction: &Contraction, see: &mut dyn FnMut(&Dim)) {
     let axes = contraction.m.last().into_iter().chain([&contraction.n]).chain(&contraction.k);
     let mut vars: Vec<Symbol> = axes.map(|axis| axis.var.clone()).collect();
     in_dim(&contraction.lhs.index, &vars, see);
+
     match &contraction.rhs {
         Rhs::Indexed(access) => in_dim(&access.index, &vars, see),
         Rhs::Panels { base, .. } => in_dim(base, &vars, see),
     }
+
     for inst in &contraction.epilogue.insts {
         if let Inst::Bind(symbol, _) = inst {
             vars.push(symbol.clone());

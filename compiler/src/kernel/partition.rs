@@ -44,12 +44,15 @@ pub fn stages(partitions: &[Partition]) -> Vec<usize> {
     let alone = |number: usize| {
         before[number].len() == number && before[number + 1..].iter().all(|waits| waits.contains(&number))
     };
-    let (mut stages, mut stage) = (Vec::with_capacity(partitions.len()), 0);
+
+    let mut stages = Vec::with_capacity(partitions.len());
+    let mut stage = 0;
     for number in 0..partitions.len() {
         if number > 0 && (alone(number) || alone(number - 1)) {
             stage += 1;
         }
         stages.push(stage);
     }
+
     stages
 }

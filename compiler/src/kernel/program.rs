@@ -110,6 +110,7 @@ impl Program {
                 _ => {}
             }
         }
+
         loops
     }
 

@@ -214,6 +214,7 @@ mod tests {
 }}
 "
         ))?;
+
         let Stmt::Contraction(contraction) = &program.kernels[0].body[0] else { return Ok(None) };
         Ok(SlidingWindows::of(&program, contraction).map(|windows| windows.run))
     }

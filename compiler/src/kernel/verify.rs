@@ -107,6 +107,7 @@ fn verify_buffer(program: &Program, buffer: &Buffer, symbols: &BTreeSet<Symbol>)
     if program.facts.prove_le(&Dim::zero(), &buffer.elems).is_no() {
         return Err(Error::invalid(format!("its number of elements `{}` can be negative", buffer.elems)));
     }
+
     match &buffer.space {
         MemorySpace::Input(idx) => verify_owner(buffer, *idx, &program.inputs, program),
         MemorySpace::Output(idx) => verify_owner(buffer, *idx, &program.outputs, program),

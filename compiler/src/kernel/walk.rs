@@ -40,6 +40,7 @@ fn walk(body: &[Stmt], axes: &mut Vec<Axis>, see: &mut dyn FnMut(Site<'_>)) {
             }
             Stmt::While { body, .. } => walk(body, axes, see),
         }
+
         axes.truncate(depth);
     }
 }
@@ -60,6 +61,7 @@ fn in_contraction(contraction: &Contraction, axes: &mut Vec<Axis>, see: &mut dyn
     in_code(&contraction.epilogue, axes, see);
     axes.extend(contraction.k.iter().cloned());
     see(Site { access: &contraction.lhs, is_store: false, axes });
+
     match &contraction.rhs {
         Rhs::Indexed(access) => see(Site { access, is_store: false, axes }),
         Rhs::Panels { buffer, base, .. } => {
@@ -67,6 +69,7 @@ fn in_contraction(contraction: &Contraction, axes: &mut Vec<Axis>, see: &mut dyn
             see(Site { access: &access, is_store: false, axes });
         }
     }
+
     if let Some(buffer) = contraction.pack_buffer {
         see(Site { access: &Access { buffer, index: Dim::zero() }, is_store: true, axes });
     }

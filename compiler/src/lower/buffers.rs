@@ -50,6 +50,7 @@ pub(super) fn roots(lowering: &mut Lowering, orders: &HashMap<Value, AxisOrder>)
         if lowering.storage.contains_key(&value) {
             continue;
         }
+
         let storage = match lowering.fusion.placed_in(value) {
             Some((parent, position)) => piece(lowering, parent, position),
             None => {
@@ -59,6 +60,7 @@ pub(super) fn roots(lowering: &mut Lowering, orders: &HashMap<Value, AxisOrder>)
                 Storage::dense(buffer, graph.shape(value), &order)
             }
         };
+
         lowering.storage.insert(value, storage);
     }
 }
@@ -108,6 +110,7 @@ pub(super) fn stored(lowering: &mut Lowering, value: Value) -> Result<Storage> {
 pub(super) fn constant(lowering: &mut Lowering, value: Value) -> Option<Storage> {
     let tensor = lowering.graph.as_constant(value)?.clone();
     let strides = row_major(lowering.graph.shape(value));
+
     let buffer = match lowering.constants.get(&value) {
         Some(buffer) => *buffer,
         None => {
@@ -117,5 +120,6 @@ pub(super) fn constant(lowering: &mut Lowering, value: Value) -> Option<Storage>
             buffer
         }
     };
+
     Some(Storage { buffer, offset: Dim::zero(), strides })
 }

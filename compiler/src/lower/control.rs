@@ -78,13 +78,16 @@ pub(super) fn lower_fail(lowering: &mut Lowering, value: Value) -> Result<()> {
         return Err(Error::internal("not a failure"));
     };
     push_control(lowering, value, Control::Fail(why.clone()));
+
     let storage = lowering.storage[&value].clone();
     let mut scope = lowering.scope();
     let mut inliner = Inliner::new(lowering, &mut scope);
     let zero = inliner.code.push(Inst::Const(Scalar::i64(0)));
     inliner.store(&storage, &[], zero);
+
     let body = vec![Stmt::Block(inliner.code)];
     lowering.push(value, "fail", Kernel::default(), body);
+
     Ok(())
 }
 
@@ -94,17 +97,21 @@ pub(super) fn lower_if(lowering: &mut Lowering, value: Value, lower_root: LowerR
     let Op::If { then, otherwise } = graph.op(value) else {
         return Err(Error::internal("not a branch"));
     };
+
     let operands = graph.operands(value);
     let cond = cell(lowering, operands[0])?;
+
     let results = results(lowering, value);
     let (first, second) = operands[1..].split_at(then.inputs.len());
     let first = stored_all(lowering, first)?;
     let second = stored_all(lowering, second)?;
     push_control(lowering, value, Control::If(cond));
     region(lowering, value, then, first, &results, lower_root)?;
+
     push_control(lowering, value, Control::Else);
     region(lowering, value, otherwise, second, &results, lower_root)?;
     push_control(lowering, value, Control::End);
+
     Ok(())
 }
 
@@ -170,13 +177,16 @@ fn start(
     let mut inliner = Inliner::new(lowering, &mut scope);
     let limit = inliner.load(limit, &[])?;
     let cond = inliner.load(cond, &[])?;
+
     let zero = inliner.code.push(Inst::Const(Scalar::i64(0)));
     let any = inliner.code.push(Inst::Compare(CompareOp::Lt, zero, limit));
     let first = inliner.code.push(Inst::Binary(BinaryOp::And, any, cond));
     inliner.store(counted, &[], zero);
     inliner.store(goes_on, &[], first);
+
     let body = vec![Stmt::Block(inliner.code)];
     lowering.push(value, "start", Kernel::default(), body);
+
     Ok(())
 }
 
@@ -192,14 +202,17 @@ fn finish(
     let mut scope = lowering.scope();
     let mut inliner = Inliner::new(lowering, &mut scope);
     let at = inliner.code.push(Inst::Load(counted.at(&[])));
+
     let one = inliner.code.push(Inst::Const(Scalar::i64(1)));
     let done = inliner.code.push(Inst::Binary(BinaryOp::Add, at, one));
     let limit = inliner.code.push(Inst::Load(limit.at(&[])));
     let more = inliner.code.push(Inst::Compare(CompareOp::Lt, done, limit));
     let again = inliner.code.push(Inst::Load(again.at(&[])));
     let next = inliner.code.push(Inst::Binary(BinaryOp::And, more, again));
+
     inliner.store(counted, &[], done);
     inliner.store(goes_on, &[], next);
+
     let body = vec![Stmt::Block(inliner.code)];
     lowering.push(value, "round", Kernel::default(), body);
 }

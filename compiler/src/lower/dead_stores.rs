@@ -15,12 +15,15 @@ pub fn eliminate_dead_stores(program: &mut Program) {
     if candidates.is_empty() {
         return;
     }
+
     let uses: Vec<Footprint> =
         (0..program.kernels.len()).map(|idx| Footprint::of(program, idx..idx + 1)).collect();
+
     let is_read = |kernel: usize| {
         let mut others = uses.iter().enumerate().filter(|(other, _)| *other != kernel);
         others.any(|(_, other)| uses[kernel].flows_into(other, program))
     };
+
     let unread: Vec<usize> = candidates.into_iter().filter(|kernel| !is_read(*kernel)).collect();
     let mut idx = 0;
     program.kernels.retain(|_| {

@@ -126,11 +126,13 @@ fn rejoins(graph: &Graph, users: &Users, roots: &SecondaryMap<Value, bool>, valu
     if open.len() < 2 {
         return users[value].len() < 2 || open.iter().all(|(_, user)| matches!(graph.op(*user), Op::Map(_)));
     }
+
     for _ in 0..MAX_MAPS {
         let is_inlined = |(_, user): &(NodeId, Value)| matches!(graph.op(*user), Op::Map(_));
         if !open.iter().all(is_inlined) {
             return false;
         }
+
         // The first reader in order can't be the one that the others lead to.
         let Some((_, first)) = open.pop_first() else { return false };
         if open.is_empty() {
@@ -139,8 +141,10 @@ fn rejoins(graph: &Graph, users: &Users, roots: &SecondaryMap<Value, bool>, valu
         if roots[first] || is_output(graph, first) {
             return false;
         }
+
         open.extend(users[first].iter().map(by_order));
     }
+
     false
 }
 
@@ -252,6 +256,7 @@ fn absorb(graph: &Graph, users: &Users, fusion: &mut Fusion) {
     for sum in sums.into_iter().rev() {
         let mut reached = BTreeSet::new();
         reach_roots(users, &fusion.roots, sum, &mut reached);
+
         let [root] = reached.into_iter().collect::<Vec<_>>()[..] else { continue };
         let root = match fusion.absorber.get(&root) {
             None => Some(root),
@@ -259,6 +264,7 @@ fn absorb(graph: &Graph, users: &Users, fusion: &mut Fusion) {
             Some(other) => narrower(graph, users, &fusion.roots, sum)
                 .filter(|narrow| !is_made_of(graph, fusion, *narrow, *other)),
         };
+
         let Some(root) = root else { continue };
         let finishes = matches!(graph.op(root), Op::Map(_) | Op::View { .. });
         if finishes && sum_index(graph, fusion, root, sum).is_some() {
@@ -283,6 +289,7 @@ fn narrower(graph: &Graph, users: &Users, roots: &SecondaryMap<Value, bool>, sum
             narrowest = Some(value);
         }
     }
+
     narrowest
 }
 
@@ -338,6 +345,7 @@ fn find_sum(
     if fusion.roots[value] && !is_start {
         return true;
     }
+
     let operands = graph.operands(value);
     match graph.op(value) {
         Op::Map(_) => {
@@ -362,12 +370,14 @@ fn find_sum(
 /// depends on a symbol that is bound later.
 fn place(graph: &Graph, fusion: &mut Fusion) {
     let binds_of_symbols = binds(graph);
+
     // The first node that stores into the memory of a value.
     let mut first: HashMap<Value, NodeId> = HashMap::new();
     for value in graph.values.keys() {
         let (Op::Pad { .. } | Op::Concat { .. }) = graph.op(value) else { continue };
         let known =
             place_symbols(graph, value).filter_map(|symbol| binds_of_symbols.get(&symbol).copied()).max();
+
         for (position, operand) in graph.operands(value).iter().enumerate() {
             let free = fusion.is_root(*operand)
                 && !is_output(graph, *operand)

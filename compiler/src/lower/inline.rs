@@ -90,8 +90,10 @@ impl<'l, 'g> Inliner<'l, 'g> {
         if self.sum == Some(value) {
             return Ok(self.code.push(Inst::Sum));
         }
+
         let graph: &'g Graph = self.lowering.graph;
         let operands = graph.operands(value);
+
         match graph.op(value) {
             Op::Map(body) => {
                 let params = operands.iter().map(|operand| self.load(*operand, index));
@@ -127,6 +129,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
         let graph: &'g Graph = self.lowering.graph;
         let operands = graph.operands(value);
         let extents = graph.shape(operands[0]);
+
         let mut result = Vec::with_capacity(coords.len());
         for (axis, coord) in coords.iter().enumerate() {
             result.push(match coord {
@@ -141,6 +144,7 @@ impl<'l, 'g> Inliner<'l, 'g> {
                 }
             });
         }
+
         Ok(result)
     }
 
@@ -168,9 +172,11 @@ impl<'l, 'g> Inliner<'l, 'g> {
                 Step::Cast(dtype, x) => Inst::Cast(*dtype, of(x)),
                 Step::Bits(dtype, x) => Inst::Bits(*dtype, of(x)),
             };
+
             let reg = self.code.push(inst);
             regs.push(reg);
         }
+
         regs[body.result.0 as usize]
     }
 }

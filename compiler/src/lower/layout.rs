@@ -21,6 +21,7 @@ const SHORT: i64 = 4;
 pub(super) fn orders(graph: &Graph, fusion: &Fusion) -> HashMap<Value, AxisOrder> {
     let demands = demands(graph);
     let short = short_reductions(graph);
+
     let mut orders: HashMap<Value, AxisOrder> = HashMap::new();
     for value in graph.values.keys().filter(|value| fusion.is_root(*value)) {
         let parent = fusion.placed_in(value).map(|(parent, _)| parent);
@@ -31,6 +32,7 @@ pub(super) fn orders(graph: &Graph, fusion: &Fusion) -> HashMap<Value, AxisOrder
         };
         orders.insert(value, order);
     }
+
     orders
 }
 
@@ -50,6 +52,7 @@ fn demands(graph: &Graph) -> HashMap<Value, AxisOrder> {
             demands.entry(base).or_insert(order);
         }
     }
+
     demands
 }
 
@@ -105,6 +108,7 @@ fn inherited(
         let Some(index) = sum_index(graph, fusion, value, sum) else { return row_major };
         return order_of_address(graph, shape, graph.shape(sum), &contract_order(graph, sum, short), &index);
     }
+
     match graph.op(value) {
         Op::Contraction { .. } => contract_order(graph, value, short),
         Op::Pad { .. } | Op::Concat { .. } | Op::Scan { .. } | Op::Scatter { .. } | Op::Sort { .. } => {
@@ -139,6 +143,7 @@ fn short_reductions(graph: &Graph) -> HashSet<(Value, usize)> {
         let operand = node.operands[0];
         let is_short = |k: &&usize| graph.shape(operand)[**k].as_i64().is_some_and(|n| n <= SHORT);
         let reduced: Vec<Dim> = axes.iter().filter(is_short).map(|k| Dim::from(axis(*k))).collect();
+
         let mut open: Vec<(Value, Vec<Dim>)> = vec![(operand, identity(graph.rank(operand)))];
         while let Some((value, index)) = open.pop().filter(|_| !reduced.is_empty()) {
             let operands = graph.operands(value);
@@ -153,6 +158,7 @@ fn short_reductions(graph: &Graph) -> HashSet<(Value, usize)> {
             }
         }
     }
+
     short
 }
 
@@ -189,6 +195,7 @@ fn reduced_order(
     let index: Vec<Dim> = identity(rank);
     let mut main = None;
     main_operand(graph, orders, operand, &index, !orders.contains_key(&operand), &mut main);
+
     let inner = match main {
         Some((_, source, index)) => {
             let order = orders.get(&source).cloned().unwrap_or_else(|| natural(graph.rank(source)));
@@ -196,6 +203,7 @@ fn reduced_order(
         }
         None => natural(rank),
     };
+
     let left: Vec<usize> = (0..rank).filter(|k| !axes.contains(k)).collect();
     inner.iter().filter_map(|k| left.iter().position(|kept| kept == k)).collect()
 }

@@ -51,6 +51,7 @@ pub(super) fn axes_of(scope: &mut KernelScope, shape: &[Dim]) -> (Vec<Axis>, Vec
         index.push(Dim::from(&var));
         axes.push(Axis { var, extent: extent.clone() });
     }
+
     (axes, index)
 }
 
@@ -71,11 +72,13 @@ impl Nest {
         for _ in 0..MAX_SPLITS {
             let Some((position, factor)) = self.find_split(&scope.facts) else { return };
             let (role, axis) = self.axes[position].clone();
+
             let outer = scope.fresh("i");
             let inner = scope.fresh("i");
             let outer_extent = scope.facts.simplify(&axis.extent.floor_div(&factor));
             scope.facts.declare_index(&outer, &outer_extent);
             scope.facts.declare_index(&inner, &factor);
+
             let joined = Dim::from(&outer) * &factor + Dim::from(&inner);
             self.substitute(&scope.facts, &axis.var, &joined);
             let outer = Axis { var: outer, extent: outer_extent };
@@ -170,14 +173,17 @@ impl Nest {
         if role != other {
             return false;
         }
+
         let extent = scope.facts.simplify(&(&outer.extent * &inner.extent));
         let var = scope.fresh("i");
         scope.facts.declare_index(&var, &extent);
+
         let merged: Option<Vec<Dim>> =
             self.exprs.iter().map(|expr| merged(&scope.facts, expr, &outer, &inner, &var)).collect();
         let Some(exprs) = merged else { return false };
         self.exprs = exprs;
         self.axes.splice(position..=position + 1, [(role, Axis { var, extent })]);
+
         true
     }
 }
@@ -270,9 +276,11 @@ fn hoist(code: InstSeq, var: &Symbol) -> (Option<InstSeq>, InstSeq) {
             want(&code, idx, &mut wanted);
         }
     }
+
     if !wanted.contains(&true) {
         return (None, code);
     }
+
     let before = keep(&code, &|idx| wanted[idx]);
     let is_bound = |idx: usize| wanted[idx] && matches!(code.insts[idx], Inst::Bind(..) | Inst::Check(_));
     let rest = keep(&code, &|idx| !is_bound(idx));
@@ -312,9 +320,11 @@ fn want(code: &InstSeq, idx: usize, wanted: &mut [bool]) {
     if std::mem::replace(&mut wanted[idx], true) {
         return;
     }
+
     for reg in code.insts[idx].operands() {
         want(code, reg.0 as usize, wanted);
     }
+
     // The instruction that binds a symbol of such an address is needed too.
     for (other, inst) in code.insts[..idx].iter().enumerate() {
         if let Inst::Bind(symbol, _) = inst

@@ -93,6 +93,7 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
             nest.merge(&mut scope);
             let target = Access { buffer: storage.buffer, index: nest.exprs.pop().unwrap_or_else(Dim::zero) };
             let code = with_exprs(&code, &nest.exprs);
+
             let mut kernel = Kernel::default();
             let body = if along && reduction.keeps_order() {
                 in_order(&mut kernel, &reduction, &nest, code, reg, &target)
@@ -101,6 +102,7 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
             } else {
                 across_memory(lowering, &mut scope, &reduction, &nest, code, reg, &target)?
             };
+
             lowering.push(value, "reduce", kernel, body);
             return Ok(());
         }

@@ -134,6 +134,7 @@ fn part_title(graph: &Graph, group: &NodeGroup) -> String {
             names.push(name);
         }
     }
+
     match names.as_slice() {
         [] => "views".into(),
         [name] => name.to_string(),

@@ -173,5 +173,6 @@ pub fn select<'n>(names: &'n str, known: &Targets) -> Result<Selection<'n>> {
             }
         }
     }
+
     Ok(selection)
 }

@@ -88,6 +88,7 @@ impl NodeGroups {
             {
                 continue;
             }
+
             let moved = std::mem::take(&mut self.list[other].nodes);
             moved.iter().for_each(|id| self.of[*id] = part);
             self.list[part].nodes.extend(moved);
@@ -113,6 +114,7 @@ impl NodeGroups {
             }
             open.extend(self.operands_of(graph, group));
         }
+
         false
     }
 

@@ -47,8 +47,10 @@ fn rewritten(new: &mut Graph, node: &Node, used: &SecondaryMap<Value, u32>) -> R
     if used[outer.x] != 1 {
         return Ok(None);
     }
+
     let inner =
         by_channel(new, new.op(outer.x), new.operands(outer.x)).filter(|inner| inner.axis == outer.axis);
+
     match (outer.op, inner) {
         (BinaryOp::Mul, None) => scaled(new, outer.x, outer.axis, &outer.vector, used),
         (BinaryOp::Mul, Some(inner)) if inner.op == BinaryOp::Mul => {
@@ -74,8 +76,10 @@ fn by_channel(graph: &Graph, op: &Op, operands: &[Value]) -> Option<ByChannel> {
     if !body.params[0].is_float() || left == right || body.result != Reg(2) {
         return None;
     }
+
     let of = |reg: Reg| if reg.0 == 0 { a } else { b };
     let left = of(left);
+
     let right = of(right);
     match (op, channel(graph, right), channel(graph, left)) {
         (BinaryOp::Mul | BinaryOp::Add, Some((axis, vector)), _) => {
@@ -101,12 +105,14 @@ fn channel(graph: &Graph, value: Value) -> Option<(usize, Vec<Scalar>)> {
     let &[from] = varying.as_slice() else { return None };
     let axis = (0..shape.len()).find(|k| index[from] == Dim::from(axis(*k)))?;
     let size = usize::try_from(shape[axis].as_i64()?).ok()?;
+
     let flat = |i: usize| {
         index.iter().zip(tensor.shape()).enumerate().try_fold(0, |flat, (k, (expr, size))| {
             let idx = if k == from { i } else { usize::try_from(expr.as_i64()?).ok()? };
             (idx < *size).then_some(flat * size + idx)
         })
     };
+
     let vector = (0..size).map(|i| flat(i).map(|flat| tensor.get(flat))).collect::<Option<_>>()?;
     Some((axis, vector))
 }

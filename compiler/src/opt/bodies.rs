@@ -59,6 +59,7 @@ fn through_producers(graph: &Graph, mut body: Body, mut operands: Vec<Value>) ->
             None => i += 1,
         }
     }
+
     (body, operands)
 }
 
@@ -134,6 +135,7 @@ fn renamed(step: &Step, regs: &[Reg]) -> Step {
 pub(crate) fn simplify(body: &Body) -> Body {
     let params = body.params.len();
     let mut out = Body { params: body.params.clone(), steps: Vec::new(), result: Reg(0) };
+
     let mut regs: Vec<Reg> = (0..params as u32).map(Reg).collect();
     for step in &body.steps {
         let step = renamed(step, &regs);
@@ -143,6 +145,7 @@ pub(crate) fn simplify(body: &Body) -> Body {
             None => emit(&mut out, step),
         });
     }
+
     out.result = regs[body.result.0 as usize];
     without_unused_steps(&out)
 }

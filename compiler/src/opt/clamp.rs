@@ -65,6 +65,7 @@ fn within(new: &mut Graph, value: Value, lo: i64, hi: i64) -> Result<Option<Valu
     if !is_spread || new.contents(base).is_some() {
         return Ok(None);
     }
+
     let lo = new.scalar(Scalar::i64(lo))?;
     let hi = new.scalar(Scalar::i64(hi))?;
     let y = new.binary(BinaryOp::Max, base, lo)?;

@@ -16,11 +16,13 @@ pub(crate) fn dead(graph: &mut Graph) -> Result<()> {
     for (_, value) in &graph.outputs {
         alive[*value] = true;
     }
+
     for node in graph.nodes.values().rev() {
         if node.op.acts() || node.results.iter().any(|value| alive[*value]) {
             node.operands.iter().for_each(|value| alive[*value] = true);
         }
     }
+
     rebuild(graph, |_, node| {
         let dead = !node.op.acts() && node.results.iter().all(|value| !alive[*value]);
         Ok(dead.then(Vec::new))

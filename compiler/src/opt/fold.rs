@@ -42,20 +42,24 @@ pub(crate) fn fold(graph: &mut Graph) -> Result<()> {
         let is_fixed = !matches!(node.op, Op::Index { .. } | Op::Call { .. })
             && !node.op.acts()
             && node.operands.iter().all(|value| fixed[*value]);
+
         let results = new.push_multi(node.op.clone(), &node.operands)?;
         let folded = match known(new, results[0]) {
             Some(tensor) if !matches!(node.op, Op::Const(_)) => Some(tensor),
             _ if is_fixed && results.len() == 1 => computed(new, node, results[0], &used),
             _ => None,
         };
+
         let results = match folded {
             Some(tensor) => vec![new.constant(tensor)?],
             None => results,
         };
+
         for (old, result) in node.results.iter().zip(&results) {
             fixed[*result] = is_fixed || matches!(new.op(*result), Op::Const(_));
             used[*result] += by_result[*old];
         }
+
         Ok(Some(results))
     })?;
     super::dead::dead(graph)
@@ -83,9 +87,11 @@ fn computed(graph: &Graph, node: &Node, value: Value, used: &SecondaryMap<Value,
         // An operand that is a view counts as its source.
         _ => bytes <= node.operands.iter().filter_map(|operand| bytes_of(graph, *operand)).sum(),
     };
+
     if !worth || is_spread(graph, value) {
         return None;
     }
+
     values(graph, &Binding::new(), &[], &[value]).ok()?.pop()
 }
 

@@ -75,15 +75,18 @@ impl Work {
         else {
             return None;
         };
+
         let labels = [lhs, rhs].into_iter().zip(&node.operands);
         let extents = labels.flat_map(|(labels, operand)| labels.iter().zip(graph.shape(*operand)));
         let extents: BTreeMap<_, _> = extents.collect();
         let multiplications = Dim::product(extents.into_values().cloned());
+
         let constant = node.operands.iter().position(|operand| graph.as_constant(*operand).is_some());
         let elems = constant.map(|constant| {
             let tensors = [node.operands[1 - constant], node.results[0]];
             Dim::sum(tensors.map(|tensor| Dim::product(graph.shape(tensor).iter().cloned())))
         });
+
         Some(Work { node: id, multiplications, elems, share: 0.0, per_elem: 0.0 })
     }
 

@@ -36,6 +36,7 @@ fn key(node: &Node) -> u64 {
     let mut hasher = DefaultHasher::new();
     std::mem::discriminant(&node.op).hash(&mut hasher);
     node.operands.hash(&mut hasher);
+
     match &node.op {
         Op::Const(tensor) => {
             let bytes = tensor.bytes();
@@ -46,6 +47,7 @@ fn key(node: &Node) -> u64 {
         Op::Index { shape, expr, .. } => (shape, expr).hash(&mut hasher),
         _ => {}
     }
+
     hasher.finish()
 }
 

@@ -30,17 +30,21 @@ pub fn store_bf16(graph: &mut Graph) -> Result<()> {
             op if is_movement(op) => moved(new, node)?,
             _ => None,
         };
+
         if !kept[node.results[0]] {
             return Ok(result.map(|value| vec![value]));
         }
+
         let value = match result {
             Some(value) => value,
             None => new.push(node.op.clone(), &node.operands)?,
         };
+
         let high = new.unary(UnaryOp::RoundBf16, value)?;
         let half = new.cast(DType::BF16, high)?;
         Ok(Some(vec![new.cast(DType::F32, half)?]))
     })?;
+
     dead(graph)
 }
 
@@ -97,6 +101,7 @@ fn factor(graph: &Graph, node: &Node) -> Option<usize> {
         return None;
     };
     let labels = [lhs, rhs];
+
     let is_fixed = |side: usize| graph.as_constant(shown(graph, node.operands[side])).is_some();
     let side = (0..2).find(|side| is_fixed(1 - side) && !is_fixed(*side))?;
     let shape = graph.shape(node.operands[1 - side]);
@@ -104,6 +109,7 @@ fn factor(graph: &Graph, node: &Node) -> Option<usize> {
         out.contains(label) && !labels[side].contains(label) && shape[k].as_i64() != Some(1)
     };
     let has_columns = labels[1 - side].iter().enumerate().any(is_column);
+
     has_columns.then_some(side)
 }
 
@@ -162,6 +168,7 @@ fn readers(graph: &Graph, halves: &SecondaryMap<Value, bool>) -> SecondaryMap<Va
     for (_, output) in &graph.outputs {
         readers[*output].need_all = true;
     }
+
     for node in graph.nodes.values().rev() {
         let moved = readers[node.results[0]];
         for (side, operand) in node.operands.iter().enumerate() {
@@ -175,5 +182,6 @@ fn readers(graph: &Graph, halves: &SecondaryMap<Value, bool>) -> SecondaryMap<Va
             readers[*operand].need_all |= says.need_all;
         }
     }
+
     readers
 }

@@ -121,6 +121,7 @@ fn transposed_contract(
 fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
     let Op::Contraction { lhs, rhs, out, dtype, precision } = &node.op else { return Ok(None) };
     let mut changed = false;
+
     let mut operands = node.operands.clone();
     let mut labels = [lhs.clone(), rhs.clone()];
     for (operand, labels) in operands.iter_mut().zip(&mut labels) {
@@ -130,6 +131,7 @@ fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
         *operand = new.operands(*operand)[0];
         changed = true;
     }
+
     let [lhs, rhs] = labels;
     let op = Op::Contraction { lhs, rhs, out: out.clone(), dtype: *dtype, precision: *precision };
     if changed { new.push(op, &operands).map(Some) } else { Ok(None) }

@@ -27,8 +27,10 @@ pub(super) fn pieces(graph: &Graph, count: Count) -> Vec<Vec<usize>> {
     if graph.atoms.is_empty() {
         return vec![Vec::new()];
     }
+
     let mut pieces = Pieces::of(graph);
     pieces.join_chains();
+
     match count {
         Count::Auto => pieces.merge_small(),
         Count::Of(count) => {
@@ -37,6 +39,7 @@ pub(super) fn pieces(graph: &Graph, count: Count) -> Vec<Vec<usize>> {
             pieces.split_to(count.get() as usize);
         }
     }
+
     pieces.in_order()
 }
 
@@ -122,21 +125,26 @@ impl<'g> Pieces<'g> {
     /// Merges two pieces into `into`.
     fn merge(&mut self, a: usize, b: usize) {
         // The later piece keeps its index, so that chains walked in ascending order keep growing.
-        let (gone, into) = (a.min(b), a.max(b));
+        let gone = a.min(b);
+        let into = a.max(b);
         let Some(lost) = self.list.remove(&gone) else { return };
+
         if let Some(piece) = self.list.get_mut(&into) {
             piece.work += lost.work;
             piece.atoms.extend(lost.atoms);
             piece.atoms.sort_unstable();
         }
+
         let named = |piece: usize| if piece == gone { into } else { piece };
         let mut edges = Edges::new();
         for ((from, to), bytes) in &self.edges {
-            let (from, to) = (named(*from), named(*to));
+            let from = named(*from);
+            let to = named(*to);
             if from != to {
                 *edges.entry((from, to)).or_insert(0.0) += bytes;
             }
         }
+
         self.edges = edges;
     }
 
@@ -159,6 +167,7 @@ impl<'g> Pieces<'g> {
             Some((gone, into)) if piece == gone => into,
             _ => piece,
         };
+
         let mut left: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         let mut sources: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         for (from, to) in self.edges.keys().map(|(from, to)| (named(*from), named(*to))) {
@@ -167,13 +176,16 @@ impl<'g> Pieces<'g> {
                 sources.entry(to).or_default().insert(from);
             }
         }
+
         let mut work: BTreeMap<usize, f64> = BTreeMap::new();
         self.list.iter().for_each(|(number, piece)| *work.entry(named(*number)).or_insert(0.0) += piece.work);
+
         let mut ends: Vec<usize> = work.keys().copied().filter(|piece| !left.contains_key(piece)).collect();
         let mut longest: BTreeMap<usize, f64> = BTreeMap::new();
         while let Some(piece) = ends.pop() {
             let path = longest.get(&piece).copied().unwrap_or(0.0) + work[&piece];
             longest.insert(piece, path);
+
             for source in sources.get(&piece).into_iter().flatten() {
                 let longest_after = longest.entry(*source).or_insert(0.0);
                 *longest_after = longest_after.max(path);
@@ -185,6 +197,7 @@ impl<'g> Pieces<'g> {
                 }
             }
         }
+
         longest
     }
 
@@ -199,19 +212,23 @@ impl<'g> Pieces<'g> {
         loop {
             let small =
                 self.list.iter().filter(|(number, piece)| piece.work < min_work && !stuck.contains(*number));
+
             let Some(number) = small.min_by(|a, b| a.1.work.total_cmp(&b.1.work)).map(|(number, _)| *number)
             else {
                 break;
             };
+
             let adjacent = self.edges.iter().filter(|((from, to), _)| [*from, *to].contains(&number));
             let adjacent = adjacent
                 .filter(|((from, to), _)| self.on_one_target(*from, *to) && !self.has_detour(*from, *to));
             let key = |from: usize, to: usize, bytes: f64| {
                 (self.longest((self.list.len() <= MANY).then_some((from, to))), -bytes)
             };
+
             // The longest path may grow by no more than the piece itself, or branches would wait for each other.
             let max_path =
                 if self.list.len() <= MANY { self.longest(None) + self.list[&number].work } else { f64::MAX };
+
             let best = adjacent.map(|((from, to), bytes)| (key(*from, *to, *bytes), (*from, *to)));
             match best
                 .filter(|((path, _), _)| *path <= max_path)
@@ -230,6 +247,7 @@ impl<'g> Pieces<'g> {
                 },
             }
         }
+
         self.join_chains();
         if self.longest(None) >= self.total * NO_GAIN {
             self.merge_to(1);
@@ -257,10 +275,12 @@ impl<'g> Pieces<'g> {
                 let longest = if self.list.len() <= MANY { self.longest(Some((from, to))) } else { 0.0 };
                 (work + longest) / self.total - BYTES_WEIGHT * bytes / max_bytes / count as f64
             };
+
             let near = self
                 .edges
                 .iter()
                 .filter(|((from, to), _)| self.on_one_target(*from, *to) && !self.has_detour(*from, *to));
+
             let best = near.map(|((from, to), bytes)| (score(*from, *to, *bytes), (*from, *to)));
             let best = best.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, pair)| pair);
             let Some((from, to)) = best.or_else(|| self.two_smallest()) else { return };
@@ -293,8 +313,10 @@ impl<'g> Pieces<'g> {
             let edges = atoms[at..].iter().flat_map(|to| &self.graph.atoms[*to].after);
             edges.filter(|edge| atoms[..at].contains(&edge.from)).map(|edge| edge.bytes).sum()
         };
+
         let crossing: Vec<f64> = (1..atoms.len()).map(bytes_at).collect();
         let max_bytes = crossing.iter().copied().fold(1.0, f64::max);
+
         let mut first = 0.0;
         let mut best = (f64::INFINITY, 1);
         for (at, bytes) in (1..atoms.len()).zip(&crossing) {
@@ -304,12 +326,14 @@ impl<'g> Pieces<'g> {
                 best = (score, at);
             }
         }
+
         let (head, tail) = atoms.split_at(best.1);
         for part in [head, tail] {
             let work = part.iter().map(|atom| self.graph.atoms[*atom].work).sum();
             let name = part[part.len() - 1];
             self.list.insert(name, Piece { atoms: part.to_vec(), work });
         }
+
         self.edges = self.edges_between();
     }
 

@@ -41,10 +41,12 @@ impl Graph {
         let ranges = with_fills(program, atoms(program)?);
         let uses: Vec<Footprint> =
             ranges.iter().map(|kernels| Footprint::of(program, kernels.clone())).collect();
+
         let mut atoms: Vec<Atom> = Vec::with_capacity(uses.len());
         let mut before: Vec<BTreeSet<usize>> = Vec::with_capacity(uses.len());
         for (number, later) in uses.iter().enumerate() {
-            let (mut after, mut known) = (Vec::new(), BTreeSet::new());
+            let mut after = Vec::new();
+            let mut known = BTreeSet::new();
             for from in (0..number).rev() {
                 if known.contains(&from) {
                     continue;
@@ -55,14 +57,17 @@ impl Graph {
                     known.extend(&before[from]);
                 }
             }
+
             after.reverse();
             before.push(known);
+
             let kernels = ranges[number].clone();
             let work = kernels.clone().map(|idx| middle(program, &cost::of(program, &program.kernels[idx])));
             let name = program.kernels[kernels.start].name.clone();
             let target = target(&program.kernels[kernels.clone()]);
             atoms.push(Atom { work: work.sum::<f64>().max(1.0), kernels, after, target, name });
         }
+
         Ok(Graph { atoms })
     }
 
@@ -94,7 +99,8 @@ fn target(kernels: &[Kernel]) -> String {
 fn middle(program: &Program, dim: &Dim) -> f64 {
     let value_of = |symbol: &Symbol| {
         let bounds = program.facts.bounds(&Dim::from(symbol));
-        let (lo, hi) = (bounds.lo?.to_f64()?.max(1.0), bounds.hi?.to_f64()?.max(1.0));
+        let lo = bounds.lo?.to_f64()?.max(1.0);
+        let hi = bounds.hi?.to_f64()?.max(1.0);
         Some((lo * hi).sqrt().round().to_i64()?.into())
     };
     dim.eval(&value_of).ok().and_then(|value| value.to_f64()).unwrap_or(1.0)
@@ -110,7 +116,10 @@ fn bytes_between(program: &Program, a: &Footprint, b: &Footprint) -> f64 {
 
 /// The kernels of each atom.
 fn atoms(program: &Program) -> Result<Vec<Range<usize>>> {
-    let (mut list, mut depth, mut begin) = (Vec::new(), 0_usize, 0);
+    let mut list = Vec::new();
+    let mut depth = 0_usize;
+
+    let mut begin = 0;
     for (idx, kernel) in program.kernels.iter().enumerate() {
         match &kernel.control {
             Some(Control::If(_) | Control::While(_)) => depth += 1,
@@ -126,6 +135,7 @@ fn atoms(program: &Program) -> Result<Vec<Range<usize>>> {
             begin = idx + 1;
         }
     }
+
     Ok(list)
 }
 
@@ -149,11 +159,14 @@ fn fills(program: &Program, range: &Range<usize>, next: &Range<usize>) -> bool {
         walk::accesses(&kernel.body, &mut |site| reads |= !site.is_store);
         !reads && kernel.control.is_none()
     };
+
     let is_plain = program.kernels[next.clone()].iter().all(|kernel| kernel.control.is_none());
     if !is_plain || !program.kernels[range.clone()].iter().all(only_writes) {
         return false;
     }
-    let (own, other) = (Footprint::of(program, range.clone()), Footprint::of(program, next.clone()));
+
+    let own = Footprint::of(program, range.clone());
+    let other = Footprint::of(program, next.clone());
     own.buffers().any(|buffer| other.touches(buffer))
 }
 

@@ -47,6 +47,7 @@ fn arrange(program: &mut Program, graph: &depend::Graph, pieces: &[Vec<usize>], 
     for (number, piece) in pieces.iter().enumerate() {
         piece.iter().for_each(|atom| piece_of[*atom] = number);
     }
+
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     for (number, piece) in pieces.iter().enumerate() {
         let begin = program.kernels.len();
@@ -55,15 +56,18 @@ fn arrange(program: &mut Program, graph: &depend::Graph, pieces: &[Vec<usize>], 
                 .kernels
                 .extend(old[graph.atoms[*atom].kernels.clone()].iter_mut().filter_map(Option::take));
         }
+
         let waits = piece.iter().flat_map(|atom| &graph.atoms[*atom].after);
         let waits: Vec<usize> =
             waits.map(|edge| piece_of[edge.from]).filter(|other| *other != number).collect();
+
         let name = unique(&mut taken, graph.name(piece));
         let kernels = begin..program.kernels.len();
         let own = piece.first().map_or("", |atom| &graph.atoms[*atom].target);
         let target = if own.is_empty() { target } else { own };
         program.partitions.push(Partition { name, kernels, after: waits, target: target.into() });
     }
+
     depend::reduce(&mut program.partitions);
 }
 

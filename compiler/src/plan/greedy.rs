@@ -19,6 +19,7 @@ pub(super) fn place(items: &[BufferInterval], overlaps: &dyn Fn(usize, usize) ->
     let span = |item: &BufferInterval| i128::from(item.end) - i128::from(item.start);
     let size = |item: &BufferInterval| i128::from(item.size);
     type Key = fn(i128, i128, i128) -> (i128, i128);
+
     let keys: [Key; 5] = [
         |size, span, _| (-size, -span),
         |size, span, _| (-size.saturating_mul(span), -size),
@@ -26,6 +27,7 @@ pub(super) fn place(items: &[BufferInterval], overlaps: &dyn Fn(usize, usize) ->
         |size, span, _| (-span, -size),
         |size, _, start| (-start, -size),
     ];
+
     let keys = if items.len() > MANY { &keys[..1] } else { &keys[..] };
     let mut best: Option<(i64, Vec<i64>)> = None;
     for key in keys {
@@ -34,6 +36,7 @@ pub(super) fn place(items: &[BufferInterval], overlaps: &dyn Fn(usize, usize) ->
             let item = &items[*idx];
             (key(size(item), span(item), i128::from(item.start)), *idx)
         });
+
         for fit in [Fit::Best, Fit::First] {
             let offsets = in_order(items, overlaps, &order, fit);
             let height = height(items, &offsets);
@@ -42,6 +45,7 @@ pub(super) fn place(items: &[BufferInterval], overlaps: &dyn Fn(usize, usize) ->
             }
         }
     }
+
     best.map(|(_, offsets)| offsets).unwrap_or_default()
 }
 
@@ -57,6 +61,7 @@ fn in_order(
     fit: Fit,
 ) -> Vec<i64> {
     let mut offsets = vec![0; items.len()];
+
     // Placed items as (offset, item), lowest first.
     let mut placed: Vec<(i64, usize)> = Vec::with_capacity(items.len());
     for &idx in order {
@@ -68,6 +73,7 @@ fn in_order(
         let position = placed.partition_point(|entry| *entry < (offset, idx));
         placed.insert(position, (offset, idx));
     }
+
     offsets
 }
 
@@ -87,5 +93,6 @@ fn gap(size: i64, taken: impl Iterator<Item = (i64, i64)>, fit: Fit) -> i64 {
         }
         top = top.max(end);
     }
+
     best.map_or(top, |(_, offset)| offset)
 }

@@ -35,11 +35,13 @@ fn within(program: &Program, kernels: Range<usize>) -> Vec<Lifetime> {
             read.into_iter().chain(written).for_each(touch);
         }
     }
+
     for (begin, end) in program.while_loops().into_iter().filter(|(begin, _)| kernels.contains(begin)) {
         for lifetime in found.values_mut().flatten() {
             stretch(lifetime, begin, end);
         }
     }
+
     let in_arena = |id: &BufferId| program.buffers[*id].space.is_planned();
     program.buffers.keys().filter(in_arena).filter_map(|id| found[id]).collect()
 }
@@ -75,9 +77,8 @@ impl Interference {
                 let is_over = |a: &Lifetime, b: &Lifetime| {
                     let pairs =
                         uses[&a.buffer].iter().flat_map(|x| uses[&b.buffer].iter().map(move |y| (x, y)));
-                    pairs.into_iter().all(|((own, x), (other, y))| match own == other {
-                        true => x.last < y.first,
-                        false => before[*other].contains(own),
+                    pairs.into_iter().all(|((own, x), (other, y))| {
+                        if own == other { x.last < y.first } else { before[*other].contains(own) }
                     })
                 };
                 !is_over(a, b) && !is_over(b, a)

@@ -55,29 +55,36 @@ pub fn plan(program: &Program, budget: &Budget) -> Result<Plan> {
     let all = lifetimes(program);
     let interference = Interference::of(program);
     let mut plan = Plan::default();
+
     let devices = (0..program.devices.len() as u32).map(Some);
     for memory in [None].into_iter().chain(devices) {
         let in_it = |life: &&Lifetime| program.buffers[life.buffer].space.device() == memory;
         let lifetimes: Vec<Lifetime> = all.iter().filter(in_it).copied().collect();
         let placements = place(program, &lifetimes, &interference, budget)?;
+
         let usage = ArenaUsage {
             max: highest_end(program, &placements)?,
             lower_bound: lower_bound(program, &lifetimes)?,
         };
+
         if let Some(number) = memory {
             fits(program, &program.devices[number as usize], usage.max, &lifetimes)?;
             plan.devices.push(usage);
         }
+
         plan.lower_bound = plan.lower_bound.saturating_add(usage.lower_bound);
         stack(&mut plan.placements, placements);
     }
+
     plan.arena_max = highest_end(program, &plan.placements)?;
     if plan.arena_max > size::MAX_BYTES as u64 {
         return Err(too_large(program, &all));
     }
+
     if cfg!(debug_assertions) {
         verify::verify(program, &plan)?;
     }
+
     Ok(plan)
 }
 
@@ -98,15 +105,18 @@ fn place(
             size: size::upper_bound_bytes(program, lifetime.buffer)?.max(ALIGN_BYTES) / ALIGN_BYTES,
         });
     }
+
     let total = items.iter().try_fold(0i64, |total, item| total.checked_add(item.size));
     if total.is_none() {
         return Err(too_large(program, lifetimes));
     }
+
     let interferes = |a: usize, b: usize| interference.interferes(&lifetimes[a], &lifetimes[b]);
     let offsets = match interference {
         Interference::InOrder => problem::solve(&items, budget).offsets,
         Interference::AnyOrder(..) => greedy::place(&items, &interferes),
     };
+
     let (lowest_first, below) = order::order(&items, &offsets, &interferes);
     let buffer = |idx: &usize| lifetimes[*idx].buffer;
     let placed = lowest_first.iter().zip(&below);

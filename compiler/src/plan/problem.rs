@@ -96,6 +96,7 @@ fn rectangles(items: &[BufferInterval]) -> (Vec<Rectangle>, usize) {
     // At equal times, ends (`false`) come before starts.
     let mut events: Vec<(i64, bool)> = items.iter().flat_map(|i| [(i.start, true), (i.end, false)]).collect();
     events.sort_unstable();
+
     let mut moments = Vec::new();
     let mut started = None;
     for (time, starts) in events {
@@ -105,12 +106,14 @@ fn rectangles(items: &[BufferInterval]) -> (Vec<Rectangle>, usize) {
             moments.extend(started.take());
         }
     }
+
     let section = |time| moments.partition_point(|moment| *moment < time);
     let rectangle = |item: &BufferInterval| Rectangle {
         first: section(item.start),
         last: section(item.end) - 1,
         size: item.size,
     };
+
     (items.iter().map(rectangle).collect(), moments.len())
 }
 
@@ -130,6 +133,7 @@ fn improve(
 ) {
     let searched: Vec<usize> = (0..items.len()).filter(|idx| items[*idx].size > 0).collect();
     let rectangles: Vec<Rectangle> = searched.iter().map(|idx| rectangles[*idx]).collect();
+
     // A NaN counts as 0 seconds.
     let within = |seconds: f64| if seconds.is_nan() { 0.0 } else { seconds.clamp(0.0, 1e9) };
     let seconds = budget.seconds.map(|seconds| Duration::from_secs_f64(within(seconds)));
@@ -137,30 +141,39 @@ fn improve(
     let unit = rectangles.iter().fold(0, |unit, rectangle| num_integer::gcd(unit, rectangle.size)).max(1);
     let mut left = if deadline.is_some() { u64::MAX } else { budget.steps };
     let seeds = Seeds::new(&rectangles, sections);
+
     let mut attempts: Vec<Attempt> = Vec::new();
-    let (mut turn, mut ease) = (0, EASE);
+    let mut turn = 0;
+    let mut ease = EASE;
+
     // One step for each item, and some for backtracking.
     let min_steps = (rectangles.len() + rectangles.len() / 8) as u64;
+
     while left > 0 && !solution.is_optimal() {
         turn += 1;
+
         // If a placement reaches the bound, easier capacities waste steps, unless they are very easy.
         ease = if turn % 8 == 0 { EASE } else { ease };
+
         for capacity in capacities(solution.lower_bound, solution.height, unit, ease) {
             if left == 0 || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return;
             }
+
             let position = attempts.iter().position(|attempt| attempt.capacity == capacity);
             let position = position.unwrap_or_else(|| {
                 let search = Search::new(&rectangles, sections, capacity, deadline);
                 attempts.push(Attempt { capacity, search, seeds: seeds.clone() });
                 attempts.len() - 1
             });
+
             let Attempt { search, seeds, .. } = &mut attempts[position];
             let steps = RUN_STEPS.max(min_steps) * seeds.next_round();
             let before = search.steps();
             let outcome = search.run(seeds.tie_break(), seeds.rank(), steps.min(left));
             left = left.saturating_sub(search.steps() - before);
             ease += i64::from(outcome == Outcome::Limit && capacity != solution.lower_bound);
+
             match outcome {
                 Outcome::Limit => continue,
                 Outcome::Failed => solution.lower_bound = (capacity + unit).min(solution.height),
@@ -169,7 +182,9 @@ fn improve(
                     solution.height = greedy::height(items, &solution.offsets);
                 }
             }
-            let (lo, hi) = (solution.lower_bound, solution.height);
+
+            let lo = solution.lower_bound;
+            let hi = solution.height;
             attempts.retain(|attempt| lo <= attempt.capacity && attempt.capacity < hi);
             break;
         }
@@ -201,6 +216,7 @@ impl Seeds {
         for rectangle in rectangles {
             live[rectangle.first..=rectangle.last].iter_mut().for_each(|live| *live += rectangle.size);
         }
+
         let crowd = |rectangle: &Rectangle| {
             live[rectangle.first..=rectangle.last].iter().copied().max().unwrap_or(0) as f64
         };
@@ -210,12 +226,14 @@ impl Seeds {
         let rank = |value: &dyn Fn(&Rectangle) -> f64| {
             rectangles.iter().map(|rectangle| -value(rectangle)).collect()
         };
+
         let ranks = vec![
             rank(&|rectangle| size(rectangle) * span(rectangle)),
             rank(&size),
             rank(&|rectangle| span(rectangle) + size(rectangle) / (2.0 * largest)),
             rank(&|rectangle| crowd(rectangle) / largest * sections as f64 + span(rectangle)),
         ];
+
         Seeds { ranks, round: 0, random: 0x2545_f491_4f6c_dd1d }
     }
 
@@ -269,16 +287,19 @@ pub fn read_csv(text: &str) -> Result<Vec<BufferInterval>> {
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let (_, head) = lines.next().ok_or_else(|| Error::invalid("the file is empty"))?;
     let names: Vec<String> = head.split(',').map(|name| name.trim().to_ascii_lowercase()).collect();
+
     let column = |wanted: &[&str]| {
         let found = names.iter().position(|name| wanted.contains(&name.as_str()));
         found.ok_or_else(|| Error::invalid(format!("line 1: there is no column `{}`", wanted[0])))
     };
+
     let columns = [
         column(&["id", "buffer", "buffer_id"])?,
         column(&["start", "lower"])?,
         column(&["end", "upper"])?,
         column(&["size"])?,
     ];
+
     let mut items: Vec<BufferInterval> = Vec::new();
     let mut total = 0i64;
     for (idx, line) in lines {
@@ -288,6 +309,7 @@ pub fn read_csv(text: &str) -> Result<Vec<BufferInterval>> {
         })?;
         items.push(item);
     }
+
     Ok(items)
 }
 
@@ -296,21 +318,25 @@ fn read_line(line: &str, [id, start, end, size]: &[usize; 4]) -> Result<BufferIn
     let field = |idx: usize| {
         fields.get(idx).copied().ok_or_else(|| Error::invalid(format!("there is no column {}", idx + 1)))
     };
+
     let number = |idx: usize| -> Result<i64> {
         let text = field(idx)?;
         text.parse().map_err(|_| Error::invalid(format!("`{text}` is not an integer in 64 bits")))
     };
+
     let item = BufferInterval {
         id: field(*id)?.to_string(),
         start: number(*start)?,
         end: number(*end)?,
         size: number(*size)?,
     };
+
     if item.start >= item.end {
         return Err(Error::invalid(format!(
             "the item ends at {}, not after its start at {}",
             item.end, item.start
         )));
     }
+
     if item.size < 0 { Err(Error::invalid(format!("the size {} is negative", item.size))) } else { Ok(item) }
 }

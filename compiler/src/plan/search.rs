@@ -149,10 +149,12 @@ impl Search {
             limit: 0,
             deadline,
         };
+
         for (idx, rectangle) in rectangles.iter().enumerate() {
             (rectangle.first..=rectangle.last).for_each(|section| search.live[section].push(idx));
             search.put_back(idx);
         }
+
         search
     }
 
@@ -230,6 +232,7 @@ impl Search {
     fn propagate(&mut self) -> bool {
         let mut next = 0;
         let mut sound = true;
+
         // Sections touched on the way are appended. A section that is touched again later is processed again.
         while sound && next < self.dirty.len() {
             let section = self.dirty[next];
@@ -240,13 +243,16 @@ impl Search {
                 self.blame[section] += 1;
             }
         }
+
         let mut touched = std::mem::take(&mut self.dirty);
         touched.iter().for_each(|section| self.is_dirty[*section] = false);
+
         if sound {
             touched.sort_unstable();
             touched.dedup();
             sound = touched.iter().all(|section| self.fits(*section));
         }
+
         touched.clear();
         self.dirty = touched;
         sound
@@ -268,6 +274,7 @@ impl Search {
             }
             (first..=last).for_each(|other| self.touch(other));
         }
+
         true
     }
 
@@ -285,17 +292,21 @@ impl Search {
     fn fits(&mut self, section: usize) -> bool {
         let left = self.live[section].iter().filter(|idx| !self.placed[**idx]);
         let highest = left.clone().map(|idx| self.base[*idx]).max().unwrap_or(0);
+
         // No order of them can end higher than this.
         if highest + self.rest[section] <= self.capacity {
             return true;
         }
+
         self.queue.clear();
         self.queue.extend(left.map(|idx| (self.base[*idx], self.rectangles[*idx].size)));
         self.queue.sort_unstable();
+
         let end = self.queue.iter().fold(0, |end: i64, (base, size)| end.max(*base) + size);
         if end > self.capacity {
             self.blame[section] += 1;
         }
+
         end <= self.capacity
     }
 
@@ -304,14 +315,17 @@ impl Search {
         if !self.propagate() {
             return Outcome::Failed;
         }
+
         let mut runs = self.runs(begin, end);
         runs.sort_by_key(|(begin, end)| end - begin);
+
         for (begin, end) in runs {
             match self.run_of_sections(begin, end) {
                 Outcome::Found => {}
                 other => return other,
             }
         }
+
         Outcome::Found
     }
 
@@ -329,11 +343,13 @@ impl Search {
                 runs.push((first, section));
             }
         }
+
         runs
     }
 
     fn state(&self, begin: usize, end: usize) -> (u64, u64) {
-        let (mut a, mut b) = (begin as u64, end as u64);
+        let mut a = begin as u64;
+        let mut b = end as u64;
         for section in begin..end {
             let word = self.starts[section].wrapping_mul(3) ^ self.floor[section] as u64;
             a = random::mix(a ^ word);
@@ -350,10 +366,12 @@ impl Search {
         {
             return Outcome::Limit;
         }
+
         let state = self.state(begin, end);
         if self.failed.contains(&state) {
             return Outcome::Failed;
         }
+
         let section = self.valley(begin, end);
         for idx in self.choices(section) {
             let mark = self.trail.len();
@@ -363,6 +381,7 @@ impl Search {
                 other => return other,
             }
         }
+
         if let Some(floor) = self.next_floor(section) {
             let mark = self.trail.len();
             self.set_floor(section, floor);
@@ -371,9 +390,11 @@ impl Search {
                 other => return other,
             }
         }
+
         if self.failed.len() < MAX_FAILED {
             self.failed.insert(state);
         }
+
         Outcome::Failed
     }
 
@@ -390,6 +411,7 @@ impl Search {
                 TieBreak::MostFailures => (-self.blame[*section], slack),
             }
         });
+
         chosen.unwrap_or(begin)
     }
 
@@ -403,6 +425,7 @@ impl Search {
         let mut choices: Vec<usize> =
             self.live[section].iter().copied().filter(|idx| self.begins(*idx, floor)).collect();
         choices.sort_by(|a, b| self.rank[*a].total_cmp(&self.rank[*b]).then(a.cmp(b)));
+
         let shape =
             |idx: usize| (self.rectangles[idx].first, self.rectangles[idx].last, self.rectangles[idx].size);
         let mut seen = Vec::new();
@@ -411,6 +434,7 @@ impl Search {
             seen.push(shape(*idx));
             new
         });
+
         choices
     }
 
@@ -422,9 +446,8 @@ impl Search {
             return None;
         }
         let left = self.live[section].iter().copied().filter(|idx| !self.placed[*idx]);
-        let lowest = left.filter_map(|idx| match self.base[idx] > floor {
-            true => Some(self.base[idx]),
-            false => self.lowest_end_beside(idx, section),
+        let lowest = left.filter_map(|idx| {
+            if self.base[idx] > floor { Some(self.base[idx]) } else { self.lowest_end_beside(idx, section) }
         });
         lowest.min().filter(|next| *next <= floor + slack)
     }

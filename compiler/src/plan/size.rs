@@ -37,6 +37,7 @@ pub(crate) fn upper_bound_bytes(program: &Program, id: BufferId) -> Result<i64> 
     let Some(hi) = program.facts.bounds(&bytes).hi else {
         return Err(unbounded(program, &name, &bytes));
     };
+
     let hi = hi.max(BigInt::ZERO);
     match hi.to_i64().filter(|hi| *hi <= MAX_BYTES) {
         Some(hi) => Ok(round_up(hi)),

@@ -14,7 +14,8 @@ use std::fmt::Write;
 pub fn text(program: &Program, plan: &Plan) -> String {
     let mut text = format!("arena_max {} lower_bound {}\n", plan.arena_max, plan.lower_bound);
     for (device, usage) in program.devices.iter().zip(&plan.devices) {
-        let (max, lower_bound) = (usage.max, usage.lower_bound);
+        let max = usage.max;
+        let lower_bound = usage.lower_bound;
         _ = writeln!(
             text,
             "device {} max {max} of {} lower_bound {lower_bound}",

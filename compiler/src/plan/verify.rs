@@ -53,19 +53,23 @@ const MAX_CORNERS: usize = 64;
 pub fn verify(program: &Program, plan: &Plan) -> Result<Certificate> {
     let alive = alive_sets(program);
     check_placements(plan, &alive)?;
+
     let mut pairs = pairs(&alive);
     if program.policies == Policies::Any {
         pairs.extend(pairs_in_any_order(program));
     }
+
     check_order(plan, &pairs)?;
     let mut corners = 0;
     for corner in corners_of(program) {
         corners += usize::from(check_corner(program, plan, &pairs, &corner)?);
     }
+
     let max_live = check_memories(program, plan, &alive)?;
     if plan.lower_bound != max_live {
         return Err(wrong(format!("the bound is {}, but {max_live} bytes are alive", plan.lower_bound)));
     }
+
     Ok(Certificate {
         buffers: plan.placements.len(),
         pairs: pairs.len(),
@@ -89,6 +93,7 @@ fn alive_sets(program: &Program) -> Vec<BTreeSet<BufferId>> {
             before.intersection(&after).copied().collect()
         })
         .collect();
+
     // A buffer that enters a loop or is needed after it is alive in every iteration. Inner loops come first.
     for (begin, end) in program.while_loops() {
         let outside: BTreeSet<BufferId> =
@@ -97,6 +102,7 @@ fn alive_sets(program: &Program) -> Vec<BTreeSet<BufferId>> {
             used[begin..=end].iter().flatten().filter(|id| outside.contains(id)).copied().collect();
         alive[begin..=end].iter_mut().for_each(|set| set.extend(&crossing));
     }
+
     alive
 }
 
@@ -112,6 +118,7 @@ fn uses(program: &Program, kernel: &Kernel) -> BTreeSet<BufferId> {
         }
         Some(Control::Else | Control::End | Control::Require(_) | Control::Fail(_)) | None => {}
     }
+
     let mut queue: Vec<&Stmt> = kernel.body.iter().collect();
     while let Some(stmt) = queue.pop() {
         let mut code = None;
@@ -129,11 +136,13 @@ fn uses(program: &Program, kernel: &Kernel) -> BTreeSet<BufferId> {
                 code = Some(&contraction.epilogue);
             }
         }
+
         found.extend(code.into_iter().flat_map(|code| &code.insts).filter_map(|inst| match inst {
             Inst::Load(access) | Inst::Store(access, _) => Some(access.buffer),
             _ => None,
         }));
     }
+
     found.retain(|id| program.buffers[*id].space.is_planned());
     found
 }
@@ -149,6 +158,7 @@ fn check_placements(plan: &Plan, alive: &[BTreeSet<BufferId>]) -> Result<()> {
             return Err(wrong(format!("{:?} is placed twice", placement.buffer)));
         }
     }
+
     match alive.iter().flatten().find(|id| !placed.contains(*id)) {
         None => Ok(()),
         Some(id) => Err(wrong(format!("{id:?} has no place"))),
@@ -170,6 +180,7 @@ fn pairs(alive: &[BTreeSet<BufferId>]) -> BTreeSet<(BufferId, BufferId)> {
 fn pairs_in_any_order(program: &Program) -> BTreeSet<(BufferId, BufferId)> {
     // A kernel runs before another in every order if a path of dependencies leads from one partition to the other.
     let n = program.partitions.len();
+
     let mut leads = vec![vec![false; n]; n];
     for (to, partition) in program.partitions.iter().enumerate() {
         for from in &partition.after {
@@ -178,8 +189,10 @@ fn pairs_in_any_order(program: &Program) -> BTreeSet<(BufferId, BufferId)> {
             }
         }
     }
+
     let mut moments: BTreeMap<BufferId, Vec<(usize, usize)>> = BTreeMap::new();
     let alive = alive_sets(program);
+
     for (number, partition) in program.partitions.iter().enumerate() {
         let used: BTreeSet<BufferId> = program.kernels[partition.kernels.clone()]
             .iter()
@@ -191,10 +204,12 @@ fn pairs_in_any_order(program: &Program) -> BTreeSet<(BufferId, BufferId)> {
             }
         }
     }
+
     let first = |a: &[(usize, usize)], b: &[(usize, usize)]| {
         let pairs = a.iter().flat_map(|x| b.iter().map(move |y| (x, y)));
         pairs.into_iter().all(|(x, y)| if x.0 == y.0 { x.1 < y.1 } else { leads[x.0][y.0] })
     };
+
     let mut pairs = BTreeSet::new();
     for (a, own) in &moments {
         for (b, other) in moments.range(..*a) {
@@ -203,6 +218,7 @@ fn pairs_in_any_order(program: &Program) -> BTreeSet<(BufferId, BufferId)> {
             }
         }
     }
+
     pairs
 }
 
@@ -216,6 +232,7 @@ fn check_order(plan: &Plan, pairs: &BTreeSet<(BufferId, BufferId)>) -> Result<()
         }
         reached.insert(placement.buffer, under);
     }
+
     match pairs.iter().find(|(a, b)| !reached[a].contains(b) && !reached[b].contains(a)) {
         None => Ok(()),
         Some((a, b)) => Err(wrong(format!("{a:?} and {b:?} are alive at once, and neither lies below"))),
@@ -234,17 +251,21 @@ fn corners_of(program: &Program) -> Vec<Corner> {
         let declared = program.facts.declaration(symbol);
         let lo = declared.map_or(BigInt::ZERO, |declared| declared.lo.clone());
         let hi = declared.and_then(|declared| declared.hi.clone()).unwrap_or_else(|| lo.clone());
+
         let with = |value: &BigInt, corners: &[Corner]| -> Vec<Corner> {
             let mut corners = corners.to_vec();
             corners.iter_mut().for_each(|corner| drop(corner.insert(symbol.clone(), value.clone())));
             corners
         };
+
         let mut next = with(&hi, &corners);
         if corners.len() * 2 <= MAX_CORNERS {
             next.extend(with(&lo, &corners));
         }
+
         corners = next;
     }
+
     corners
 }
 
@@ -258,15 +279,18 @@ fn check_corner(
     let value_of = |symbol: &Symbol| corner.get(symbol).cloned();
     for assumption in program.facts.assumptions() {
         let relation = &assumption.relation;
+
         // Relations between data-dependent symbols do not restrict sizes.
         let is_data_dependent =
             |dim: &symshape::Dim| program.data_dependent.iter().any(|entry| dim.contains(&entry.symbol));
         if is_data_dependent(&relation.a) || is_data_dependent(&relation.b) {
             continue;
         }
+
         let (Ok(a), Ok(b)) = (relation.a.eval(&value_of), relation.b.eval(&value_of)) else {
             return Ok(false);
         };
+
         let holds = match relation.comparison {
             Comparison::Eq => a == b,
             Comparison::Ne => a != b,
@@ -274,10 +298,12 @@ fn check_corner(
             Comparison::Le => a <= b,
             Comparison::Divides => a != BigInt::ZERO && b.is_multiple_of(&a),
         };
+
         if !holds {
             return Ok(false);
         }
     }
+
     let mut spans: BTreeMap<BufferId, Span> = BTreeMap::new();
     for placement in &plan.placements {
         let buffer = &program.buffers[placement.buffer];
@@ -285,6 +311,7 @@ fn check_corner(
         let bytes = (elems * buffer.dtype.size_bytes()).max(BigInt::ZERO);
         let size =
             bytes.div_ceil(&BigInt::from(ALIGN_BYTES)) * ALIGN_BYTES * copies(program, placement.buffer);
+
         let below = placement.below.iter().map(|other| &spans[other].1);
         let begin = below.max().cloned().unwrap_or(BigInt::ZERO);
         let end = &begin + size;
@@ -294,8 +321,10 @@ fn check_corner(
                 placement.buffer, plan.arena_max
             )));
         }
+
         spans.insert(placement.buffer, (begin, end));
     }
+
     check_devices(program, plan, &spans).map_err(|what| wrong(format!("{what} where {corner:?}")))?;
     let apart = |a: &Span, b: &Span| a.1 <= b.0 || b.1 <= a.0;
     match pairs.iter().find(|(a, b)| !apart(&spans[a], &spans[b])) {
@@ -314,6 +343,7 @@ fn check_memories(program: &Program, plan: &Plan, alive: &[BTreeSet<BufferId>]) 
     if plan.devices.len() != program.devices.len() {
         return Err(wrong(format!("{} devices of {}", plan.devices.len(), program.devices.len())));
     }
+
     let mut total = max_live(program, alive, None)?;
     for (number, (usage, device)) in plan.devices.iter().zip(&program.devices).enumerate() {
         let live = max_live(program, alive, Some(number as u32))?;
@@ -322,6 +352,7 @@ fn check_memories(program: &Program, plan: &Plan, alive: &[BTreeSet<BufferId>]) 
         }
         total += live;
     }
+
     Ok(total)
 }
 
@@ -339,6 +370,7 @@ fn max_live(program: &Program, alive: &[BTreeSet<BufferId>], device: Option<u32>
         }
         max = max.max(live);
     }
+
     u64::try_from(max).map_err(|error| wrong(error.to_string()))
 }
 
@@ -355,9 +387,11 @@ fn check_devices(
         else {
             continue;
         };
+
         if end - begin > BigInt::from(usage.max) {
             return Err(format!("device {number} takes {} of {} bytes", end - begin, usage.max));
         }
+
         let inside = |span: &Span| span.0 < *end && span.1 > *begin && span.0 < span.1;
         if let Some((id, _)) = spans.iter().find(|(id, span)| !is_own(id) && inside(span)) {
             return Err(format!("{id:?} lies in the memory of device {number}"));

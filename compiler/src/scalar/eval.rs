@@ -125,6 +125,7 @@ fn wide(x: Scalar) -> i128 {
 fn int_binary(op: BinaryOp, x: Scalar, y: Scalar, dtype: DType) -> u64 {
     let a = wide(x);
     let b = wide(y);
+
     match op {
         BinaryOp::Add => a.wrapping_add(b) as u64,
         BinaryOp::Sub => a.wrapping_sub(b) as u64,

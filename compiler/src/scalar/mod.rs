@@ -241,6 +241,7 @@ impl Body {
             };
             types.push(dtype);
         }
+
         types
     }
 

@@ -54,6 +54,7 @@ pub(super) fn fuse(program: &mut Program) -> Result<()> {
         }
         last += 1;
     }
+
     Ok(())
 }
 
@@ -77,6 +78,7 @@ impl<'a> RowKernel<'a> {
             axes.push(axis.clone());
             body = inner;
         }
+
         match body {
             [Stmt::Contraction(contraction)] if contraction.m.len() == 1 => {
                 let Rhs::Indexed(rhs) = &contraction.rhs else { return None };
@@ -171,12 +173,15 @@ fn accesses_by_rows(program: &Program, kernels: [&Kernel; 3]) -> Option<BTreeMap
             if !passes {
                 return;
             }
+
             let mut facts = program.facts.clone();
             site.axes.iter().for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
+
             let Some(stride) = stride(&facts, &rows, &row_index, &site.access.index) else {
                 fits = false;
                 return;
             };
+
             let old = strides.entry(buffer).or_insert_with(|| stride.clone());
             fits &= facts.prove_eq(old, &stride).is_yes();
         });

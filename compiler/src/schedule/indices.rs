@@ -30,6 +30,7 @@ pub(super) fn tabulate(program: &mut Program) -> Result<()> {
         let facts = program.facts.clone();
         stmts(program, &mut tables, &facts, &mut Vec::new(), &mut kernel.body);
     }
+
     program.kernels = kernels;
     for (lo, (buffer, len)) in tables {
         let integers: Vec<Scalar> = (lo..lo + len).map(|n| Scalar::from_i64(DType::I32, n)).collect();
@@ -38,6 +39,7 @@ pub(super) fn tabulate(program: &mut Program) -> Result<()> {
             program.buffers[buffer].space = MemorySpace::Const(tensor);
         }
     }
+
     Ok(())
 }
 
@@ -56,6 +58,7 @@ fn stmts(
             facts.declare_index(&axis.var, &axis.extent);
             vars.push(axis.var.clone());
         };
+
         match stmt {
             Stmt::For { axis, body, .. } => {
                 enter(axis, vars);
@@ -76,17 +79,20 @@ fn stmts(
             Stmt::While { body, .. } => stmts(program, tables, &facts, vars, body),
             Stmt::Block(_) => {}
         }
+
         vars.truncate(depth);
     }
 }
 
 fn rewrite(program: &mut Program, tables: &mut Tables, facts: &Facts, vars: &[Symbol], code: &mut InstSeq) {
     let moves = |inst: &Inst| matches!(inst, Inst::Index(DType::I32 | DType::I64, dim) if vars.iter().any(|var| dim.contains(var)));
+
     // Positions bound to loaded values are not known to be small, and not linear in any variable.
     let binds = code.insts.iter().any(|inst| matches!(inst, Inst::Bind(..)));
     if binds || !code.insts.iter().any(moves) {
         return;
     }
+
     let narrow = narrow(facts, code);
     for (inst, is_narrow) in code.insts.iter_mut().zip(narrow) {
         let new = match &*inst {
@@ -129,6 +135,7 @@ fn narrow(facts: &Facts, code: &InstSeq) -> Vec<bool> {
                 other => other.operands().into_iter().for_each(|reg| narrow[reg.0 as usize] = false),
             }
         }
+
         if narrow == before {
             return narrow;
         }
@@ -144,14 +151,17 @@ fn range(facts: &Facts, dim: &Dim) -> Option<(i64, i64)> {
 fn table(program: &mut Program, tables: &mut Tables, facts: &Facts, dim: &Dim) -> Option<Access> {
     let (lo, hi) = range(facts, dim)?;
     let len = hi.checked_sub(lo)?.checked_add(1).filter(|len| (1..=MAX_ENTRIES).contains(len))?;
+
     // Most indices begin at zero, so that one table serves all of them.
     let lo = if lo > 0 && hi < MAX_ENTRIES { 0 } else { lo };
     let len = if lo == 0 { hi + 1 } else { len };
+
     let (buffer, longest) = tables.entry(lo).or_insert_with(|| {
         let name = format!("integers from {lo}");
         let elems = Dim::zero();
         (program.buffers.push(Buffer { name, dtype: DType::I32, elems, space: MemorySpace::Arena }), 0)
     });
+
     *longest = len.max(*longest);
     Some(Access { buffer: *buffer, index: facts.simplify(&(dim - lo)) })
 }

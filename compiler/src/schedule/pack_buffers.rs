@@ -88,18 +88,22 @@ fn stmts(program: &mut Program, facts: &Facts, body: &mut [Stmt]) {
             Stmt::Contraction(contraction) => {
                 // `Exact` is as fast as `F32` here, and more precise than `Bf16x3`.
                 let is_wanted = matches!(contraction.precision, Precision::F32 | Precision::Bf16x3);
+
                 if is_wanted && program.is_exact_in_bf16(contraction) {
                     contraction.precision = Precision::Exact;
                 }
+
                 // The result must not depend on the machine, so contractions that fit no tile register multiply `f32`.
                 if !program.fits_tiles(contraction) {
                     contraction.precision = Precision::F32;
                 }
+
                 if let Some(elems) = required_bytes(program, facts, contraction) {
                     let name = format!("rows of {}", program.buffers[contraction.lhs.buffer].name);
                     let pack_buffer = Buffer { name, dtype: DType::U8, elems, space: MemorySpace::Scratch };
                     contraction.pack_buffer = Some(program.buffers.push(pack_buffer));
                 }
+
                 if contraction.pack_buffer.is_none() {
                     contraction.precision = Precision::F32;
                 }

@@ -69,14 +69,17 @@ fn stmts(
             }
             other => other,
         };
+
         for (at, copy) in copies {
             match around {
                 Some((axis, false)) if !at.contains(&axis.var) => before.push((at, copy)),
                 _ => done.push(copy),
             }
         }
+
         done.push(stmt);
     }
+
     (done, before)
 }
 

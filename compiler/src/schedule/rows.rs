@@ -26,6 +26,7 @@ use symshape::{Dim, Facts, Symbol};
 pub(super) fn fuse(program: &mut Program) -> Result<()> {
     let kernels = std::mem::take(&mut program.kernels);
     let shared = written_by_several(&kernels);
+
     program.kernels = neighbours::fuse(kernels, &|before, after| {
         let forms = [
             (before.clone(), after.clone()),
@@ -38,6 +39,7 @@ pub(super) fn fuse(program: &mut Program) -> Result<()> {
         Some(whole)
     });
     shrink(program);
+
     Ok(())
 }
 
@@ -84,19 +86,23 @@ fn accesses(facts: &Facts, row: &Axis, body: &[Stmt]) -> RowAccesses {
         for axis in [row].into_iter().chain(site.axes) {
             facts.declare_index(&axis.var, &axis.extent);
         }
+
         let stride = stride(&facts, row, &site.access.index);
         let access = accesses.entry(site.access.buffer).or_insert_with(|| RowAccess {
             is_read: false,
             is_written: false,
             stride: stride.clone(),
         });
+
         access.is_read |= !site.is_store;
         access.is_written |= site.is_store;
+
         let same = access.stride.as_ref().zip(stride.as_ref());
         if !same.is_some_and(|(old, new)| facts.prove_eq(old, new).is_yes()) {
             access.stride = None;
         }
     });
+
     accesses
 }
 
@@ -120,6 +126,7 @@ fn written_by_several(kernels: &[Kernel]) -> BTreeSet<BufferId> {
         });
         several.extend(written.into_iter().filter(|buffer| !once.insert(*buffer)));
     }
+
     several
 }
 

@@ -193,6 +193,7 @@ impl<'a> Nest<'a> {
             Inst::Load(access) if moving.is_none_or(|var| access.index.contains(var)) => Some(access),
             _ => None,
         });
+
         let mut distinct = BTreeSet::<(BufferId, String)>::new();
         let mut all = 0;
         for access in loads {
@@ -202,6 +203,7 @@ impl<'a> Nest<'a> {
                 all += 1;
             }
         }
+
         [distinct.len(), all]
     }
 
@@ -233,6 +235,7 @@ impl<'a> Nest<'a> {
         let Some((outer, parallel)) = self.outer else {
             return self.columns(symbols, facts, columns, 1, &Dim::zero());
         };
+
         let mut loops = Vec::new();
         for (first, extent, height) in runs(facts, &outer.extent, rows) {
             let axis = Axis { var: symbols.fresh(), extent };
@@ -242,6 +245,7 @@ impl<'a> Nest<'a> {
             let body = self.columns(symbols, &facts, columns, height, &row);
             loops.push(Stmt::For { axis, parallel, body });
         }
+
         loops
     }
 
@@ -262,6 +266,7 @@ impl<'a> Nest<'a> {
             facts.declare_index(&inner.var, &inner.extent);
             let along = Axis { var: symbols.fresh(), extent: self.along.extent.clone() };
             let column = Dim::from(&inner.var) * width + first;
+
             let at = |dim: &Dim, offsets: Offsets| {
                 let mut to = replaced(dim, &axis.var, &(&column + offsets[1]));
                 if let Some((outer, _)) = self.outer {
@@ -269,9 +274,11 @@ impl<'a> Nest<'a> {
                 }
                 facts.simplify(&replaced(&to, &self.along.var, &Dim::from(&along.var)))
             };
+
             let code = interleaved(self.code, [height, width], &at);
             loops.push(Stmt::For { axis: inner, parallel, body: vec![Stmt::Strip { axis: along, code }] });
         }
+
         loops
     }
 }

@@ -18,6 +18,7 @@ pub(super) fn widen(program: &mut Program) -> Result<()> {
     if !program.microkernels.is_native() {
         return Ok(());
     }
+
     let mut symbols = FreshSymbols::new(program);
     for mut kernel in std::mem::take(&mut program.kernels) {
         let mut copies = Vec::new();
@@ -29,6 +30,7 @@ pub(super) fn widen(program: &mut Program) -> Result<()> {
         }
         program.kernels.push(kernel);
     }
+
     Ok(())
 }
 
@@ -55,13 +57,16 @@ fn widen_operands(
     if contraction.dtype != DType::F32 {
         return;
     }
+
     let is_half = |program: &Program, buffer: BufferId| {
         let buffer = &program.buffers[buffer];
         buffer.dtype == DType::BF16 && matches!(buffer.space, MemorySpace::Arena | MemorySpace::Input(_))
     };
+
     if !program.accepts_bf16_lhs(contraction) && is_half(program, contraction.lhs.buffer) {
         contraction.lhs.buffer = copied(program, contraction.lhs.buffer, copies);
     }
+
     if let Rhs::Indexed(access) = &mut contraction.rhs
         && is_half(program, access.buffer)
     {

@@ -111,6 +111,7 @@ impl Level {
             &["has_cmpxchg16b", "has_sse3", "has_ssse3", "has_sse41", "has_sse42", "has_popcnt"];
         const V3: &[&str] = &["has_avx", "has_avx2", "has_fma", "has_bmi1", "has_bmi2", "has_lzcnt"];
         const V4: &[&str] = &["has_avx512f", "has_avx512dq", "has_avx512vl"];
+
         match self {
             Level::X86V2 => V2.to_vec(),
             Level::X86V3 => [V2, V3].concat(),
@@ -182,22 +183,26 @@ impl Target {
             None => Triple::host(),
             Some(text) => Triple::from_str(text).map_err(|e| usage(format!("target {text}: {e}")))?,
         };
+
         let mut known = Level::ALL.into_iter().filter(|level| level.is_of(triple.architecture));
         let mut levels: Vec<Level> = match level {
             Some("native") | None if triple == Triple::host() => return Target::host(),
             Some(names) => names.split(',').map(str::parse).collect::<Result<_>>()?,
             None => vec![known.next().ok_or_else(|| Error::unsupported(format!("target {triple}")))?],
         };
+
         levels.sort_unstable();
         levels.dedup();
         if let Some(level) = levels.iter().find(|level| !level.is_of(triple.architecture)) {
             return Err(usage(format!("{} is not a level of {triple}", level.name())));
         }
+
         // The operating system may refuse tile registers, so there is always code without them.
         let level = match levels[..] {
             [Level::X86V4Amx] => Level::X86V4Vnni,
             _ => levels.remove(0),
         };
+
         Ok(Target { triple, level, wider: levels })
     }
 
@@ -222,6 +227,7 @@ impl Target {
         let mut flags = settings::builder();
         let verify = if cfg!(debug_assertions) { "true" } else { "false" };
         let pic = if placement == Placement::Object { "true" } else { "false" };
+
         for (name, value) in [
             ("opt_level", "speed"),
             ("enable_verifier", verify),
@@ -233,10 +239,12 @@ impl Target {
         ] {
             flags.set(name, value).map_err(|e| Error::internal(format!("flag {name}: {e}")))?;
         }
+
         let mut builder = isa::lookup(self.triple.clone()).map_err(|e| unsupported(e.to_string()))?;
         for flag in self.level.flags() {
             builder.enable(flag).map_err(|e| Error::internal(format!("flag {flag}: {e}")))?;
         }
+
         builder.finish(settings::Flags::new(flags)).map_err(|e| unsupported(e.to_string()))
     }
 }
@@ -252,6 +260,7 @@ fn host_level() -> Option<Level> {
     if !all!("avx" "avx2" "fma" "bmi1" "bmi2" "lzcnt") {
         return Some(Level::X86V2);
     }
+
     let wide = all!("avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl");
     Some(match (wide, all!("avx512vnni")) {
         (true, true) => Level::X86V4Vnni,

@@ -154,6 +154,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn string(&mut self) -> Result<String> {
         let start = self.at;
         self.expect("\"")?;
+
         let mut string = String::new();
         let mut chars = self.rest().char_indices();
         while let Some((offset, c)) = chars.next() {
@@ -167,6 +168,7 @@ impl<'a> Cursor<'a> {
                 _ => string.push(c),
             }
         }
+
         Err(self.error_at(start, "the string has no end"))
     }
 
@@ -174,7 +176,10 @@ impl<'a> Cursor<'a> {
     pub(crate) fn until(&mut self, stops: &[&str]) -> &'a str {
         self.skip_blanks();
         let rest = self.rest();
-        let (mut depth, mut chars) = (0usize, rest.char_indices());
+
+        let mut depth = 0usize;
+        let mut chars = rest.char_indices();
+
         let mut end = rest.len();
         while let Some((offset, c)) = chars.next() {
             let stopped = depth == 0 && stops.iter().any(|stop| rest[offset..].starts_with(stop));
@@ -189,6 +194,7 @@ impl<'a> Cursor<'a> {
                 _ => {}
             }
         }
+
         self.at += end;
         rest[..end].trim_end()
     }

@@ -71,6 +71,7 @@ pub(crate) fn write_assumption(f: &mut Formatter<'_>, keyword: &str, assumption:
         Comparison::Le => "<=",
         Comparison::Divides => "divides",
     };
+
     write!(f, "  {keyword} {} {sign} {}", relation.a, relation.b)?;
     match &*assumption.origin {
         "" => f.write_str("\n"),
@@ -99,16 +100,20 @@ fn declaration(cursor: &mut Cursor<'_>) -> Result<Declaration> {
         cursor.expect("}")?;
         return Ok(Declaration::values(values));
     }
+
     let text = cursor.until(&[".."]);
     let lo = integer(cursor, text)?;
     cursor.expect("..")?;
+
     let declaration = match cursor.until(&["/"]) {
         "" => Declaration::at_least(lo.clone()),
         text => Declaration::range(lo.clone(), integer(cursor, text)?),
     };
+
     if !cursor.eat("/") {
         return Ok(declaration);
     }
+
     let text = cursor.until(&[]);
     Ok(declaration.step(integer(cursor, text)?, lo))
 }
@@ -125,6 +130,7 @@ pub(crate) fn assumption(cursor: &mut Cursor<'_>) -> Result<Assumption> {
         Some(_) => Comparison::Divides,
         None => return Err(cursor.error("expected a comparison")),
     };
+
     let b = cursor.dim(&[","])?;
     let origin = if cursor.eat(",") { cursor.string()? } else { String::new() };
     Ok(Assumption { relation: Relation { comparison, a, b }, origin: origin.into() })

@@ -50,17 +50,20 @@ impl TensorReader {
         let dims = cursor.dims()?;
         let shape: Option<Vec<usize>> =
             dims.iter().map(|dim| dim.as_i64().and_then(|dim| usize::try_from(dim).ok())).collect();
+
         let shape = shape.ok_or_else(|| cursor.error("the shape of a constant consists of integers"))?;
         let bytes = shape
             .iter()
             .try_fold(dtype.size_bytes(), |bytes, dim| bytes.checked_mul(*dim))
             .filter(|bytes| *bytes <= MAX_CONST_BYTES - self.bytes)
             .ok_or_else(|| cursor.error(format!("constants exceed {MAX_CONST_BYTES} bytes")))?;
+
         self.bytes += bytes;
         let count = bytes / dtype.size_bytes();
         if cursor.eat_word("elided") {
             return Err(cursor.error("this text leaves the elements of the constant out"));
         }
+
         let elems = if cursor.eat_word("all") {
             vec![cursor.literal(dtype)?; count]
         } else if cursor.eat_word("iota") {
@@ -70,13 +73,16 @@ impl TensorReader {
         } else {
             literals(cursor, dtype)?
         };
+
         if elems.len() != count {
             return Err(cursor.error(format!("{count} elements expected, {} found", elems.len())));
         }
+
         let bytes: Vec<u8> = elems
             .iter()
             .flat_map(|elem| elem.bits().to_le_bytes().into_iter().take(dtype.size_bytes()))
             .collect();
+
         Tensor::new(dtype, shape, Bytes::Owned(bytes.into())).ok_or_else(|| cursor.error("odd shape"))
     }
 }

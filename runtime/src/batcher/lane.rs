@@ -53,19 +53,24 @@ impl BatchLayout {
     ) -> Result<BatchLayout, BatchError> {
         let position = model.symbols().iter().position(|info| info.name() == symbol);
         let position = position.ok_or_else(|| crate::QueryError::NoSymbol { name: symbol.into() })?;
+
         for info in model.inputs().iter().chain(model.outputs()) {
             if !crate::stream::is_rows(info, symbol) {
-                let (tensor, dims) = (info.name().to_string(), info.dims().join(", "));
+                let tensor = info.name().to_string();
+                let dims = info.dims().join(", ");
                 return Err(BatchError::NotRows { tensor, dims, symbol: symbol.into() });
             }
         }
+
         if model.inputs().len().max(model.outputs().len()) > MAX_TENSORS {
             return Err(BatchError::TooManyTensors);
         }
         if rows.len() != model.inputs().len() {
-            let (expected, got) = (model.inputs().len(), rows.len());
+            let expected = model.inputs().len();
+            let got = rows.len();
             return Err(CallError::WrongInputCount { expected, got }.into());
         }
+
         let inputs = model.inputs().iter().zip(rows).map(|(info, row)| RowTensor::new(info.dtype(), row));
         let inputs = inputs.collect::<Result<_, _>>()?;
         let mut layout =
@@ -74,6 +79,7 @@ impl BatchLayout {
             let max = usize::try_from(model.symbols()[position].hi()).unwrap_or(usize::MAX);
             return Err(BatchError::WrongRows { rows: max_rows, max });
         }
+
         layout.outputs = layout.output_rows()?;
         Ok(layout)
     }
@@ -116,7 +122,8 @@ impl BatchLayout {
 
     /// The number of rows of a request, if its types and shapes are right.
     pub(super) fn accept(&self, inputs: &[TensorRef<'_>]) -> Result<usize, BatchError> {
-        let (expected, got) = (self.inputs.len(), inputs.len());
+        let expected = self.inputs.len();
+        let got = inputs.len();
         if expected != got {
             return Err(CallError::WrongInputCount { expected, got }.into());
         }
@@ -132,6 +139,7 @@ impl BatchLayout {
                 let got = input.dtype();
                 return Err(CallError::WrongDType { tensor: tensor(), expected, got }.into());
             }
+
             let expected = expected_rows.shape.len();
             let got = input.shape().len();
             if expected != got {
@@ -140,6 +148,7 @@ impl BatchLayout {
             if input.shape()[0] != rows {
                 return Err(BatchError::Uneven { input: idx, expected: rows, got: input.shape()[0] });
             }
+
             if let Some(axis) = (1..got).find(|axis| input.shape()[*axis] != expected_rows.shape[*axis]) {
                 let expected = expected_rows.shape[axis];
                 let got = input.shape()[axis];
@@ -277,7 +286,8 @@ impl Results {
         rows: usize,
         outputs: &mut [TensorMut<'_>],
     ) -> Result<(), BatchError> {
-        let (expected, got) = (layout.outputs.len(), outputs.len());
+        let expected = layout.outputs.len();
+        let got = outputs.len();
         if expected != got {
             return Err(CallError::WrongOutputCount { expected, got }.into());
         }
@@ -292,11 +302,13 @@ impl Results {
                 let got = output.dtype();
                 return Err(CallError::WrongDType { tensor: tensor(), expected, got }.into());
             }
+
             let needed = rows * row.bytes;
             let got = output.len_bytes();
             if got < needed {
                 return Err(CallError::TooSmall { tensor: tensor(), needed, got }.into());
             }
+
             let bytes = self.outputs[idx].slice(first * row.bytes, needed);
             output.bytes()[..needed].copy_from_slice(bytes);
         }

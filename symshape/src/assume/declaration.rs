@@ -38,7 +38,8 @@ impl Declaration {
 
     /// `lo <= symbol`, without an upper bound.
     pub fn at_least(lo: impl Into<BigInt>) -> Self {
-        let (step, offset) = (BigInt::one(), BigInt::ZERO);
+        let step = BigInt::one();
+        let offset = BigInt::ZERO;
         Declaration { lo: lo.into(), hi: None, step, offset, values: None, origin: None }
     }
 
@@ -50,10 +51,12 @@ impl Declaration {
         let lo = values.first().cloned().unwrap_or_else(BigInt::one);
         let hi = values.last().cloned().unwrap_or(BigInt::ZERO);
         let gaps = values.iter().fold(BigInt::ZERO, |gcd, value| gcd.gcd(&(value - &lo)));
+
         let mut declaration = Declaration::range(lo.clone(), hi);
         if !gaps.is_zero() {
             declaration = declaration.step(gaps, lo);
         }
+
         declaration.values = Some(values);
         declaration
     }
@@ -107,17 +110,20 @@ impl Declaration {
         if !remainder.is_zero() {
             return None;
         }
+
         let step = self.step.lcm(&other.step);
         let offset = &self.offset + &self.step * gcd.x * quotient;
         let mut both = Declaration::at_least((&self.lo).max(&other.lo).clone());
         both.hi = self.hi.iter().chain(&other.hi).min().cloned();
         both.origin = other.origin.clone().or_else(|| self.origin.clone());
         both.values = self.values.clone().or_else(|| other.values.clone());
+
         if let Some(values) = &mut both.values {
             values.retain(|value| self.contains(value) && other.contains(value));
             both.lo = values.first()?.clone();
             both.hi = values.last().cloned();
         }
+
         both = both.step(step, offset);
         (!both.is_empty()).then_some(both)
     }
@@ -133,9 +139,11 @@ impl fmt::Display for Declaration {
             (None, Some(hi)) => write!(f, "{}..={hi}", self.lo)?,
             (None, None) => write!(f, "{}..", self.lo)?,
         }
+
         if !self.step.is_one() && self.values.is_none() {
             write!(f, ", {} modulo {}", self.offset, self.step)?;
         }
+
         match &self.origin {
             Some(origin) => write!(f, " ({origin})"),
             None => Ok(()),

@@ -92,7 +92,8 @@ impl Relation {
 
 impl fmt::Display for Relation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (a, b) = (&self.a, &self.b);
+        let a = &self.a;
+        let b = &self.b;
         match self.comparison {
             Comparison::Eq => write!(f, "{a} == {b}"),
             Comparison::Ne => write!(f, "{a} != {b}"),

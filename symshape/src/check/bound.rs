@@ -77,13 +77,16 @@ impl Replay<'_> {
         if let Some(quotient) = factor.over(&scale) {
             return self.lower(&others.plus(1, &quotient.times(&bound)), why);
         }
+
         let Some((ids, divisor)) = scale.0.iter().next() else { return flaw("a scale is 0") };
+
         // Only then is the monomial above 0, and the quotient has the sign of the factor.
         ensure(divisor.is_positive(), "a scale has a negative coefficient")?;
         let mono = Sum([(ids.clone(), BigInt::one())].into());
         let Some(quotient) = factor.over(&mono) else { return flaw("a scale does not divide") };
         let multiple = others.times(&Sum::from(divisor.clone()));
         let scaled = self.lower(&multiple.plus(1, &quotient.times(&bound)), why)?;
+
         Ok(-(-scaled).div_floor(divisor))
     }
 
@@ -108,6 +111,7 @@ impl Replay<'_> {
         sum.0.iter().fold((Some(BigInt::ZERO), Some(BigInt::ZERO)), |acc, (ids, coef)| {
             let point: Ends = (Some(coef.clone()), Some(coef.clone()));
             let mut ids = ids.as_slice();
+
             let mut product = point;
             while let Some(&id) = ids.first() {
                 let exponent = ids.iter().take_while(|&&other| other == id).count();
@@ -116,6 +120,7 @@ impl Replay<'_> {
                 product = times(&product, &power(&range, exponent));
                 ids = &ids[exponent..];
             }
+
             let add = |a: Option<BigInt>, b: Option<BigInt>| Some(a? + b?);
             (add(acc.0, product.0), add(acc.1, product.1))
         })
@@ -144,10 +149,13 @@ fn times(a: &Ends, b: &Ends) -> Ends {
     if *a == zero || *b == zero {
         return zero;
     }
+
     let sign = |end: &Option<BigInt>, at_infinity: i32| {
         end.as_ref().map_or(at_infinity, |end| i32::from(end.is_positive()) - i32::from(end.is_negative()))
     };
-    let (mut finite, mut unbounded) = (Vec::new(), [false; 2]);
+
+    let mut finite = Vec::new();
+    let mut unbounded = [false; 2];
     for (x, x_sign) in [(&a.0, sign(&a.0, -1)), (&a.1, sign(&a.1, 1))] {
         for (y, y_sign) in [(&b.0, sign(&b.0, -1)), (&b.1, sign(&b.1, 1))] {
             match (x, y) {
@@ -158,6 +166,7 @@ fn times(a: &Ends, b: &Ends) -> Ends {
             }
         }
     }
+
     let end = |unbounded: bool, value: Option<&BigInt>| if unbounded { None } else { value.cloned() };
     (end(unbounded[0], finite.iter().min()), end(unbounded[1], finite.iter().max()))
 }

@@ -15,7 +15,8 @@ impl Replay<'_> {
         if *den == Sum::from(BigInt::one()) {
             return Ok(num.clone());
         }
-        let (num, den) = (self.reduce(num.clone()), self.reduce(den.clone()));
+        let num = self.reduce(num.clone());
+        let den = self.reduce(den.clone());
         let same = |entry: &&[Sum; 3]| entry[1] == den && self.same(&entry[0], &num);
         let exact = self.quotients.iter().find(|entry| entry[0] == num && entry[1] == den);
         match exact.or_else(|| self.quotients.iter().find(same)) {
@@ -29,10 +30,12 @@ impl Replay<'_> {
         if let [only] = list {
             return Ok(only.clone());
         }
+
         let operands = |atom: &Atom| match &atom.kind {
             AtomKind::Min(operands) => Some(operands.iter().map(Sum::from).collect::<Vec<_>>()),
             _ => None,
         };
+
         for exactly in [true, false] {
             let is_it = |known: &[Sum]| if exactly { known == list } else { self.same_set(known, list) };
             if let Some((_, value)) = self.minima.iter().find(|entry| is_it(&entry.0)) {
@@ -43,6 +46,7 @@ impl Replay<'_> {
                 return Ok(Sum::atom(id as AtomId));
             }
         }
+
         flaw("a minimum was never derived")
     }
 
@@ -56,6 +60,7 @@ impl Replay<'_> {
     pub(super) fn expand(&self, dim: &Dim) -> Checked<Sum> {
         let all =
             |list: &[Dim]| list.iter().map(|operand| self.expand(operand)).collect::<Checked<Vec<Sum>>>();
+
         let sum = match dim.node() {
             Node::Int(value) => Sum::from(value.clone()),
             Node::Symbol(symbol) => self.expand_symbol(symbol)?,
@@ -65,7 +70,8 @@ impl Replay<'_> {
             }
             Node::FloorDiv(a, b) => self.quotient(&self.expand(a)?, &self.expand(b)?)?,
             Node::Mod(a, b) => {
-                let (num, den) = (self.expand(a)?, self.expand(b)?);
+                let num = self.expand(a)?;
+                let den = self.expand(b)?;
                 num.plus(-1, &self.quotient(&num, &den)?.times(&den))
             }
             Node::Min(list) => self.minimum(&all(list)?)?,
@@ -74,6 +80,7 @@ impl Replay<'_> {
                 self.minimum(&negated)?.neg()
             }
         };
+
         Ok(self.reduce(sum))
     }
 
@@ -86,6 +93,7 @@ impl Replay<'_> {
         {
             return Ok(Sum::from(declaration.lo.clone()));
         }
+
         for (id, atom) in self.atoms[..self.ranges.len()].iter().enumerate() {
             if let AtomKind::Symbol { symbol: owner, step, offset } = &atom.kind
                 && owner == symbol
@@ -94,6 +102,7 @@ impl Replay<'_> {
                 return Ok(scaled.plus_int(offset.to_big()));
             }
         }
+
         flaw("a symbol has no atom")
     }
 
@@ -111,7 +120,8 @@ impl Replay<'_> {
 
     /// Whether two sums are equal, also where only one of them shows a half that the other is written by.
     pub(super) fn same(&self, a: &Sum, b: &Sum) -> bool {
-        let (a, b) = (self.reduce(a.clone()), self.reduce(b.clone()));
+        let a = self.reduce(a.clone());
+        let b = self.reduce(b.clone());
         a == b || self.without_raised_halves(a) == self.without_raised_halves(b)
     }
 
@@ -144,14 +154,17 @@ impl Replay<'_> {
                 }
             }
         }
+
         let halves: Vec<(AtomId, Sum)> =
             sum.0.keys().flatten().filter_map(|&id| Some((id, self.half(id)?))).collect();
+
         for (raised, num) in &halves {
             let floor = num.plus_int(-1);
             if let Some((id, _)) = halves.iter().find(|(_, other)| *other == floor) {
                 return Some(sum.replace(*raised, &floor.plus(-1, &Sum::atom(*id))));
             }
         }
+
         None
     }
 

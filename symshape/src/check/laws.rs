@@ -35,10 +35,12 @@ impl Replay<'_> {
     ) -> Checked {
         let sums = [Sum::from(num), Sum::from(den), Sum::from(result)];
         let [num, den, result] = &sums;
+
         match law {
             QuotientLaw::Negate => self.check_divisor(&den.neg())?,
             _ => self.check_divisor(den)?,
         }
+
         let derived = match law {
             QuotientLaw::Atom => self.quotient_atom(num, den, result)?,
             QuotientLaw::Remainder(why) => {
@@ -53,13 +55,16 @@ impl Replay<'_> {
             }
             QuotientLaw::Cancel(cancelled) => {
                 let Cancelled { factor, kept, rest, remainder } = &**cancelled;
-                let (factor, kept, rest) = (Sum::from(factor), Sum::from(kept), Sum::from(rest));
+                let factor = Sum::from(factor);
+                let kept = Sum::from(kept);
+                let rest = Sum::from(rest);
                 ensure(factor.times(&rest) == *den, "a factor does not divide the divisor")?;
                 self.check_remainder(&num.plus(-1, &factor.times(&kept)), &factor, remainder)?;
                 self.quotient(&kept, &rest)?
             }
             QuotientLaw::Merge { id } => self.merged(num, den, *id)?,
         };
+
         ensure(self.same(&derived, result), "a quotient has another value")?;
         self.quotients.push([self.reduce(num.clone()), self.reduce(den.clone()), result.clone()]);
         Ok(())
@@ -88,7 +93,9 @@ impl Replay<'_> {
         let (Some(AtomKind::Div(a, m)), Some((factor, others))) = (kind, num.split(id)) else {
             return flaw("the numerator does not contain the quotient");
         };
-        let (a, m, one) = (Sum::from(a), Sum::from(m), Sum::from(BigInt::one()));
+        let a = Sum::from(a);
+        let m = Sum::from(m);
+        let one = Sum::from(BigInt::one());
         let inner = if factor == one { a } else { m.plus(-1, &a).plus_int(-1) };
         ensure(factor == one || factor == one.neg(), "the quotient occurs more than once")?;
         self.check_divisor(&m)?;
@@ -105,9 +112,11 @@ impl Replay<'_> {
         let (from, to): (Vec<Sum>, Vec<Sum>) =
             (from.iter().map(Sum::from).collect(), to.iter().map(Sum::from).collect());
         let value = self.minimum(&to)?;
+
         let derived = match law {
             MinimumLaw::Affine { scale, shift } => {
-                let (scale, shift) = (Sum::from(scale), Sum::from(shift));
+                let scale = Sum::from(scale);
+                let shift = Sum::from(shift);
                 self.non_negative(&scale, &Why::Interval)?;
                 let mapped: Vec<Sum> =
                     to.iter().map(|operand| operand.times(&scale).plus(1, &shift)).collect();
@@ -126,7 +135,8 @@ impl Replay<'_> {
                 value
             }
             MinimumLaw::CommonDivisor { divisor, negated } => {
-                let (divisor, sign) = (Sum::from(divisor), if *negated { -1 } else { 1 });
+                let divisor = Sum::from(divisor);
+                let sign = if *negated { -1 } else { 1 };
                 ensure(from.len() == to.len(), "an operand is missing")?;
                 for (quotient, num) in from.iter().zip(&to) {
                     self.check_numerator(quotient, num, &divisor, sign)?;
@@ -135,6 +145,7 @@ impl Replay<'_> {
                 signed(&self.quotient(&signed(&value), &divisor)?)
             }
         };
+
         ensure(self.same(&derived, &result.into()), "a minimum has another value")?;
         self.minima.push((from, result.into()));
         Ok(())

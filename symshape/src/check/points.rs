@@ -19,6 +19,7 @@ pub(super) fn check(facts: &Facts, relation: &Relation) -> Checked {
     let mut symbols: Vec<Symbol> = Vec::new();
     collect_all(facts, relation, &mut symbols);
     let mut assumed: Vec<&Relation> = Vec::new();
+
     // A value that leaves a bounded symbol without any is not allowed, so such symbols are walked through as well, and
     // so are all symbols of an assumed relation, once one of them is.
     loop {
@@ -29,6 +30,7 @@ pub(super) fn check(facts: &Facts, relation: &Relation) -> Checked {
                 collect(facts, &entry.symbol, &mut symbols);
             }
         }
+
         for known in facts.assumptions().iter().map(|assumption| &assumption.relation) {
             let touches = |symbol: &Symbol| known.a.contains(symbol) || known.b.contains(symbol);
             if !assumed.contains(&known) && symbols.iter().any(touches) {
@@ -36,10 +38,12 @@ pub(super) fn check(facts: &Facts, relation: &Relation) -> Checked {
                 collect_all(facts, known, &mut symbols);
             }
         }
+
         if before == (symbols.len(), assumed.len()) {
             break;
         }
     }
+
     let mut search = PointSearch { facts, relation, assumed, symbols, left: MAX_POINTS };
     search.from(0, &mut Point::new())
 }
@@ -55,6 +59,7 @@ fn collect(facts: &Facts, symbol: &Symbol, symbols: &mut Vec<Symbol>) {
     if symbols.contains(symbol) || symbols.len() > 64 {
         return;
     }
+
     let bounds = facts.entry(symbol).into_iter().flat_map(|entry| entry.lower.iter().chain(&entry.upper));
     for term in bounds.chain(facts.definition(symbol)) {
         term.symbols()
@@ -62,6 +67,7 @@ fn collect(facts: &Facts, symbol: &Symbol, symbols: &mut Vec<Symbol>) {
             .filter(|&inner| inner != symbol)
             .for_each(|inner| collect(facts, inner, symbols));
     }
+
     if !symbols.contains(symbol) {
         symbols.push(symbol.clone());
     }
@@ -86,11 +92,13 @@ impl PointSearch<'_> {
                 Ok(())
             };
         };
+
         let (mut value, hi) = self.range(&symbol, point)?;
         let step = self.facts.declaration(&symbol).map_or(BigInt::one(), |declaration| {
             value += (&declaration.offset - &value).mod_floor(&declaration.step);
             declaration.step.clone()
         });
+
         while value <= hi {
             ensure(self.left > 0, "too many points")?;
             self.left -= 1;
@@ -101,6 +109,7 @@ impl PointSearch<'_> {
             }
             value += &step;
         }
+
         Ok(())
     }
 
@@ -110,12 +119,14 @@ impl PointSearch<'_> {
             let value = value(definition, point).ok_or_else(unbounded)?;
             return Ok((value.clone(), value));
         }
+
         let entry = self.facts.entry(symbol).ok_or_else(unbounded)?;
         let declared = entry.declaration.as_ref();
         let lowest = declared.map(|declaration| declaration.lo.clone());
         let highest = declared.and_then(|declaration| declaration.hi.clone());
         let lo = entry.lower.iter().filter_map(|bound| value(bound, point)).chain(lowest).max();
         let hi = entry.upper.iter().filter_map(|bound| value(bound, point)).chain(highest).min();
+
         Ok((lo.ok_or_else(unbounded)?, hi.ok_or_else(unbounded)?))
     }
 }
@@ -125,7 +136,8 @@ fn value(term: &Dim, point: &Point) -> Option<BigInt> {
 }
 
 fn holds(relation: &Relation, point: &Point) -> Option<bool> {
-    let (a, b) = (value(&relation.a, point)?, value(&relation.b, point)?);
+    let a = value(&relation.a, point)?;
+    let b = value(&relation.b, point)?;
     match relation.comparison {
         Comparison::Eq => Some(a == b),
         Comparison::Ne => Some(a != b),

@@ -73,7 +73,8 @@ impl Sum {
 
     /// `(coefficient, rest)` of `atom`; `None` if its degree is above 1.
     pub(super) fn split(&self, atom: AtomId) -> Option<(Sum, Sum)> {
-        let (mut coefficient, mut rest) = (Sum::default(), Sum::default());
+        let mut coefficient = Sum::default();
+        let mut rest = Sum::default();
         for (ids, coef) in &self.0 {
             match ids.iter().filter(|&&id| id == atom).count() {
                 0 => rest.insert(ids.clone(), coef.clone()),
@@ -110,6 +111,7 @@ impl Sum {
             }
             quotient.insert(left, whole);
         }
+
         Some(quotient)
     }
 

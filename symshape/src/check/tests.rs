@@ -38,11 +38,13 @@ fn prove(symbols: &str, relation: &str) -> Proof {
         let range: [i64; 2] = [lo, hi].map(|end| end.parse().expect("an integer"));
         facts.declare(&Symbol::new(name), Declaration::range(range[0], range[1])).expect("a range");
     }
+
     let dim = |text: &str| text.parse::<Dim>().expect("a term");
     let relation = match relation.split_once("==") {
         Some((a, b)) => Relation::eq(dim(a), dim(b)),
         None => relation.split_once("<=").map(|(a, b)| Relation::le(dim(a), dim(b))).expect("a relation"),
     };
+
     match facts.prove(&relation) {
         Answer::Yes(proof) => proof,
         _ => panic!("{relation} is not proven"),
@@ -89,6 +91,7 @@ fn every_law_is_reached() {
         assert_eq!(proof.check(), Ok(()), "{relation}");
         met.extend(derivation(&proof).1.engine.log.iter().filter_map(law_name));
     }
+
     for law in [
         "atom",
         "remainder",

@@ -59,44 +59,52 @@ impl Dim {
 
     /// The sum of `terms`, 0 if there are none.
     pub fn sum(terms: impl IntoIterator<Item = Dim>) -> Dim {
-        let (mut list, mut constant) = (Vec::with_capacity(2), None);
+        let mut list = Vec::with_capacity(2);
+        let mut constant = None;
         let mut add = |term: Dim| match term.node() {
             Node::Int(_) => constant = Some(folded(constant.take(), term, |a, b| a + b)),
             _ => list.push(term),
         };
+
         for term in terms {
             match term.node() {
                 Node::Add(inner) => inner.iter().cloned().for_each(&mut add),
                 _ => add(term),
             }
         }
+
         match constant {
             Some(constant) if list.is_empty() || !constant.is_int(0) => list.push(constant),
             None if list.is_empty() => return Dim::zero(),
             _ => {}
         }
+
         single_or(list, Node::Add)
     }
 
     /// The product of `factors`, 1 if there are none.
     pub fn product(factors: impl IntoIterator<Item = Dim>) -> Dim {
-        let (mut list, mut constant) = (Vec::with_capacity(2), None);
+        let mut list = Vec::with_capacity(2);
+        let mut constant = None;
         let mut multiply = |factor: Dim| match factor.node() {
             Node::Int(_) => constant = Some(folded(constant.take(), factor, |a, b| a * b)),
             _ => list.push(factor),
         };
+
         for factor in factors {
             match factor.node() {
                 Node::Mul(inner) => inner.iter().cloned().for_each(&mut multiply),
                 _ => multiply(factor),
             }
         }
+
         match constant {
             Some(zero) if zero.is_int(0) => return zero,
             Some(constant) if list.is_empty() || !constant.is_int(1) => list.insert(0, constant),
             None if list.is_empty() => return Dim::one(),
             _ => {}
         }
+
         single_or(list, Node::Mul)
     }
 }
@@ -132,18 +140,21 @@ fn extreme(
     inner: fn(&Node) -> Option<&[Dim]>,
     pick: fn(&BigInt, &BigInt) -> BigInt,
 ) -> Dim {
-    let (mut list, mut constant) = (Vec::with_capacity(2), None);
+    let mut list = Vec::with_capacity(2);
+    let mut constant = None;
     let mut add = |operand: Dim| match operand.node() {
         Node::Int(_) => constant = Some(folded(constant.take(), operand, pick)),
         _ if list.contains(&operand) => {}
         _ => list.push(operand),
     };
+
     for operand in pair {
         match inner(operand.node()) {
             Some(operands) => operands.iter().cloned().for_each(&mut add),
             None => add(operand),
         }
     }
+
     list.extend(constant);
     single_or(list, build)
 }

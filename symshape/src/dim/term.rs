@@ -135,12 +135,15 @@ fn leaf_hash(node: &Node) -> u64 {
 impl From<Node> for Dim {
     /// The term as given: nothing is folded.
     fn from(node: Node) -> Self {
-        let (mut hash, mut size, mut depth) = (mix(node.rank(), leaf_hash(&node)), 1u32, 0);
+        let mut hash = mix(node.rank(), leaf_hash(&node));
+        let mut size = 1u32;
+        let mut depth = 0;
         let mut visit = |child: &Dim| {
             hash = mix(hash, child.0.hash);
             size = size.saturating_add(child.0.size);
             depth = depth.max(child.0.depth + 1);
         };
+
         match &node {
             Node::Int(_) | Node::Symbol(_) => {}
             Node::FloorDiv(a, b) | Node::Mod(a, b) => [a, b].into_iter().for_each(&mut visit),
@@ -148,6 +151,7 @@ impl From<Node> for Dim {
                 list.iter().for_each(&mut visit)
             }
         }
+
         let operations = operations_of_node(&node);
         Dim(Arc::new(Term { node, hash, size, depth, operations }))
     }
@@ -235,7 +239,9 @@ fn operations_of_node(node: &Node) -> u32 {
 
 /// Negated terms of a sum are subtracted, which is free but for the first.
 fn operations_of_sum<'d>(terms: impl Iterator<Item = &'d Dim>) -> u32 {
-    let (mut count, mut negations, mut inside) = (0u32, 0, 0u32);
+    let mut count = 0u32;
+    let mut negations = 0;
+    let mut inside = 0u32;
     for term in terms {
         count += 1;
         negations += u32::from(is_negation(term));

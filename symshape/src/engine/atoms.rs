@@ -126,6 +126,7 @@ impl Engine {
                 engine.attach(&high.sub(&low).add_const(&Int::from(-gap)), Given::Assumption(idx));
             }
         }
+
         self
     }
 
@@ -182,15 +183,18 @@ impl Engine {
         if self.atoms.len() >= MAX_ATOMS {
             return Err(Refusal::TooLarge);
         }
+
         let id = self.atoms.len() as AtomId;
         self.has_foldable |= rules::has_sum_rules(&atom.kind);
         self.record(|| Event::Atom { id, range: atom.range.clone() });
         self.atoms.push(atom.into());
+
         if self.atoms.len() >= FEW_ATOMS {
             let first = if self.atoms.len() == FEW_ATOMS { 0 } else { id as usize };
             let added = self.atoms[first..].iter().enumerate();
             self.table.extend(added.map(|(idx, atom)| (atom.kind.clone(), (first + idx) as AtomId)));
         }
+
         Ok(id)
     }
 
@@ -205,6 +209,7 @@ impl Engine {
         if let Some(poly) = self.symbols.get(symbol) {
             return Ok(poly.clone());
         }
+
         let facts = self.facts.clone();
         if let Some(definition) = facts.definition(symbol) {
             let poly = self.normalize(definition)?;
@@ -212,6 +217,7 @@ impl Engine {
             self.attach_declaration(&poly, symbol);
             return Ok(poly);
         }
+
         match facts.entry(symbol) {
             None => self.declare(symbol, Interval::default(), Int::ONE, Int::ZERO),
             Some(entry) => self.declare_entry(entry),
@@ -220,7 +226,9 @@ impl Engine {
 
     fn declare(&mut self, symbol: &Symbol, range: Interval, step: Int, offset: Int) -> Result<Poly, Refusal> {
         let kind = AtomKind::Symbol { symbol: symbol.clone(), step: step.clone(), offset: offset.clone() };
-        let (reasons, lower, upper) = ([const { Why::Given }; 2], Vec::new(), Vec::new());
+        let reasons = [const { Why::Given }; 2];
+        let lower = Vec::new();
+        let upper = Vec::new();
         let id = self.insert(Atom { kind, rank: 0, range, reasons, lower, upper })?;
         let constant = (!offset.is_zero()).then_some((Mono::UNIT, offset));
         let poly = Poly::from_ordered([(Mono::atom(id), step)].into_iter().chain(constant));
@@ -229,7 +237,10 @@ impl Engine {
     }
 
     fn declare_entry(&mut self, entry: &Entry) -> Result<Poly, Refusal> {
-        let (mut range, mut step, mut offset) = (Interval::default(), Int::ONE, Int::ZERO);
+        let mut range = Interval::default();
+        let mut step = Int::ONE;
+
+        let mut offset = Int::ZERO;
         if let Some(declaration) = &entry.declaration {
             step = Int::from(&declaration.step);
             offset = Int::from(&declaration.offset);
@@ -242,12 +253,15 @@ impl Engine {
                 return Ok(poly);
             }
         }
+
         let poly = self.declare(&entry.symbol, range, step, offset)?;
         if entry.lower.is_empty() && entry.upper.is_empty() {
             return Ok(poly);
         }
+
         let id = self.top_atom(&poly).expect("a symbol is not constant");
         self.atoms[id as usize].rank = IN_PROGRESS;
+
         let mut read = |list: &[Dim]| -> Vec<(usize, Poly)> {
             let polys: Vec<(usize, Poly)> = list
                 .iter()
@@ -256,8 +270,11 @@ impl Engine {
                 .collect();
             polys.into_iter().filter(|(_, bound)| self.rank_above([bound]) < IN_PROGRESS).collect()
         };
-        let (lower, upper) = (read(&entry.lower), read(&entry.upper));
+
+        let lower = read(&entry.lower);
+        let upper = read(&entry.upper);
         self.atoms[id as usize].rank = self.rank_above(lower.iter().chain(&upper).map(|(_, bound)| bound));
+
         for (idx, bound) in &lower {
             self.attach(&poly.sub(bound), Given::Lower(entry.symbol.clone(), *idx));
             // Where the symbol has a value, no lower bound is above an upper bound.
@@ -265,9 +282,11 @@ impl Engine {
                 self.attach(&end.sub(bound), Given::Room(entry.symbol.clone(), *idx, *upper_idx));
             }
         }
+
         for (idx, bound) in &upper {
             self.attach(&bound.sub(&poly), Given::Upper(entry.symbol.clone(), *idx));
         }
+
         Ok(poly)
     }
 
@@ -281,11 +300,13 @@ impl Engine {
                 self.attach(&poly.neg().add_const(&Int::from(hi)), Given::Max(symbol.clone()));
             }
         }
+
         for (idx, bound) in entry.lower.iter().enumerate() {
             if let Ok(bound) = self.normalize(bound) {
                 self.attach(&poly.sub(&bound), Given::Lower(symbol.clone(), idx));
             }
         }
+
         for (idx, bound) in entry.upper.iter().enumerate() {
             if let Ok(bound) = self.normalize(bound) {
                 self.attach(&bound.sub(poly), Given::Upper(symbol.clone(), idx));
@@ -299,13 +320,16 @@ impl Engine {
         let Some((coef, rest)) = poly.split_linear(id) else { return };
         let Some((mono, factor)) = coef.as_term().cloned() else { return };
         self.ends = Memo::default();
+
         if mono.is_unit() {
             self.tighten(id, &factor, &rest, &given);
         }
+
         let positive = mono.ids().into_iter().all(|id| self.atom(id).range.is_positive());
         if !positive || rest.as_const().is_some() {
             return;
         }
+
         let upper = factor.is_negative();
         let poly = if upper { rest } else { rest.neg() };
         self.record(|| Event::Side { id, upper, given });
@@ -338,12 +362,15 @@ impl Engine {
         if let Some(id) = self.find(&kind) {
             return Ok(Poly::atom(id));
         }
+
         let (range, reasons) = self.quotient_range(num, den);
-        let (mut lower, mut upper) = (Vec::new(), Vec::new());
+        let mut lower = Vec::new();
+        let mut upper = Vec::new();
         if let Some([smallest, largest]) = quotient_sides(num, den) {
             lower.push(smallest);
             upper.push(largest);
         }
+
         let rank = self.rank_above([num, den]);
         Ok(Poly::atom(self.insert(Atom { kind, rank, range, reasons, lower, upper })?))
     }
@@ -351,9 +378,11 @@ impl Engine {
     fn quotient_range(&mut self, num: &Poly, den: &Poly) -> (Interval, [Why; 2]) {
         let [lo, hi] = self.ends(num);
         let (smallest, largest) = self.interval(den).into_ends();
+
         // The divisor is known to be at least 1, which its interval alone need not show; where the facts
         // contradict each other, its interval may even end below.
         let smallest = smallest.unwrap_or(Int::ONE).max(Int::ONE);
+
         let largest = largest.map(|largest| largest.max(Int::ONE));
         let divide = |end: &Int, shrink: bool| match (shrink, &largest) {
             (false, _) => Some(end.div_floor(&smallest)),
@@ -361,10 +390,12 @@ impl Engine {
             // Towards an infinite divisor the quotient tends to 0 from above and to -1 from below.
             (true, None) => Some(Int::from(if end.is_negative() { -1 } else { 0 })),
         };
+
         let range = Interval {
             lo: lo.as_ref().and_then(|end| divide(&end.value, !end.value.is_negative())),
             hi: hi.as_ref().and_then(|end| divide(&end.value, end.value.is_negative())),
         };
+
         let reason = |end: Option<Bound>| end.map_or(Why::Given, |end| end.why);
         (range, [reason(lo), reason(hi)])
     }
@@ -375,23 +406,28 @@ impl Engine {
         if let Some(id) = self.find(&kind) {
             return Ok(Poly::atom(id));
         }
+
         self.reset_budget();
         let lows: Option<Vec<_>> = list.iter().map(|poly| self.lower(poly)).collect();
         let highs = list.iter().enumerate().filter_map(|(idx, poly)| Some((idx, self.upper(poly)?)));
         let high = highs.min_by(|a, b| a.1.value.cmp(&b.1.value));
         let lo = lows.as_ref().and_then(|lows| lows.iter().map(|bound| bound.value.clone()).min());
         let hi = high.as_ref().map(|(_, bound)| bound.value.clone());
+
         let low_reason = match lows {
             Some(lows) if self.recording => Why::Each(lows.into_iter().map(|low| low.why).collect()),
             _ => Why::Given,
         };
+
         let high_reason = match high {
             Some((idx, bound)) if self.recording => Why::Operand(idx, Arc::new(bound.why)),
             _ => Why::Given,
         };
+
         let upper = minimum_sides(&list);
         let rank = self.rank_above(&list);
-        let (range, reasons) = (Interval { lo, hi }, [low_reason, high_reason]);
+        let range = Interval { lo, hi };
+        let reasons = [low_reason, high_reason];
         Ok(Poly::atom(self.insert(Atom { kind, rank, range, reasons, lower: Vec::new(), upper })?))
     }
 }
@@ -405,11 +441,13 @@ impl Engine {
         if !whole.atoms().iter().any(|&id| uses(&poly, id)) {
             return Some((Poly::default(), poly));
         }
+
         let id = self.top_atom(&whole)?;
         let AtomKind::Symbol { symbol: owner, step, offset } = &self.atom(id).kind else { return None };
         if owner != symbol {
             return None;
         }
+
         let (coef, rest) = poly.split_linear(id)?;
         let coef = coef.div_term(&(Mono::UNIT, step.clone()))?;
         let rest = rest.add_scaled(&-offset, &coef);
@@ -418,7 +456,8 @@ impl Engine {
 
     /// Whether the value of atom `id` changes with the atom `on`.
     fn depends_on(&self, id: AtomId, on: AtomId) -> bool {
-        let (mut seen, mut stack) = (vec![false; self.atoms.len()], vec![id]);
+        let mut seen = vec![false; self.atoms.len()];
+        let mut stack = vec![id];
         while let Some(id) = stack.pop() {
             if id == on {
                 return true;
@@ -432,6 +471,7 @@ impl Engine {
                 AtomKind::Min(list) => stack.extend(list.iter().flat_map(Poly::atoms)),
             }
         }
+
         false
     }
 }

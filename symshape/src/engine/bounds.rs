@@ -104,6 +104,7 @@ impl Interval {
         if self.is_empty() || other.is_empty() {
             return Interval::default();
         }
+
         let zero = Interval::point(Int::ZERO);
         if *self == zero || *other == zero {
             return zero;
@@ -112,12 +113,14 @@ impl Interval {
             let times = |a: &Option<Int>, b: &Option<Int>| product(a.as_ref()?, b.as_ref()?);
             return Interval { lo: times(&self.lo, &other.lo), hi: times(&self.hi, &other.hi) };
         }
+
         if self.is_non_positive() {
             return self.neg().mul(other).neg();
         }
         if other.is_non_positive() {
             return self.mul(&other.neg()).neg();
         }
+
         // One of them has both signs, so the extremes are products of ends.
         let (Some(a), Some(b), Some(c), Some(d)) = (&self.lo, &self.hi, &other.lo, &other.hi) else {
             return Interval::default();
@@ -125,6 +128,7 @@ impl Interval {
         let products = [product(a, c), product(a, d), product(b, c), product(b, d)];
         let [Some(p), Some(q), Some(r), Some(s)] = products else { return Interval::default() };
         let products = [p, q, r, s];
+
         Interval { lo: products.iter().min().cloned(), hi: products.iter().max().cloned() }
     }
 
@@ -246,6 +250,7 @@ impl Engine {
                 break;
             }
         }
+
         sum
     }
 
@@ -284,11 +289,13 @@ impl Engine {
         if content.is_one() && constant.is_zero() {
             return self.lower_primitive(poly, aim);
         }
+
         let divide = |(mono, coef): &(Mono, Int)| (*mono, coef.div_floor(&content));
         let reduced = Poly::from_ordered(poly.varying().iter().map(divide));
         let aim = aim.map(|aim| (aim - &constant).div_ceil(&content));
         let mut bound = self.lower_primitive(&reduced, aim.as_ref())?;
         bound.value = &(&bound.value * &content) + &constant;
+
         Some(bound)
     }
 
@@ -362,6 +369,7 @@ impl Engine {
     ) -> Option<Bound> {
         let mut best: Option<Bound> = None;
         let sign = self.recording.then(|| Arc::new(sign));
+
         for idx in 0.. {
             let Some((side, bound)) = self.side(id, upper, idx) else { break };
             if let Some((value, why)) = self.lower_at(parts, &bound, aim) {
@@ -376,6 +384,7 @@ impl Engine {
                 }
             }
         }
+
         best
     }
 
@@ -386,13 +395,16 @@ impl Engine {
             let bound = self.lower_to(&replaced, aim)?;
             return Some((bound.value, bound.why));
         }
+
         let (mono, scale) = &side.scale;
         if !scale.is_positive() {
             return None;
         }
+
         // The monomial is above 0, as the scale and its coefficient are: the quotient has the sign of `coef`.
         let quotient = coef.div_term(&(*mono, Int::ONE))?;
         let scaled = rest.scale(scale).add(&quotient.mul(&side.poly).ok()?).within_caps().ok()?;
+
         // Rounded up, it reaches the aim once it is above `(aim - 1)*scale`.
         let aim = aim.map(|aim| &(&(aim - &Int::ONE) * scale) + &Int::ONE);
         let bound = self.lower_to(&scaled, aim.as_ref())?;
@@ -409,6 +421,7 @@ impl Engine {
         if let AtomKind::Min(_) = self.atom(id).kind {
             return self.lower_by_cases(poly, id, aim);
         }
+
         let mut pick = |upper| -> Option<(SideRef, Int, Why)> {
             let mut best: Option<(SideRef, Int, Why)> = None;
             for idx in 0.. {
@@ -422,10 +435,13 @@ impl Engine {
                     break;
                 }
             }
+
             // Both ends have to reach the aim.
             best.filter(|best| aim.is_none_or(|aim| best.1 >= *aim))
         };
-        let (low, high) = (pick(false)?, pick(true)?);
+
+        let low = pick(false)?;
+        let high = pick(true)?;
         let ends = [low.0, high.0];
         let why = self.because(|| Why::Ends { atom: id, sides: ends, rest: Arc::new([low.2, high.2]) });
         Some(Bound { value: low.1.min(high.1), why })
@@ -434,6 +450,7 @@ impl Engine {
     fn lower_by_cases(&mut self, poly: &Poly, id: AtomId, aim: Option<&Int>) -> Option<Bound> {
         let AtomKind::Min(list) = self.atom(id).kind.clone() else { return None };
         let mut smallest: Option<Int> = None;
+
         let mut rest = Vec::new();
         for operand in &list {
             let bound = self.lower_to(&poly.replace(id, operand).ok()?, aim)?;
@@ -445,6 +462,7 @@ impl Engine {
                 rest.push(bound.why);
             }
         }
+
         Some(Bound { value: smallest?, why: self.because(|| Why::Cases { atom: id, rest }) })
     }
 
@@ -458,17 +476,21 @@ impl Engine {
         if !matches!(atom.kind, AtomKind::Symbol { .. }) || !atom.lower.is_empty() || !atom.upper.is_empty() {
             return None;
         }
+
         let next = Poly::atom(id).add_const(&Int::ONE);
         let difference = poly.replace(id, &next).ok()?.sub(poly);
         let (sign, step) = self.sign(&difference);
         if sign == 0 {
             return None;
         }
+
         let range = &self.atom(id).range;
         let end = if sign < 0 { range.hi.clone() } else { range.lo.clone() }?;
         let rest = self.lower_to(&poly.replace(id, &end.into()).ok()?, aim)?;
-        let (step, upper) = (Arc::new(step), sign < 0);
+        let step = Arc::new(step);
+        let upper = sign < 0;
         let why = self.because(|| Why::Monotone { atom: id, upper, step, rest: Arc::new(rest.why) });
+
         Some(Bound { value: rest.value, why })
     }
 }
@@ -512,20 +534,25 @@ impl Facts {
     fn tightest(&self, e: &Dim, range: Interval) -> Interval {
         let domain = Domain::new(self, &[e]);
         let code = domain.compile(e);
-        let (mut stack, mut seen) = (Vec::new(), Interval::default());
+
+        let mut stack = Vec::new();
+        let mut seen = Interval::default();
         for point in (0..TRIES).filter_map(|seed| domain.point(seed)) {
             code.run(&point, &mut stack).into_iter().for_each(|value| seen.include(value));
             if seen == range {
                 return range;
             }
         }
-        let (mut all, mut defined) = (Interval::default(), true);
+
+        let mut all = Interval::default();
+        let mut defined = true;
         let complete = domain.for_each(EXHAUSTIVE / code.len().max(1), &mut |point| {
             let value = code.run(point, &mut stack);
             defined = value.is_some();
             value.into_iter().for_each(|value| all.include(value));
             defined
         });
+
         if complete && defined && all.lo.is_some() { all } else { range }
     }
 

@@ -57,6 +57,7 @@ impl Leaves {
                 return expr.add(Lattice::Leaf(idx as u32));
             }
         };
+
         let ids: Vec<Id> = list.iter().map(|operand| self.encode(operand, expr)).collect();
         ids.into_iter().reduce(|acc, next| expr.add(build([acc, next]))).expect("a minimum has operands")
     }
@@ -112,15 +113,19 @@ fn pattern(side: &Dim) -> Option<Pattern<Lattice>> {
             Node::Max(list) => ("(max ", list),
             _ => return None,
         };
+
         list[1..].iter().for_each(|_| text.push_str(name));
         write(&list[0], text)?;
+
         for operand in &list[1..] {
             text.push(' ');
             write(operand, text)?;
             text.push(')');
         }
+
         Some(())
     }
+
     let mut text = String::new();
     write(side, &mut text)?;
     text.parse().ok()
@@ -144,11 +149,13 @@ fn is_nested(dim: &Dim) -> bool {
             node => inner(node),
         })
     };
+
     let nested = match dim.node() {
         Node::Min(list) => mixed(list, |node| matches!(node, Node::Max(_))),
         Node::Max(list) => mixed(list, |node| matches!(node, Node::Min(_))),
         _ => false,
     };
+
     let mut leaves = Leaves::default();
     nested && {
         leaves.encode(dim, &mut RecExpr::default());
@@ -164,8 +171,11 @@ pub(crate) fn cheapest(dim: &Dim) -> Option<Dim> {
     if !is_nested(dim) {
         return None;
     }
-    let (mut leaves, mut expr) = (Leaves::default(), RecExpr::default());
+
+    let mut leaves = Leaves::default();
+    let mut expr = RecExpr::default();
     leaves.encode(dim, &mut expr);
+
     let runner = REWRITES.with(|rewrites| {
         Runner::<Lattice, ()>::default()
             .with_expr(&expr)
@@ -175,6 +185,7 @@ pub(crate) fn cheapest(dim: &Dim) -> Option<Dim> {
             .with_scheduler(SimpleScheduler)
             .run(rewrites)
     });
+
     let (_, best) = Extractor::new(&runner.egraph, Operations(&leaves)).find_best(runner.roots[0]);
     Some(leaves.decode(&best))
 }
@@ -182,14 +193,18 @@ pub(crate) fn cheapest(dim: &Dim) -> Option<Dim> {
 /// The right side of `law` where its left side matches the whole of `dim`.
 pub(crate) fn apply_law(law: &str, dim: &Dim) -> Option<Dim> {
     let (left, right) = sides(law)?;
-    let (mut leaves, mut expr) = (Leaves::default(), RecExpr::default());
+    let mut leaves = Leaves::default();
+    let mut expr = RecExpr::default();
     leaves.encode(dim, &mut expr);
+
     let mut egraph: EGraph<Lattice, ()> = EGraph::default();
     let root = egraph.add_expr(&expr);
     egraph.rebuild();
     let subst = left.search_eclass(&egraph, root)?.substs.into_iter().next()?;
     let id = egraph.add_instantiation(&right.ast, &subst);
+
     egraph.rebuild();
     let (_, best) = Extractor::new(&egraph, Operations(&leaves)).find_best(id);
+
     Some(leaves.decode(&best))
 }

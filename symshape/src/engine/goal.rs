@@ -12,7 +12,8 @@ use crate::poly::{AtomId, Poly};
 impl Engine {
     /// `b - a`, and the remainder where the relation is divisibility.
     pub(crate) fn difference(&mut self, relation: &Relation) -> Result<Poly, Refusal> {
-        let (a, b) = (self.normalize(&relation.a)?, self.normalize(&relation.b)?);
+        let a = self.normalize(&relation.a)?;
+        let b = self.normalize(&relation.b)?;
         match relation.comparison {
             Comparison::Divides => {
                 let quotient = self.divide(&b, &a)?;
@@ -47,7 +48,9 @@ impl Engine {
 
     /// The operands of a minimum on which `poly` depends, an innermost one first.
     pub(crate) fn first_minimum(&self, poly: &Poly) -> Option<Vec<Poly>> {
-        let (mut seen, mut stack) = (vec![false; self.atoms.len()], poly.atoms());
+        let mut seen = vec![false; self.atoms.len()];
+        let mut stack = poly.atoms();
+
         let mut found: Option<AtomId> = None;
         while let Some(id) = stack.pop() {
             if std::mem::replace(&mut seen[id as usize], true) {
@@ -62,6 +65,7 @@ impl Engine {
                 }
             }
         }
+
         match &self.atom(found?).kind {
             AtomKind::Min(list) => Some(list.clone()),
             _ => None,

@@ -33,16 +33,20 @@ impl Engine {
             Node::Symbol(symbol) => return self.symbol(symbol),
             _ => {}
         }
+
         // Normalising a small sum again is faster than a look-up.
         let cheap = dim.size() <= SMALL && matches!(dim.node(), Node::Add(_) | Node::Mul(_));
         if !cheap && let Some(poly) = self.normal.get(dim) {
             return Ok(poly.clone());
         }
+
         let poly = self.normal_node(dim.node())?.within_caps()?;
         let poly = self.finish(poly)?;
+
         if !cheap {
             self.normal.insert(dim.clone(), poly.clone());
         }
+
         Ok(poly)
     }
 
@@ -69,11 +73,13 @@ impl Engine {
                 Ok(product)
             }
             Node::FloorDiv(a, b) => {
-                let (num, den) = (self.normal_form(a)?, self.normal_form(b)?);
+                let num = self.normal_form(a)?;
+                let den = self.normal_form(b)?;
                 self.divide(&num, &den)
             }
             Node::Mod(a, b) => {
-                let (num, den) = (self.normal_form(a)?, self.normal_form(b)?);
+                let num = self.normal_form(a)?;
+                let den = self.normal_form(b)?;
                 let quotient = self.divide(&num, &den)?;
                 Ok(num.sub(&quotient.mul(&den)?))
             }
@@ -94,14 +100,17 @@ impl Engine {
         if den.as_const().is_some_and(|value| value.is_one()) {
             return Ok(num.clone());
         }
+
         let key = (num.clone(), den.clone());
         if let Some(poly) = self.quotients.get(&key) {
             return Ok(poly.clone());
         }
+
         let (sign, why) = self.divisor_sign(den)?;
         self.record(|| Event::Divisor { den: den.clone(), negative: sign == Sign::Negative, why });
         let quotient = self.nested(|engine| engine.rewrite_or_atom(num, den, sign))?;
         self.quotients.insert(key, quotient.clone());
+
         Ok(quotient)
     }
 
@@ -147,7 +156,9 @@ impl Engine {
         law: impl FnOnce() -> QuotientLaw,
     ) -> Poly {
         self.record(|| {
-            let (num, den, result) = (num.clone(), den.clone(), result.clone());
+            let num = num.clone();
+            let den = den.clone();
+            let result = result.clone();
             Event::Quotient { law: law().into(), num, den, result }
         });
         result
@@ -158,14 +169,17 @@ impl Engine {
         if let [_] = list.as_slice() {
             return Ok(list.into_iter().next().unwrap_or_default());
         }
+
         // One list has one value, even if more facts are known when it occurs again: proofs rely on that.
         if let Some(poly) = self.minima.get(&list) {
             return Ok(poly.clone());
         }
+
         let smallest = self.nested(|engine| match rules::rewrite_minimum(engine, &list)? {
             Some(poly) => Ok(poly.within_caps()?),
             None => engine.minimum_atom(list.clone()),
         })?;
+
         self.minima.insert(list, smallest.clone());
         Ok(smallest)
     }

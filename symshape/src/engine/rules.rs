@@ -179,17 +179,22 @@ impl Rule {
         if let Lattice = self.apply {
             return egraph::apply_law(self.law, e);
         }
+
         let mut engine = Engine::new(facts);
         let engine = &mut engine;
+
         let poly = match (e.node(), &self.apply) {
             (Node::FloorDiv(a, b), Negative(apply) | Quotient(apply)) => {
-                let (num, den) = (engine.normalize(a).ok()?, engine.normalize(b).ok()?);
+                let num = engine.normalize(a).ok()?;
+                let den = engine.normalize(b).ok()?;
                 engine.reset_budget();
+
                 let sign = match engine.interval(&den) {
                     range if range.is_positive() => Sign::Positive,
                     range if range.hi.as_ref().is_some_and(|hi| hi.is_negative()) => Sign::Negative,
                     _ => return None,
                 };
+
                 match (&self.apply, sign) {
                     (Negative(_), Sign::Negative) | (Quotient(_), Sign::Positive) => {
                         apply(engine, &num, &den)
@@ -208,6 +213,7 @@ impl Rule {
             }
             _ => return None,
         };
+
         Some(engine.render(&poly.ok()??))
     }
 }

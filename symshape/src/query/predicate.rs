@@ -96,6 +96,7 @@ fn reduce_list(facts: &Facts, list: Vec<Predicate>, all: bool) -> Predicate {
             }
         }
     }
+
     kept = without_implied(facts, kept, all);
     match (kept.len(), all) {
         (0, _) => Predicate::Known(all),
@@ -129,6 +130,7 @@ fn without_implied(facts: &Facts, mut list: Vec<Predicate>, all: bool) -> Vec<Pr
             };
         if implied { drop(list.remove(idx)) } else { idx += 1 }
     }
+
     list
 }
 

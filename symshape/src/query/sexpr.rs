@@ -122,20 +122,24 @@ impl<'a> Reader<'a> {
                 Int::Big(value) => (*value).into(),
             });
         }
+
         let known = self.names.iter().find(|name| name.as_symbol().is_some_and(|name| name.name() == word));
         if let Some(known) = known {
             return Ok(known.clone());
         }
+
         let dim = Dim::symbol(word);
         if self.names.len() < MAX_NAMES {
             self.names.push(dim.clone());
         }
+
         Ok(dim)
     }
 
     /// The rest of a relation whose operator was read.
     pub(super) fn relation(&mut self, operator: &str) -> Result<Relation, String> {
-        let (a, b) = (self.dim()?, self.dim()?);
+        let a = self.dim()?;
+        let b = self.dim()?;
         if self.close() {
             relation(operator, a, b).ok_or_else(|| format!("`{operator}` is not a relation"))
         } else {
@@ -257,14 +261,17 @@ fn write_sum(text: &mut String, list: &[Dim]) {
         Node::Mul(factors) if factors[0].is_int(-1) => Some(-term),
         _ => None,
     };
+
     // A term that is added goes first, so that the others can be subtracted.
     let added = list.iter().position(|term| negated(term).is_none());
     let first = added.or_else(|| list.iter().position(|term| term.as_int().is_some())).unwrap_or(0);
+
     let rest: Vec<&Dim> =
         list.iter().enumerate().filter(|(idx, _)| *idx != first).map(|(_, term)| term).collect();
     for term in rest.iter().rev() {
         text.push_str(if negated(term).is_some() { "(- " } else { "(+ " });
     }
+
     write(text, &list[first]);
     for term in rest {
         text.push(' ');

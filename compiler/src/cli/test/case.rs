@@ -189,6 +189,7 @@ fn data_dependent_max(folder: &Path) -> Result<i64> {
             max = (0..list.elems()).map(|k| list.get(k).as_i64().min(MAX_SIZE)).fold(max, i64::max);
         }
     }
+
     Ok(2 * max)
 }
 

@@ -45,6 +45,7 @@ impl ArgBlock {
                 f.ins().uextend(types::I64, bits)
             }
         };
+
         self.set(slot, value);
         Ok(())
     }

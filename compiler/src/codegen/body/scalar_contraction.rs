@@ -35,6 +35,7 @@ fn emit_element(f: &mut FuncCtx, kernel: &Kernel, contraction: &Contraction) -> 
     nest(f, &contraction.k, &mut |f| {
         let lhs = load_operand(f, contraction, &contraction.lhs)?;
         let rhs = load_operand(f, contraction, &rhs)?;
+
         let sum = f.builder.use_var(accumulator);
         let sum = if contraction.dtype.is_float() {
             let product = f.ins().fmul(lhs, rhs);
@@ -43,6 +44,7 @@ fn emit_element(f: &mut FuncCtx, kernel: &Kernel, contraction: &Contraction) -> 
             let product = f.ins().imul(lhs, rhs);
             f.ins().iadd(sum, product)
         };
+
         f.builder.def_var(accumulator, sum);
         Ok(())
     })?;

@@ -88,6 +88,7 @@ fn passes_scratch(program: &Program, body: &[Stmt]) -> bool {
             passes |= is_scratch && is_used_before && !is_parallel;
         });
     }
+
     passes
 }
 

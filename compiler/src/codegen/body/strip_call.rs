@@ -103,6 +103,7 @@ fn phases(
         };
         phases.push(phase);
     }
+
     Some(phases)
 }
 
@@ -130,6 +131,7 @@ fn reads_nothing_written(phases: &[Phase], streams: &[Stream]) -> bool {
             }
         }
     }
+
     read.is_disjoint(&written)
 }
 

@@ -111,6 +111,7 @@ impl FuncCtx<'_, '_> {
             DType::U8 => (0, i64::from(u8::MAX)),
             _ => (0, i64::from(u16::MAX)),
         };
+
         let wide = self.ins().fcvt_to_sint_sat(types::I32, x);
         let lo = self.ins().iconst(types::I32, lo);
         let hi = self.ins().iconst(types::I32, hi);
@@ -133,7 +134,8 @@ impl FuncCtx<'_, '_> {
     }
 
     fn int_to_int(&mut self, from: DType, to: DType, x: Value) -> Value {
-        let (old, new) = (Self::reg_type(from), Self::reg_type(to));
+        let old = Self::reg_type(from);
+        let new = Self::reg_type(to);
         match old.bits().cmp(&new.bits()) {
             std::cmp::Ordering::Equal => x,
             std::cmp::Ordering::Less => self.widened(x, new, from.is_signed_int()),

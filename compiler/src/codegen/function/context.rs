@@ -67,6 +67,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         builder.switch_to_block(entry);
         builder.seal_block(entry);
         let params = builder.block_params(entry).to_vec();
+
         let ctx = FuncCtx {
             builder,
             unit,
@@ -80,6 +81,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
             fails: false,
             uses_scratch: false,
         };
+
         (ctx, params)
     }
 
@@ -151,12 +153,14 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
                 return Ok((*value, depth));
             }
         }
+
         let position = self.unit.program.all_symbols().position(|known| known == symbol);
         let (Some((base, offset)), Some(idx)) = (self.dims, position) else {
             return Err(Error::internal(format!("symbol {} is not bound here", symbol.name())));
         };
         let value = self.load_fixed(types::I64, base, offset + 8 * idx as i32);
         self.scopes[0].bound.insert(symbol.clone(), value);
+
         Ok((value, 0))
     }
 
@@ -180,6 +184,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         if let Some(value) = self.scopes[0].addresses.get(&key) {
             return Ok(*value);
         }
+
         self.uses_scratch |= matches!(self.unit.program.buffers[buffer].space, MemorySpace::Scratch);
         let value = match self.unit.program.buffers[buffer].space {
             MemorySpace::Const(_) => {
@@ -193,6 +198,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
                 self.copy_of(buffer, first)?
             }
         };
+
         self.scopes[0].addresses.insert(key, value);
         Ok(value)
     }
@@ -203,6 +209,7 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         let is_scratch = matches!(program.buffers[buffer].space, MemorySpace::Scratch);
         let (Some(copy), true) = (self.copy, is_scratch && program.workers > 1) else { return Ok(first) };
         let bytes = self.dim(&program.copy_bytes(buffer))?;
+
         Ok(match self.scopes[0].exit {
             Some(exit) => {
                 let distance = self.before(exit).ins().imul(copy, bytes);
@@ -250,19 +257,23 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         if let Some(known) = self.functions.get(&func) {
             return *known;
         }
+
         let declared = self.unit.module.declarations().get_function_decl(func);
         let imported = declared.linkage == Linkage::Import;
         let signature = self.builder.import_signature(declared.signature.clone());
+
         let name = self
             .builder
             .func
             .declare_imported_user_function(UserExternalName { namespace: 0, index: func.as_u32() });
+
         // An external function may be at any distance.
         let colocated = self.is_near() && !imported;
         let name = ExternalName::user(name);
         let data = ExtFuncData { name, signature, colocated, patchable: false };
         let reference = self.builder.import_function(data);
         self.functions.insert(func, reference);
+
         reference
     }
 
@@ -297,9 +308,11 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
                 slot
             }
         };
+
         for (idx, arg) in args.iter().enumerate() {
             self.ins().stack_store(types::I64, *arg, slot, 8 * idx as i32);
         }
+
         self.ins().stack_addr(types::I64, slot, 0)
     }
 

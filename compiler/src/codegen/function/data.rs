@@ -17,12 +17,14 @@ impl ModuleBuilder<'_> {
         if let Some(id) = self.data_pool.constants.get(&buffer) {
             return Ok(*id);
         }
+
         let MemorySpace::Const(tensor) = &self.program.buffers[buffer].space else {
             return Err(Error::internal(format!("{buffer} is not a constant")));
         };
         let bytes = tensor.bytes();
         let name = format!("const_{}", buffer.as_u32());
         self.data_pool.const_bytes += bytes.len() as u64;
+
         let id = if self.form.kind != ModuleKind::InProcess && bytes.len() >= MIN_LENT_BYTES {
             // One byte, which the writer of the object file replaces by the weights.
             let id = self.data(&name, [0].into(), 1)?;
@@ -31,6 +33,7 @@ impl ModuleBuilder<'_> {
         } else {
             self.data(&name, bytes.into(), ALIGN_BYTES as u64)?
         };
+
         self.data_pool.constants.insert(buffer, id);
         Ok(id)
     }

@@ -109,12 +109,14 @@ impl FuncCtx<'_, '_> {
             // An arithmetic shift rounds down for either sign.
             return Ok((emit!(self, dx, sshr_imm_u, x, i64::from(shift)), dx));
         }
+
         let (y, dy) = self.place(b)?;
         let depth = dx.max(dy);
         let y = self.nonzero_divisor(b, y, depth)?;
         if self.not_negative(a, depth)? && self.not_negative(b, depth)? {
             return Ok((emit!(self, depth, udiv, x, y), depth));
         }
+
         let (quotient, remainder) = self.truncated(depth, x, y);
         let less = self.rounds_down(depth, remainder, y);
         Ok((emit!(self, depth, isub, quotient, less), depth))
@@ -127,12 +129,14 @@ impl FuncCtx<'_, '_> {
             let mask = (1i64 << shift) - 1;
             return Ok((emit!(self, dx, band_imm_s, x, mask), dx));
         }
+
         let (y, dy) = self.place(b)?;
         let depth = dx.max(dy);
         let y = self.nonzero_divisor(b, y, depth)?;
         if self.not_negative(a, depth)? && self.not_negative(b, depth)? {
             return Ok((emit!(self, depth, urem, x, y), depth));
         }
+
         let (_, remainder) = self.truncated(depth, x, y);
         let less = self.rounds_down(depth, remainder, y);
         let back = emit!(self, depth, imul, less, y);
@@ -170,10 +174,12 @@ impl FuncCtx<'_, '_> {
         if positive || negative {
             return Ok(y);
         }
+
         let one = emit!(self, depth, iconst, types::I64, 1);
         if bounds.lo.is_some() && is_zero(&bounds.lo) {
             return Ok(emit!(self, depth, smax, y, one));
         }
+
         let zero = emit!(self, depth, iconst, types::I64, 0);
         let bad = emit!(self, depth, icmp, IntCC::Equal, y, zero);
         Ok(emit!(self, depth, select, bad, one, y))

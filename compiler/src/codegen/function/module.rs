@@ -152,15 +152,18 @@ impl<'u> ModuleBuilder<'u> {
         if let Some(id) = self.microkernels.get(&key) {
             return Ok(*id);
         }
+
         let name = self.symbol(&format!("microkernel_{}_{}", self.n_microkernels, key.name()));
         if self.options.listing {
             let code = key.code(&*self.vector_isa);
             self.clif.push_str(&format!("; {name} ({})\n{code}\n", self.vector_isa.name()));
         }
+
         let (id, code_bytes) = microkernel::emit(&key, &name, &*self.vector_isa, self.module)?;
         self.functions.push(FunctionSummary { name, code_bytes });
         self.microkernels.insert(key, id);
         self.n_microkernels += 1;
+
         Ok(id)
     }
 

@@ -85,6 +85,7 @@ impl FuncCtx<'_, '_> {
         let sign = self.ins().band_imm_u(wide, 0x8000);
         let sign = self.ins().ishl_imm_u(sign, 16);
         let result = self.ins().bor(unsigned, sign);
+
         self.ins().bitcast(types::F32, MemFlagsData::new(), result)
     }
 
@@ -97,24 +98,30 @@ impl FuncCtx<'_, '_> {
         let magnitude = self.ins().band_imm_u(bits, 0x7fff_ffff);
         let odd = self.ins().ushr_imm_u(magnitude, 13);
         let odd = self.ins().band_imm_u(odd, 1);
+
         let rebias = 0xfff - (112i64 << 23);
         let sum = self.ins().iadd_imm_s(magnitude, rebias);
         let sum = self.ins().iadd(sum, odd);
         let normal = self.ins().ushr_imm_u(sum, 13);
+
         let half = self.ins().f32const(0.5);
         let absolute = self.ins().fabs(value);
         let aligned = self.ins().fadd(absolute, half);
         let aligned = self.ins().bitcast(types::I32, MemFlagsData::new(), aligned);
         let subnormal = self.ins().iadd_imm_s(aligned, -0x3f00_0000);
+
         let is_small = self.ins().icmp_imm_u(IntCC::UnsignedLessThan, magnitude, 0x3880_0000);
         let finite = self.ins().select(is_small, subnormal, normal);
+
         let infinity = self.ins().iconst(types::I32, 0x7c00);
         let overflows = self.ins().icmp_imm_u(IntCC::UnsignedGreaterThanOrEqual, magnitude, 0x477f_f000);
         let result = self.ins().select(overflows, infinity, finite);
+
         let nan = self.ins().iconst(types::I32, 0x7e00);
         let is_nan = self.ins().fcmp(FloatCC::Unordered, value, value);
         let result = self.ins().select(is_nan, nan, result);
         let result = self.ins().bor(result, sign);
+
         self.ins().ireduce(types::I16, result)
     }
 
@@ -195,6 +202,7 @@ impl FuncCtx<'_, '_> {
         if dtype.is_float() {
             return self.binary_float(op, dtype, a, b);
         }
+
         let unsigned = !dtype.is_signed_int();
         Ok(match op {
             // Sums and products of bools are bools, as in NumPy.
@@ -290,10 +298,12 @@ impl FuncCtx<'_, '_> {
             let by = self.ins().select(beyond, all, b);
             return self.ins().sshr(a, by);
         }
+
         let shifted = match op {
             BinaryOp::Shl => self.ins().ishl(a, b),
             _ => self.ins().ushr(a, b),
         };
+
         let zero = self.zero(ty);
         self.ins().select(beyond, zero, shifted)
     }
@@ -311,6 +321,7 @@ impl FuncCtx<'_, '_> {
             };
             return self.ins().fcmp(cc, a, b);
         }
+
         let cc = match op {
             CompareOp::Eq => IntCC::Equal,
             CompareOp::Ne => IntCC::NotEqual,
@@ -319,6 +330,7 @@ impl FuncCtx<'_, '_> {
             CompareOp::Gt => IntCC::SignedGreaterThan,
             CompareOp::Ge => IntCC::SignedGreaterThanOrEqual,
         };
+
         let cc = if dtype.is_signed_int() { cc } else { cc.unsigned() };
         self.ins().icmp(cc, a, b)
     }
@@ -343,11 +355,13 @@ impl FuncCtx<'_, '_> {
     pub(crate) fn neutral(&mut self, op: ReduceOp, dtype: DType) -> Value {
         let ty = Self::reg_type(dtype);
         let bits = u64::MAX >> (64 - ty.bits());
+
         let (min, max) = match dtype {
             DType::Bool => (0, 1),
             _ if dtype.is_signed_int() => (1 << (ty.bits() - 1), bits >> 1),
             _ => (0, bits),
         };
+
         match (op, dtype.is_float()) {
             (ReduceOp::Sum, _) => self.zero(ty),
             (ReduceOp::Prod, _) => self.constant(Scalar::from_i64(dtype, 1)),

@@ -37,14 +37,17 @@ impl Table {
             let value = unit.module.declare_data_in_data(id, &mut data);
             data.write_data_addr(at as u32, value, 0);
         }
+
         for (at, id) in self.functions {
             let func = unit.module.declare_func_in_data(id, &mut data);
             data.write_function_addr(at as u32, func);
         }
+
         // An empty table, such as the dims of a scalar, still needs an address in read-only memory.
         let bytes = if self.bytes.is_empty() { vec![0] } else { self.bytes };
         data.define(bytes.into());
         data.set_align(8);
+
         unit.define_data(name, linkage, &data)
     }
 }

@@ -178,6 +178,7 @@ impl Emitter<'_> {
         if ty == Ty::Bool {
             return truth_binary(b, op, self.value(x).truth(), self.value(y).truth());
         }
+
         let value = match op {
             BinaryOp::Shr => {
                 let distance = self.body.shift_distance(y).expect("`Body::push` checked the distance");
@@ -192,6 +193,7 @@ impl Emitter<'_> {
             _ if ty != Ty::F32 => int_binary(b, op, self.lanes(x), self.lanes(y)),
             _ => self.float_binary(b, op, x, y),
         };
+
         BodyValue::Lanes(value)
     }
 
@@ -205,6 +207,7 @@ impl Emitter<'_> {
     fn float_binary(&self, b: &mut Builder, op: BinaryOp, x_reg: u32, y_reg: u32) -> Vector {
         let x = self.lanes(x_reg);
         let y = self.lanes(y_reg);
+
         let constant = |reg: u32| self.body.constant(reg).filter(|value| !value.is_nan());
         match (op, constant(x_reg), constant(y_reg)) {
             (BinaryOp::Add, ..) => b.binary(VBinary::Add, x, y),
@@ -347,7 +350,8 @@ fn cast(b: &mut Builder, from: Ty, to: Ty, x: BodyValue) -> BodyValue {
         }
         (Ty::Bool, Ty::F32 | Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16) => {
             let one = if to == Ty::F32 { 1f32.to_bits() } else { 1 };
-            let (one, zero) = (b.bits(one), b.bits(0));
+            let one = b.bits(one);
+            let zero = b.bits(0);
             BodyValue::Lanes(b.select(x.truth(), one, zero))
         }
         (Ty::F32 | Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16, Ty::Bool) => {

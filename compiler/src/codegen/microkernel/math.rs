@@ -355,17 +355,21 @@ pub(super) fn erf(b: &mut Builder, x: Vector) -> Vector {
 /// Converts floats to integers toward zero, saturating; NaN gives 0.
 pub(super) fn to_int(b: &mut Builder, x: Vector) -> Vector {
     let value = b.unary(VUnary::ToInt, x);
+
     // -2^31 itself fits.
     let limit = b.float(2_147_483_648.0);
     let max = b.bits(i32::MAX as u32);
     let min = b.bits(i32::MIN as u32);
     let over = b.compare(CompareOp::Ge, x, limit);
     let value = b.select(over, max, value);
+
     let bottom = b.float(-2_147_483_648.0);
     let under = b.compare(CompareOp::Lt, x, bottom);
     let value = b.select(under, min, value);
+
     let nan = is_nan(b, x);
     let zero = b.bits(0);
+
     b.select(nan, zero, value)
 }
 
@@ -374,11 +378,13 @@ pub(super) fn to_byte(b: &mut Builder, x: Vector, lo: f32, hi: f32) -> Vector {
     let min = b.float(lo);
     let max = b.float(hi);
     let zero = b.float(0.0);
+
     let mut x = x;
     if lo != 0.0 {
         let nan = is_nan(b, x);
         x = b.select(nan, zero, x);
     }
+
     // For NaN `Max` returns `lo`, which is 0 here.
     let x = b.binary(VBinary::Max, x, min);
     let x = b.binary(VBinary::Min, x, max);

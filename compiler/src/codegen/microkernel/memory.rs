@@ -183,10 +183,12 @@ fn copy_first(b: &mut Builder, from: Mem, to: Mem, n: Int, size: usize) {
                 _ if size == 2 => (IntWidth::I16, 2),
                 _ => (IntWidth::U8, 1),
             };
+
             for at in (0..bytes).step_by(step) {
                 let word = b.load_int(Mem::from(from).plus(at), width);
                 b.store_int(Mem::from(to).plus(at), word, width);
             }
+
             b.advance(from, bytes as i32);
             b.advance(to, bytes as i32);
         });

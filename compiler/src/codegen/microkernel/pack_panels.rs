@@ -42,13 +42,18 @@ const REGISTER_BYTES: i32 = (TILE_ROWS * TILE_ROW_BYTES) as i32;
 /// The code on an ISA of this shape.
 pub(crate) fn emit(key: &PackPanelsKey, shape: VectorShape) -> VCode {
     let mut b = Builder::new(shape);
-    let (panel, to) = (b.arg(PackPanelsKey::FROM), b.arg(PackPanelsKey::TO));
-    let (step, columns) = (b.arg(PackPanelsKey::FROM_STEP), b.arg(PackPanelsKey::COLUMNS));
+    let panel = b.arg(PackPanelsKey::FROM);
+    let to = b.arg(PackPanelsKey::TO);
+    let step = b.arg(PackPanelsKey::FROM_STEP);
+    let columns = b.arg(PackPanelsKey::COLUMNS);
     let rounded = b.int_op(IntOp::Add, columns, PANEL as i32 - 1);
     b.repeat(rounded, PANEL as i32, |b| {
         let parts = parts(b, columns);
         let packer = PanelPacker { low: key.low, step, parts };
-        let (from, depth) = (b.copy(panel), b.arg(PackPanelsKey::DEPTH));
+
+        let from = b.copy(panel);
+        let depth = b.arg(PackPanelsKey::DEPTH);
+
         b.repeat(depth, 2 * TILE_ROWS as i32, |b| {
             let pairs = b.imm(TILE_ROWS as i64);
             packer.pairs(b, pairs, from, to);
@@ -63,10 +68,12 @@ pub(crate) fn emit(key: &PackPanelsKey, shape: VectorShape) -> VCode {
             b.when(CompareOp::Gt, odd, 0, |b| packer.pair(b, from, to, false));
             b.set_copy(to, end);
         });
+
         b.advance(columns, -(PANEL as i32));
         let next = b.arg(PackPanelsKey::FROM_PANEL);
         b.advance(panel, next);
     });
+
     b.finish()
 }
 
@@ -119,10 +126,12 @@ impl PanelPacker {
             let second = Mem { base: from, index: Some((self.step, 1)), disp: 0 };
             let first = b.load_first(Mem::from(from).plus(at), left, mask);
             let first = bf16::split(b, first, self.low);
+
             let second = both.then(|| {
                 let second = b.load_first(second.plus(at), left, mask);
                 bf16::split(b, second, self.low)
             });
+
             for (part, x) in first.into_iter().enumerate() {
                 let y = second.as_ref().map(|parts| parts[part]);
                 let pair = joined(b, x, y);

@@ -157,18 +157,22 @@ fn signed(b: &mut Builder, x: Vector, a: Vector, y: Vector, value: Vector) -> Ve
     let half = b.float(0.5);
     let infinity = b.float(f32::INFINITY);
     let halved = b.binary(VBinary::Mul, y, half);
+
     let nan = b.float(f32::NAN);
     let integral = is_integral(b, y);
     let even = is_integral(b, halved);
+
     let bits = b.bits(0x8000_0000);
     let sign = b.binary(VBinary::And, x, bits);
     let negative = b.binary(VBinary::Or, value, sign);
     let odd = b.mask_op(MaskOp::Xor, integral, even);
     let value = b.select(odd, negative, value);
+
     let below = b.compare(CompareOp::Lt, x, zero);
     let finite = b.compare(CompareOp::Lt, a, infinity);
     let below = b.mask_op(MaskOp::And, below, finite);
     let real = b.select(integral, value, nan);
+
     b.select(below, real, value)
 }
 

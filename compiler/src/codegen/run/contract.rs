@@ -184,6 +184,7 @@ fn check_symbol(
 ) -> Result<()> {
     let lo = f.int(guard.range.0);
     let hi = f.int(guard.range.1);
+
     let holds = match &guard.condition {
         Condition::InRange => {
             let is_not_below = f.ins().icmp(IntCC::SignedGreaterThanOrEqual, value, lo);
@@ -203,6 +204,7 @@ fn check_symbol(
             f.ins().icmp_imm_s(IntCC::Equal, remainder, 0)
         }
     };
+
     require(f, report, holds, &guard.failure, [value, lo, hi])
 }
 
@@ -243,6 +245,7 @@ pub(crate) fn check_relation(f: &mut FuncCtx, report: Value, guard: &RelationGua
     let relation = &guard.relation;
     let a = f.dim(&relation.a)?;
     let b = f.dim(&relation.b)?;
+
     let holds = match relation.comparison {
         Comparison::Eq => f.ins().icmp(IntCC::Equal, a, b),
         Comparison::Ne => f.ins().icmp(IntCC::NotEqual, a, b),
@@ -253,5 +256,6 @@ pub(crate) fn check_relation(f: &mut FuncCtx, report: Value, guard: &RelationGua
             f.ins().icmp_imm_s(IntCC::Equal, remainder, 0)
         }
     };
+
     require(f, report, holds, &guard.failure, [a, b, b])
 }

@@ -118,6 +118,7 @@ impl ControlRegions {
             }
             None => return Err(Error::internal("an `end` marker without a region")),
         };
+
         f.pop_scope();
         f.switch_to_block(after);
         Ok(())

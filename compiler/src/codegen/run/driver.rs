@@ -153,9 +153,11 @@ fn store_buffers(f: &mut FuncCtx, frame: Value, arguments: &RunArguments) -> Res
             },
             MemorySpace::Const(_) => continue,
         };
+
         let slot = f.buffer_slot(id);
         f.store_at(address, frame, slot);
     }
+
     Ok(())
 }
 

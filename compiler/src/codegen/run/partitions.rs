@@ -90,6 +90,7 @@ fn emit_partition(unit: &mut ModuleBuilder, idx: usize, level: &str) -> Result<E
         f.return_ok();
         Ok(())
     })?;
+
     let cost = cost_function(unit, &steps, &format!("cost_{idx}{level}"))?;
     Ok(EmittedPartition { run, cost })
 }

@@ -129,6 +129,7 @@ impl Simulation {
     fn find_earliest_thread(&self, f: &mut FuncCtx) -> Result<()> {
         let never = f.int(i64::MAX);
         f.builder.def_var(self.earliest, never);
+
         let begin = f.int(0);
         f.for_range(begin, self.n_threads, |f, thread| {
             let clock = word_at(f, self.clocks, thread);

@@ -34,6 +34,7 @@ pub(crate) fn require_axes(program: &Program) -> Result<()> {
             return Err(Error::new(ErrorKind::Contract, why));
         }
     }
+
     Ok(())
 }
 
@@ -105,6 +106,7 @@ pub(crate) fn arena_bytes(unit: &mut ModuleBuilder) -> Result<FuncId> {
         f.ins().return_(&[total]);
         Ok(())
     })?;
+
     Ok(id)
 }
 

@@ -23,17 +23,21 @@ use cranelift_codegen::isa::TargetIsa;
 pub fn for_target(level: Option<Level>, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
     let has =
         |name: &str| isa.isa_flags().iter().any(|flag| flag.name == name && flag.as_bool() == Some(true));
+
     // The code of microkernels follows the calling convention of System V.
     let unix = isa.triple().operating_system != target_lexicon::OperatingSystem::Windows;
+
     if unix && ["has_avx512f", "has_avx512dq", "has_avx512vl"].into_iter().all(has) {
         return match level {
             Some(Level::X86V4Vnni) => Box::new(X86::AVX512_VNNI),
             _ => Box::new(X86::AVX512),
         };
     }
+
     if unix && has("has_avx2") && has("has_fma") {
         return Box::new(X86::AVX2);
     }
+
     Box::new(Portable::new(isa))
 }
 

@@ -30,6 +30,7 @@ pub(super) fn check_names(program: &Program, body: &str, helpers: &str) -> Resul
             )));
         }
     }
+
     Ok(())
 }
 
@@ -47,6 +48,7 @@ fn without_strings(text: &str) -> String {
             (false, c) => out.push(c),
         }
     }
+
     out
 }
 
@@ -132,10 +134,12 @@ fn attributes(printer: &mut FunctionPrinter, attributes: &[Attribute]) -> String
             AttributeValue::Floats(values) => ("float", values.iter().map(float).collect()),
             AttributeValue::Bytes(values) => ("unsigned char", values.iter().map(u8::to_string).collect()),
         };
+
         let (kind, count) = attribute.value.kind();
         if values.is_empty() || ty == "unsigned char" {
             values.push("0".into());
         }
+
         let _ = writeln!(printer.constants, "static const {ty} {name}[] = {{{}}};", values.join(", "));
         list.push(format!("{{{}, {name}, {count}, {kind}, 0}}", string(&attribute.name)));
     }

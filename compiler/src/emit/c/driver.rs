@@ -139,6 +139,7 @@ pub(super) fn steps(
             (Some(control), _) => depth = control_marker(printer, depth, control)?,
         }
     }
+
     Ok(())
 }
 
@@ -183,6 +184,7 @@ fn control_marker(printer: &mut FunctionPrinter, depth: usize, control: &Control
 pub(super) fn static_arena(out: &mut String, program: &Program) {
     let prefix = &program.name;
     let upper = program.name.to_uppercase();
+
     let _ = writeln!(
         out,
         "#ifdef {upper}_STATIC_ARENA\n\

@@ -77,6 +77,7 @@ impl<'c> FunctionPrinter<'c> {
         for guard in &declared.guards {
             let lo = guard.range.0.to_string();
             let hi = guard.range.1.to_string();
+
             let bad = match &guard.condition {
                 Condition::InRange => format!("{value} < {lo} || {value} > {hi}"),
                 Condition::OneOf(values) => {
@@ -88,14 +89,17 @@ impl<'c> FunctionPrinter<'c> {
                 }
                 Condition::StepOf(step) => format!("({value} - {lo}) % {step} != 0"),
             };
+
             self.refuse_if(1, &bad, &guard.failure, [value, &lo, &hi]);
         }
+
         Ok(())
     }
 
     pub(super) fn relation_guard(&mut self, depth: usize, guard: &RelationGuard) -> Result<()> {
         let a = self.dim(&guard.relation.a)?;
         let b = self.dim(&guard.relation.b)?;
+
         let bad = match guard.relation.comparison {
             Comparison::Eq => format!("{a} != {b}"),
             Comparison::Ne => format!("{a} == {b}"),
@@ -104,6 +108,7 @@ impl<'c> FunctionPrinter<'c> {
             // `floor_mod` gives 0 for the divisor 0.
             Comparison::Divides => format!("floor_mod({b}, {a}) != 0"),
         };
+
         self.refuse_if(depth, &bad, &guard.failure, [&a, &b, &b]);
         Ok(())
     }

@@ -48,6 +48,7 @@ pub(super) fn kernels(
         n_errors = printer.n_errors;
         calls.push(Some(printer.finish(out, idx)));
     }
+
     Ok(calls)
 }
 

@@ -77,11 +77,13 @@ fn functions(program: &Program, plan: &Plan) -> Result<String> {
     let calls = kernels::kernels(&mut out, program, &cx.names)?;
     contract::check(&mut out, &cx)?;
     driver::sizes(&mut out, &cx)?;
+
     if program.partitions.is_empty() {
         driver::run(&mut out, &cx, &calls)?;
     } else {
         partitions::all(&mut out, &cx, &calls)?;
     }
+
     driver::static_arena(&mut out, program);
     Ok(out)
 }

@@ -30,16 +30,20 @@ const AT_ONCE: &str = include_str!("at_once.c");
 pub(super) fn all(out: &mut String, cx: &SourceContext, calls: &[Option<KernelCall>]) -> Result<()> {
     let program = cx.program;
     out.push_str(&frame::definition(program));
+
     for (number, partition) in program.partitions.iter().enumerate() {
         function(out, cx, calls, number)?;
         cost_function(out, cx, number, partition)?;
     }
+
     table(out, program);
     begin_function(out, cx)?;
     arena_slice(out, cx)?;
+
     if program.policies == Policies::Any {
         out.push_str(&named(AT_ONCE, &program.name));
     }
+
     run(out, cx);
     Ok(())
 }
@@ -225,10 +229,12 @@ fn arena_slice(out: &mut String, cx: &SourceContext) -> Result<()> {
         let footprint = Footprint::of(program, partition.kernels.clone());
         let is_planned = |buffer: &BufferId| program.buffers[*buffer].space.is_planned();
         let planned: Vec<BufferId> = footprint.buffers().filter(is_planned).collect();
+
         let join = |offset: fn(BufferId) -> String, function: &str| {
             let offsets = planned.iter().map(|buffer| offset(*buffer));
             offsets.reduce(|a, b| format!("{function}({a}, {b})")).unwrap_or_else(|| "0".into())
         };
+
         let low = join(begin, "min_i64");
         let high = join(end, "max_i64");
         printer.line(1, &format!("case {number}:"));

@@ -36,6 +36,7 @@ pub(super) fn unary(op: UnaryOp, dtype: DType, x: &str) -> Result<String> {
     if !dtype.is_float() {
         return int_unary(op, dtype, x);
     }
+
     let name = match op {
         UnaryOp::Neg => return Ok(format!("-{x}")),
         UnaryOp::Recip if dtype == DType::F64 => return Ok(format!("1.0 / {x}")),
@@ -69,6 +70,7 @@ pub(super) fn unary(op: UnaryOp, dtype: DType, x: &str) -> Result<String> {
         UnaryOp::Erf => "erf",
         UnaryOp::Not => return Err(Error::internal(format!("{op:?} of {dtype}"))),
     };
+
     Ok(format!("{}({x})", math(name, dtype)))
 }
 
@@ -92,6 +94,7 @@ pub(super) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Result<Str
     if !dtype.is_float() {
         return int_binary(op, dtype, a, b);
     }
+
     let suffix = float_suffix(dtype);
     Ok(match op {
         BinaryOp::Add => format!("{a} + {b}"),
@@ -116,6 +119,7 @@ fn int_binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Result<String> {
     let suffix = int_suffix(dtype);
     let width = 8 * dtype.size_bytes();
     let is_bool = dtype == DType::Bool;
+
     Ok(match op {
         // The sum and the product of bools are bools.
         BinaryOp::Add | BinaryOp::Or if is_bool => format!("{a} | {b}"),

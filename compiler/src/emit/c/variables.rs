@@ -91,6 +91,7 @@ fn pointer(program: &Program, id: BufferId) -> Option<Variable> {
     let buffer = &program.buffers[id];
     let ty = names::memory_type(buffer.dtype);
     let name = names::buffer(program, id);
+
     let line = match buffer.space {
         MemorySpace::Const(_) => return None,
         MemorySpace::Input(idx) => format!("const {ty} *const {name} = inputs[{idx}];"),
@@ -99,6 +100,7 @@ fn pointer(program: &Program, id: BufferId) -> Option<Variable> {
             format!("{ty} *const {name} = ({ty} *)((unsigned char *)arena + {});", begin(id))
         }
     };
+
     Some(Variable { name, line })
 }
 

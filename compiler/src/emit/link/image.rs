@@ -51,11 +51,13 @@ impl<'o> Image<'o> {
                 return Err(unknown("flags of another format", &name));
             };
             let sh_type = sh_type.0;
+
             let sh_flags = sh_flags.0;
             let has = |flag: u64| sh_flags & flag != 0;
             if !has(elf::SHF_ALLOC.0) {
                 continue;
             }
+
             let known = elf::SHF_ALLOC.0 | elf::SHF_EXECINSTR.0 | elf::SHF_WRITE.0;
             let is_init = sh_type == elf::SHT_INIT_ARRAY.0;
             let borrowed = if name == WEIGHTS { weights.take().unwrap_or_default() } else { Vec::new() };
@@ -63,6 +65,7 @@ impl<'o> Image<'o> {
             if sh_flags & !known != 0 || sh_type != elf::SHT_PROGBITS.0 && !is_init && !is_reserved {
                 return Err(unknown("flags", &name));
             }
+
             let sh_type = if is_reserved { elf::SHT_PROGBITS.0 } else { sh_type };
             let kind = match (has(elf::SHF_EXECINSTR.0), has(elf::SHF_WRITE.0)) {
                 (true, _) => SectionKind::Code,
@@ -70,8 +73,10 @@ impl<'o> Image<'o> {
                 _ if is_init || name.starts_with(".data.rel.ro") => SectionKind::Relocated,
                 _ => SectionKind::Data,
             };
+
             numbers.insert(section.index(), sections.len());
             let bytes = Cow::Borrowed(section.data().map_err(broken)?);
+
             let align = section.align().max(1);
             sections.push(Section {
                 name: name.into(),
@@ -83,6 +88,7 @@ impl<'o> Image<'o> {
                 borrowed,
                 address: 0,
             });
+
             let is_absolute = |flags| matches!(flags, RelocationFlags::Elf { r_type: elf::R_X86_64_64 });
             n_absolutes += section.relocations().filter(|(_, one)| is_absolute(one.flags())).count();
         }
@@ -177,6 +183,7 @@ impl<'o> Image<'o> {
         let section = &mut self.sections[number];
         let at = offset as usize;
         let place = section.address + offset;
+
         match r_type {
             elf::R_X86_64_64 if matches!(section.kind, SectionKind::Relocated | SectionKind::Data) => {
                 section.bytes.to_mut()[at..at + 8].copy_from_slice(&target.to_le_bytes());
@@ -192,6 +199,7 @@ impl<'o> Image<'o> {
                     }
                     bytes[at - 2] = ADDRESS;
                 }
+
                 let distance = i32::try_from(target.wrapping_sub(place) as i64);
                 distance.is_ok_and(|distance| {
                     bytes[at..at + 4].copy_from_slice(&distance.to_le_bytes());

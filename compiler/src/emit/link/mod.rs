@@ -77,17 +77,21 @@ fn pieces(image: Image<'_>) -> Vec<Piece<'_>> {
 fn head(sections: &[Section<'_>], sections_at: u64) -> ByteWriter {
     let segments = segments(sections);
     let n_segments = segments.0.len() as u64 / SEGMENT_BYTES;
+
     let names = sections
         .iter()
         .position(|section| section.name == tables::SECTION_NAMES)
         .map_or(0, |number| number + 1);
+
     let mut bytes = ByteWriter::default();
     bytes.raw(&elf::ELFMAG).raw(&[elf::ELFCLASS64.0, elf::ELFDATA2LSB.0, elf::EV_CURRENT.0]).zeros(9);
     bytes.u16(elf::ET_DYN.0).u16(elf::EM_X86_64.0).u32(u32::from(elf::EV_CURRENT.0));
+
     bytes.u64(0).u64(HEADER_BYTES).u64(sections_at).u32(0);
     bytes.u16(HEADER_BYTES as u16).u16(SEGMENT_BYTES as u16).u16(n_segments as u16);
     bytes.u16(SECTION_BYTES as u16).u16(sections.len() as u16 + 1).u16(names as u16);
     bytes.raw(&segments.0);
+
     bytes
 }
 
@@ -104,18 +108,23 @@ fn segments(sections: &[Section<'_>]) -> ByteWriter {
         else {
             continue;
         };
+
         let first = if kind == SectionKind::Head { 0 } else { first };
+
         // The loader makes whole pages read-only.
         let last = if kind == SectionKind::Relocated { end.next_multiple_of(PAGE) } else { end };
         segment(elf::PT_LOAD.0, kind.flags(), first, end - first, last - first, PAGE);
+
         if kind == SectionKind::Relocated {
             segment(elf::PT_GNU_RELRO.0, elf::PF_R.0, first, end - first, last - first, 1);
         }
     }
+
     if let Some(dynamic) = sections.iter().find(|section| section.name == tables::DYNAMIC) {
         let len = dynamic.len();
         segment(elf::PT_DYNAMIC.0, elf::PF_R.0 | elf::PF_W.0, dynamic.address, len, len, 8);
     }
+
     segment(elf::PT_GNU_STACK.0, elf::PF_R.0 | elf::PF_W.0, 0, 0, 0, 16);
     bytes
 }

@@ -81,6 +81,7 @@ pub(super) fn add(image: &mut Image<'_>) {
             address: 0,
         });
     }
+
     image.absolutes = vec![(0, 0); image.n_absolutes];
     fill(image);
     image.absolutes.clear();
@@ -212,6 +213,7 @@ pub(super) fn section_table(sections: &[Section<'_>], symbols: &[Symbol<'_>]) ->
             SYMBOLS => (number(NAMES), n_local, SYMBOL_BYTES),
             _ => (0, 0, 0),
         };
+
         let address = if section.kind == SectionKind::Unmapped { 0 } else { section.address };
         let name = name_offset(names, &section.name);
         bytes.u32(name).u32(section.sh_type).u64(section.sh_flags).u64(address);

@@ -151,16 +151,19 @@ impl Graph {
         if a_rank == 0 || b_rank == 0 {
             return Err(Error::invalid("matmul of a tensor without axes"));
         }
+
         let a_batch = a_rank.saturating_sub(2);
         let b_batch = b_rank.saturating_sub(2);
         let [a_shape, b_shape] = [self.shape(a)[..a_batch].to_vec(), self.shape(b)[..b_batch].to_vec()];
         let batch = self.broadcast_shapes(&[a_shape, b_shape])?;
+
         let a_matrix: &[Label] = if a_rank == 1 { b"k" } else { b"mk" };
         let b_matrix: &[Label] = if b_rank == 1 { b"k" } else { b"kn" };
         let (a, a_labels) = self.batch_operand(a, a_batch, &batch, a_matrix)?;
         let (b, b_labels) = self.batch_operand(b, b_batch, &batch, b_matrix)?;
         let mut out = batch_labels(batch.len());
         out.extend(a_matrix.iter().chain(b_matrix).filter(|label| **label != b'k'));
+
         self.contract_as(dtype, a, &a_labels, b, &b_labels, &out)
     }
 

@@ -107,6 +107,7 @@ impl Graph {
         for (k, dim) in from.iter().enumerate() {
             let to = &shape[new + k];
             let at = Dim::from(axis(new + k));
+
             let what = || format!("broadcast {} to {}", show(&from), show(shape));
             index.push(if self.is_one(dim) && !self.is_one(to) {
                 Dim::zero()
@@ -148,6 +149,7 @@ impl Graph {
                 out[slot] = self.broadcast_dim(&out[slot].clone(), dim, &what)?;
             }
         }
+
         Ok(out)
     }
 
@@ -158,6 +160,7 @@ impl Graph {
         if self.is_one(a) {
             return Ok(b.clone());
         }
+
         if self.may_stretch(a, b) {
             self.require(one_or(a, b), &what())?;
         } else if self.may_stretch(b, a) {
@@ -165,6 +168,7 @@ impl Graph {
         } else if !self.facts.prove_eq(a, b).is_yes() {
             self.require(Relation::eq(a, b), &what())?;
         }
+
         Ok(if b.as_int().is_some() { b.clone() } else { a.clone() })
     }
 

@@ -33,11 +33,13 @@ impl Graph {
         if perm == sorted {
             return Ok(x);
         }
+
         let shape = perm.iter().map(|k| self.shape(x)[*k].clone()).collect();
         let mut index = vec![Dim::zero(); rank];
         for (k, from) in perm.iter().enumerate() {
             index[*from] = axis(k).into();
         }
+
         self.view(x, shape, index)
     }
 
@@ -50,13 +52,16 @@ impl Graph {
         if step == 0 {
             return Err(Error::invalid("a slice has step 0"));
         }
+
         let mut shape = self.shape(x).to_vec();
         if step == 1 && start.as_i64() == Some(0) && shape[k] == len {
             return Ok(x);
         }
+
         shape[k] = len;
         let mut index = axes(self.rank(x));
         index[k] = start + Dim::from(axis(k)) * step;
+
         self.view(x, shape, index)
     }
 
@@ -223,6 +228,7 @@ impl Graph {
         for i in 0..count {
             let k = axes_[i];
             let kernel = kernel[i];
+
             let stride = stride[i];
             let dilation = dilation[i];
             self.check_axis(x, k)?;
@@ -231,10 +237,12 @@ impl Graph {
                     "kernel {kernel}, stride {stride}, dilation {dilation}: each must be at least 1"
                 )));
             }
+
             let span = (kernel - 1)
                 .checked_mul(dilation)
                 .and_then(|span| span.checked_add(1))
                 .ok_or_else(|| Error::invalid("a window is too long"))?;
+
             self.require(
                 Relation::le(span - stride, &shape[k]),
                 &format!("axis {k} has size {}, its window {span} at stride {stride}", shape[k]),

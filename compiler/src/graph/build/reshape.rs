@@ -28,6 +28,7 @@ impl Graph {
         if from == shape {
             return Ok(x);
         }
+
         let mut index = vec![Dim::zero(); from.len()];
         if !shape.iter().chain(&from).any(|dim| dim.as_i64() == Some(0)) {
             for group in self.groups(&from, &shape)? {
@@ -37,12 +38,14 @@ impl Graph {
             let [a, b] = [&from, &shape].map(|dims| Dim::product(dims.iter().cloned()));
             self.require(Relation::eq(a, b), "number of elements")?;
         }
+
         self.view(x, shape, index)
     }
 
     fn groups(&mut self, from: &[Dim], to: &[Dim]) -> Result<Vec<Group>> {
         let mut i = 0;
         let mut j = 0;
+
         let mut groups = Vec::new();
         while i < from.len() || j < to.len() {
             let (m, n) = match self.shortest_group(&from[i..], &to[j..]) {
@@ -56,6 +59,7 @@ impl Graph {
             groups.push(Group { from: i..i + m, to: j..j + n });
             (i, j) = (i + m, j + n);
         }
+
         Ok(groups)
     }
 
@@ -96,15 +100,18 @@ impl Graph {
         for k in group.to.clone() {
             flat = flat * &to[k] + &to_axes[k];
         }
+
         if group.from.len() == 1 {
             // A single axis contains all elements of the group, so the flat index needs no bounds.
             index[group.from.start] = if self.is_one(&from[group.from.start]) { Dim::zero() } else { flat };
             return;
         }
+
         let mut facts = self.facts.clone();
         for k in group.to.clone() {
             facts.declare_index(&axis(k), &to[k]);
         }
+
         let mut stride = Dim::one();
         for k in group.from.clone().rev() {
             let quotient = flat.floor_div(stride.clone());

@@ -149,10 +149,12 @@ impl Space {
         let in_copied = copied.1;
         let steps =
             [steps(in_streamed, streamed.0.shape()), steps(in_copied, copied.0.shape()), steps(out, shape)];
+
         let sizes: BTreeMap<Label, usize> = (in_streamed.iter().zip(streamed.0.shape()))
             .chain(in_copied.iter().zip(copied.0.shape()))
             .map(|(label, size)| (*label, *size))
             .collect();
+
         let pick = |keep: &dyn Fn(&Label) -> bool, from: &[Label]| -> Vec<Label> {
             from.iter().copied().filter(|label| keep(label)).collect()
         };
@@ -161,6 +163,7 @@ impl Space {
         let rows = pick(&|label| in_streamed.contains(label) && !both(label), out);
         let columns = pick(&|label| in_copied.contains(label) && !both(label), out);
         let summed = pick(&|label| !out.contains(label), in_streamed);
+
         Ok(Space {
             batch: positions(&shared, &sizes, [&steps[0], &steps[1], &steps[2]])?,
             streamed_rows: positions(&rows, &sizes, [&steps[0], &steps[2]])?,

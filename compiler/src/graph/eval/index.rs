@@ -86,6 +86,7 @@ fn affine(dim: &Dim, rank: usize) -> Option<(i64, Vec<i64>)> {
                 let scaled = coefs.iter().map(|coef| coef.checked_mul(scale)).collect::<Option<_>>()?;
                 product = (base.checked_mul(scale)?, scaled);
             }
+
             Some(product)
         }
         Node::FloorDiv(..) | Node::Mod(..) | Node::Min(_) | Node::Max(_) => None,
@@ -144,6 +145,7 @@ fn run(program: &[Inst], at: &[usize], stack: &mut Vec<i64>) -> Result<i64> {
         };
         stack.push(value);
     }
+
     Ok(stack.pop().unwrap_or(0))
 }
 
@@ -164,6 +166,7 @@ pub(super) fn each(shape: &[usize], mut visit: impl FnMut(&[usize]) -> Result<()
     if shape.contains(&0) {
         return Ok(());
     }
+
     let mut at = vec![0; shape.len()];
     loop {
         visit(&at)?;

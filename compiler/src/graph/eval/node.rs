@@ -51,6 +51,7 @@ pub(super) fn eval(
             reduce::scan(*op, *axis, *exclusive, *reverse, &operands[0], rounding)?
         }
     };
+
     Ok(vec![result])
 }
 
@@ -60,6 +61,7 @@ fn result_shape(op: &Op, operands: &[Tensor], binding: &Binding) -> Result<Vec<u
         let kept = operands[0].shape().iter().enumerate().filter(|(k, _)| !axes.contains(k));
         kept.map(|(_, size)| *size).collect()
     };
+
     match op {
         Op::Input(_) | Op::Const(_) => Ok(Vec::new()),
         Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => {
@@ -110,6 +112,7 @@ fn map(body: &Body, operands: &[Tensor], shape: &[usize], rounding: Rounding) ->
             _ => body.eval(&args, &mut regs),
         });
     }
+
     out.finish(shape)
 }
 
@@ -181,6 +184,7 @@ impl<'a> Coords<'a> {
         if shape.contains(&0) {
             return Ok(None);
         }
+
         for (k, (coord, size)) in self.coords.iter().zip(&self.shape).enumerate() {
             let CompiledCoord::At(Index::Affine { base, coefs }) = coord else { return Ok(None) };
             let reach = coefs.iter().zip(shape).map(|(coef, size)| coef * (*size as i64 - 1));
@@ -191,6 +195,7 @@ impl<'a> Coords<'a> {
             flat = flat * *size as i64 + base;
             steps = steps.iter().zip(coefs).map(|(step, coef)| step * *size as i64 + coef).collect();
         }
+
         Ok(Some((flat, steps)))
     }
 
@@ -210,6 +215,7 @@ impl<'a> Coords<'a> {
             };
             flat = flat * size + inside(idx, *size, k)?;
         }
+
         Ok(flat)
     }
 }

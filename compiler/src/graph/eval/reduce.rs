@@ -131,12 +131,15 @@ pub(super) fn argreduce(
                 best = i;
             }
         }
+
         if slice.is_empty() {
             let message = format!("axis {axis} is empty, so it has no largest or smallest element");
             return Err(Error::invalid(message));
         }
+
         out.push(Scalar::i64(best as i64));
     }
+
     out.finish(shape)
 }
 
@@ -150,23 +153,28 @@ pub(super) fn scan(
 ) -> Result<Tensor> {
     let slices = AxisSlices::new(x.shape(), axis);
     let work = working_type(op, x.dtype(), rounding);
+
     let mut elems: Vec<Scalar> = vec![scalar::neutral(op, x.dtype()); x.elems()];
     for start in slices.starts() {
         let mut slice = slices.read(x, start);
         if reverse {
             slice.reverse();
         }
+
         let mut sum = scalar::neutral(op, work);
         for value in &mut slice {
             let with = scalar::combine(op, sum, scalar::cast(work, *value));
             *value = scalar::cast(x.dtype(), if exclusive { sum } else { with });
             sum = with;
         }
+
         if reverse {
             slice.reverse();
         }
+
         slices.write(&mut elems, start, &slice);
     }
+
     from_elems(x.dtype(), x.shape(), &elems)
 }
 

@@ -51,6 +51,7 @@ pub(super) fn operands(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()>
 pub(super) fn attributes(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
     let dtype_of = |i: usize| graph.dtype(operands[i]);
     let rank_of = |i: usize| graph.rank(operands[i]);
+
     match op {
         Op::Input(_) | Op::Const(_) => Ok(()),
         Op::Index { dtype, shape, expr } => {
@@ -140,6 +141,7 @@ fn view(graph: &Graph, x: Value, shape: &[Dim], index: &[Dim]) -> Result<()> {
     ensure(index.len() == graph.rank(x), || {
         format!("{} indices for a tensor of {} axes", index.len(), graph.rank(x))
     })?;
+
     for (k, expr) in index.iter().enumerate() {
         only_axes(expr, shape.len())?;
         let fixed = expr.as_int().zip(graph.shape(x)[k].as_int());
@@ -149,6 +151,7 @@ fn view(graph: &Graph, x: Value, shape: &[Dim], index: &[Dim]) -> Result<()> {
         });
         ensure(!outside, || format!("index {expr} along axis {k} of size {}", graph.shape(x)[k]))?;
     }
+
     let negative = |dim: &&Dim| dim.as_int().is_some_and(|size| size.sign() == num_bigint::Sign::Minus);
     let bad = shape.iter().find(negative);
     ensure(bad.is_none(), || format!("a dim of {}", bad.map(Dim::to_string).unwrap_or_default()))
@@ -161,6 +164,7 @@ fn coords_fit(graph: &Graph, operands: &[Value], coords: &[Coord], rank: usize, 
             only_axes(expr, rank)?;
         }
     }
+
     for (operand, at) in coords.iter().filter_map(Coord::as_load) {
         ensure((first..operands.len()).contains(&operand), || format!("coordinates in operand {operand}"))?;
         let value = operands[operand];
@@ -168,6 +172,7 @@ fn coords_fit(graph: &Graph, operands: &[Value], coords: &[Coord], rank: usize, 
         ensure(at.len() == graph.rank(value), || "not one index for each axis of the coordinates".into())?;
         at.iter().try_for_each(|expr| only_axes(expr, rank))?;
     }
+
     Ok(())
 }
 
@@ -179,6 +184,7 @@ fn labels(lhs: &[Label], rhs: &[Label], out: &[Label]) -> Result<()> {
         ensure(sorted.len() == list.len(), || "a label repeats within an operand".into())?;
         ensure(list.iter().all(u8::is_ascii_alphabetic), || "a label is not a letter".into())?;
     }
+
     let summed_once = |label: &&Label| !out.contains(label) && lhs.contains(label) != rhs.contains(label);
     let once = lhs.iter().chain(rhs).find(summed_once);
     ensure(once.is_none(), || "a summed label occurs in one operand only".into())?;

@@ -73,6 +73,7 @@ impl ContentsTracker<'_> {
     fn result(&mut self, op: &Op, operands: &[Value], ty: &Type) -> Option<Vec<Exact>> {
         let shape = known_shape(&ty.shape)?;
         self.budget = self.budget.checked_sub(1 + shape.iter().product::<usize>())?;
+
         match op {
             Op::Input(_) | Op::ArgReduce { .. } | Op::Contraction { .. } | Op::Sort { .. } => None,
             Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => None,
@@ -136,6 +137,7 @@ impl ContentsTracker<'_> {
         let types = body.types();
         let count = all[0].elems.len();
         let facts = &self.graph.facts;
+
         (0..count)
             .map(|i| {
                 let mut regs: Vec<Exact> = all.iter().map(|operand| operand.elems[i].clone()).collect();
@@ -178,6 +180,7 @@ impl ContentsTracker<'_> {
         let mut all = self.operands(operands)?;
         let dtype = self.graph.dtype(operands[0]);
         let mut out = all[0].elems.clone();
+
         let updates = all[1].shape.clone();
         for (i, at) in positions(&updates).enumerate() {
             let at = all[0].flat(&self.loaded(coords, &all, &at)?)?;
@@ -187,6 +190,7 @@ impl ContentsTracker<'_> {
                 ScatterMode::Combine(op) => self.combined(dtype, op, &out[at], new)?,
             };
         }
+
         all.clear();
         Some(out)
     }
@@ -194,6 +198,7 @@ impl ContentsTracker<'_> {
     fn reduce(&mut self, x: Value, shape: &[usize], op: ReduceOp, axes: &[usize]) -> Option<Vec<Exact>> {
         let (x, dtype) = (self.operand(x)?, self.graph.dtype(x));
         let out = Known { shape: shape.to_vec(), elems: Vec::new() };
+
         let mut elems: Vec<Option<Exact>> = vec![None; shape.iter().product()];
         for (i, at) in positions(&x.shape).enumerate() {
             let kept: Vec<usize> =
@@ -204,6 +209,7 @@ impl ContentsTracker<'_> {
                 Some(acc) => self.combined(dtype, op, &acc, &x.elems[i])?,
             });
         }
+
         elems.into_iter().map(|elem| elem.or_else(|| neutral(op))).collect()
     }
 
@@ -217,6 +223,7 @@ impl ContentsTracker<'_> {
     ) -> Option<Vec<Exact>> {
         let (x, dtype) = (self.operand(x)?, self.graph.dtype(x));
         let len = x.shape[axis];
+
         let sum_to = |at: Vec<usize>| {
             let end = at[axis] + usize::from(!exclusive);
             let range: Vec<usize> = if reverse {
@@ -224,6 +231,7 @@ impl ContentsTracker<'_> {
             } else {
                 (0..end).collect()
             };
+
             let mut acc = None;
             for idx in range.into_iter().filter(|idx| !(exclusive && *idx == at[axis])) {
                 let mut from = at.clone();
@@ -234,8 +242,10 @@ impl ContentsTracker<'_> {
                     Some(acc) => self.combined(dtype, op, &acc, &elem)?,
                 });
             }
+
             acc.or_else(|| neutral(op))
         };
+
         positions(&x.shape).map(sum_to).collect()
     }
 
@@ -302,6 +312,7 @@ fn exact(value: Scalar) -> Option<Exact> {
         dtype if dtype.is_float() => {
             let float = value.as_f64();
             let mut den = BigInt::one();
+
             // 64 halvings reach every fraction that a size computation can contain.
             for _ in 0..64 {
                 let scaled = float * den.to_f64()?;
@@ -312,6 +323,7 @@ fn exact(value: Scalar) -> Option<Exact> {
                 }
                 den *= 2;
             }
+
             None
         }
         _ => Some(Dim::from(value.as_i64()).into()),
@@ -406,6 +418,7 @@ fn binary(facts: &Facts, op: BinaryOp, x: &Exact, y: &Exact, dtype: DType) -> Op
     let sum = |num: Dim| Some(Exact { num, den: den.clone() });
     let not_negative = |dim: &Dim| facts.prove_le(&Dim::zero(), dim).is_yes();
     let positive = |dim: &Dim| facts.prove_lt(&Dim::zero(), dim).is_yes();
+
     match op {
         BinaryOp::Add => sum(a + b),
         BinaryOp::Sub => sum(a - b),

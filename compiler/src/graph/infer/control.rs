@@ -61,6 +61,7 @@ pub(super) fn check(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()> {
                         .zip(&b.shape)
                         .all(|(a, b)| a == b || graph.facts.prove_eq(a, b).is_yes())
             };
+
             let fits = then.outputs.len() == otherwise.outputs.len()
                 && then.outputs.iter().zip(&otherwise.outputs).all(|((_, a), (_, b))| same(*a, *b));
             ensure(fits, || "the branches have outputs of different types".into())?;

@@ -145,10 +145,12 @@ mod tests {
         assert_eq!(required_by_slice("0", "32", 2), ["63 <= K"]);
         assert_eq!(required_by_slice("1", "32", 2), ["64 <= K"]);
         assert_eq!(required_by_slice("H", "H", 1), ["2*H <= K"]);
+
         assert_eq!(required_by_slice("K - 4", "4", 1), ["0 <= K - 4"]);
         assert_eq!(required_by_slice("H", "4", -1), ["H + 1 <= K", "0 <= H - 3"]);
         assert_eq!(required_by_slice("64", "K - 64", 1), ["0 <= K - 64"]);
         assert_eq!(required_by_slice("H", "K - 2*H", 1), ["0 <= K - 2*H"]);
+
         // These are inside for all sizes.
         assert_eq!(required_by_slice("0", "K", 1), [""; 0]);
         assert_eq!(required_by_slice("K - 1", "K", -1), [""; 0]);

@@ -19,6 +19,7 @@ pub(super) fn graph(text: &str) -> Result<Graph> {
         numbered: HashMap::new(),
         depth: 0,
     };
+
     reader.whole()?;
     if reader.cursor.next_line() {
         Err(reader.cursor.error("unexpected text after the graph"))
@@ -60,6 +61,7 @@ impl<'a> Reader<'a> {
         if self.depth == MAX_DEPTH {
             return Err(self.cursor.error("regions are nested too deeply"));
         }
+
         let mut inner = Reader {
             cursor: self.cursor.clone(),
             graph: Graph::default(),
@@ -67,9 +69,11 @@ impl<'a> Reader<'a> {
             numbered: HashMap::new(),
             depth: self.depth + 1,
         };
+
         inner.whole()?;
         inner.cursor.end_line()?;
         self.cursor = inner.cursor;
+
         Ok(Box::new(inner.graph))
     }
 
@@ -186,6 +190,7 @@ impl<'a> Reader<'a> {
             self.cursor.expect("%")?;
             indices.push(self.cursor.number()?);
         }
+
         self.cursor.expect("=")?;
         let place = self.cursor.place();
         let (op, operands) = self.op()?;
@@ -193,11 +198,13 @@ impl<'a> Reader<'a> {
         if results.len() != indices.len() {
             return Err(self.cursor.error(format!("the operator has {} results", results.len())));
         }
+
         for (number, result) in indices.into_iter().zip(results) {
             if self.numbered.insert(number, result).is_some() {
                 return Err(self.cursor.error(format!("%{number} is defined twice")));
             }
         }
+
         Ok(())
     }
 
@@ -329,6 +336,7 @@ impl<'a> Reader<'a> {
                 Coord::At(self.cursor.dim(&[",", "]"])?)
             });
         }
+
         Ok(coords)
     }
 
@@ -354,6 +362,7 @@ impl<'a> Reader<'a> {
         let callee = external::read(&mut self.cursor)?;
         self.cursor.expect("->")?;
         self.cursor.expect("(")?;
+
         let mut results = Vec::new();
         while !self.cursor.eat(")") {
             if !results.is_empty() {
@@ -361,6 +370,7 @@ impl<'a> Reader<'a> {
             }
             results.push(Type { dtype: self.cursor.dtype()?, shape: self.dims()? });
         }
+
         let scratch = if self.cursor.eat_word("scratch") { self.bracketed()? } else { Dim::zero() };
         let values = if self.cursor.at_line_end() { Vec::new() } else { self.values()? };
         Ok((Op::Call { callee, results, scratch }, values))
@@ -398,6 +408,7 @@ impl<'a> Reader<'a> {
             let next = body.params.len() + body.steps.len();
             self.cursor.expect(&format!("r{next} ="))?;
             let step = self.step_word()?;
+
             let mut regs = Vec::new();
             while !self.cursor.at_line_end() {
                 if !regs.is_empty() {
@@ -405,6 +416,7 @@ impl<'a> Reader<'a> {
                 }
                 regs.push(self.reg(next)?);
             }
+
             let step = step.with(&regs);
             body.steps.push(step.ok_or_else(|| self.cursor.error("wrong number of operands"))?);
             self.cursor.end_line()?;

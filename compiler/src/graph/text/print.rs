@@ -76,28 +76,35 @@ fn write_node(f: &mut Formatter<'_>, graph: &Graph, node: &Node, names: &Names) 
     let head =
         format!("  {} = {}", names.all(&node.results), Head { op: &node.op, operands: node.operands.len() });
     let line = if node.operands.is_empty() { head } else { format!("{head} {}", names.all(&node.operands)) };
+
     let body = match &node.op {
         Op::Map(body) if only_step(body).is_none() => Some(body),
         _ => None,
     };
+
     let regions = node.op.regions();
     let line = if body.is_some() || !regions.is_empty() { format!("{line} {{") } else { line };
     write!(f, "{line:<54} ;")?;
+
     for (i, result) in node.results.iter().enumerate() {
         let ty = graph.ty(*result);
         write!(f, "{} {}[{}]", if i > 0 { "," } else { "" }, ty.dtype, join(&ty.shape))?;
     }
+
     let known = graph.contents(node.results[0]).filter(|_| !matches!(node.op, Op::Const(_)));
     if let Some(elems) = known.filter(|elems| elems.len() <= MAX_SHOWN) {
         write!(f, " = {}", join(elems))?;
     }
+
     f.write_str("\n")?;
     for (_, region) in &regions {
         write!(f, "{region}")?;
     }
+
     if !regions.is_empty() {
         f.write_str("  }\n")?;
     }
+
     body.map_or(Ok(()), |body| write_body(f, body))
 }
 

@@ -172,6 +172,7 @@ fn declared_range(symbol: &Symbol, declaration: &Declaration) -> Result<(i64, i6
         let message = format!("{name} has no upper bound; declare one with --dim {name}=LO..HI");
         return Err(Error::new(ErrorKind::Contract, message));
     };
+
     match (declaration.lo.to_i64(), hi.to_i64()) {
         (Some(lo), Some(hi)) => Ok((lo, hi)),
         _ => Err(Error::new(

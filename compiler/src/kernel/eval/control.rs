@@ -33,6 +33,7 @@ pub(super) fn run(program: &Program, machine: &mut Machine<'_>) -> Result<()> {
             }
         };
     }
+
     Ok(())
 }
 
@@ -57,6 +58,7 @@ fn ends(program: &Program) -> Vec<usize> {
             _ => {}
         }
     }
+
     ends
 }
 
@@ -68,7 +70,8 @@ fn step(machine: &mut Machine<'_>, control: &Control) -> Result<()> {
     match control {
         Control::Bind { symbol, from, lo, end, context } => {
             let value = cell_of(machine, *from)?.as_i64();
-            let (lo, end) = (machine.eval(lo)?, machine.eval(end)?);
+            let lo = machine.eval(lo)?;
+            let end = machine.eval(end)?;
             if !(lo..end).contains(&value) {
                 let message = format!("{context}: {symbol} = {value} is not in {lo}..={}", end - 1);
                 return Err(Error::new(ErrorKind::Usage, message));
@@ -85,7 +88,9 @@ fn step(machine: &mut Machine<'_>, control: &Control) -> Result<()> {
 
 fn require(machine: &mut Machine<'_>, assumption: &Assumption) -> Result<()> {
     let relation = &assumption.relation;
-    let (a, b) = (machine.eval(&relation.a)?, machine.eval(&relation.b)?);
+    let a = machine.eval(&relation.a)?;
+    let b = machine.eval(&relation.b)?;
+
     let holds = match relation.comparison {
         Comparison::Eq => a == b,
         Comparison::Ne => a != b,
@@ -93,6 +98,7 @@ fn require(machine: &mut Machine<'_>, assumption: &Assumption) -> Result<()> {
         Comparison::Le => a <= b,
         Comparison::Divides => a != 0 && b % a == 0,
     };
+
     if holds {
         Ok(())
     } else {

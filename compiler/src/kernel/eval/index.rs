@@ -27,7 +27,8 @@ impl Index {
             Index::Mul(list) => list.iter().try_fold(1i64, |product, index| product.checked_mul(of(index)?)),
             Index::FloorDiv(pair) => floor_div(of(&pair[0])?, of(&pair[1])?),
             Index::Mod(pair) => {
-                let (a, b) = (of(&pair[0])?, of(&pair[1])?);
+                let a = of(&pair[0])?;
+                let b = of(&pair[1])?;
                 a.checked_sub(floor_div(a, b)?.checked_mul(b)?)
             }
             Index::Min(list) => list.iter().try_fold(i64::MAX, |min, index| Some(min.min(of(index)?))),
@@ -37,7 +38,8 @@ impl Index {
 }
 
 fn floor_div(a: i64, b: i64) -> Option<i64> {
-    let (quotient, rem) = (a.checked_div(b)?, a.checked_rem(b)?);
+    let quotient = a.checked_div(b)?;
+    let rem = a.checked_rem(b)?;
     Some(if rem != 0 && (rem < 0) != (b < 0) { quotient - 1 } else { quotient })
 }
 

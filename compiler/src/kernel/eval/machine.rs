@@ -105,14 +105,17 @@ impl<'a> Machine<'a> {
             Tensor::from_scalars(dtype, shape, &elems)
                 .ok_or_else(|| Error::internal("an operand of a call has a wrong number of elements"))
         });
+
         let operands = operands.collect::<Result<Vec<_>>>()?;
         let results = call.results.iter().map(|argument| self.extent(argument));
         let results = results.collect::<Result<Vec<_>>>()?;
         let types: Vec<_> = results.iter().map(|(dtype, shape, _)| (*dtype, shape.clone())).collect();
+
         let scratch = match call.scratch {
             Some(id) => self.env.eval(&self.program.buffers[id].bytes())?,
             None => 0,
         };
+
         let tensors = call.callee.call(&operands, &types, usize::try_from(scratch).unwrap_or(0))?;
         for ((argument, (_, _, first)), tensor) in call.results.iter().zip(&results).zip(&tensors) {
             for idx in 0..tensor.elems() {
@@ -120,6 +123,7 @@ impl<'a> Machine<'a> {
                 self.store(&Access { buffer: argument.first.buffer, index: at }, tensor.get(idx))?;
             }
         }
+
         Ok(())
     }
 
@@ -260,6 +264,7 @@ impl<'a> Machine<'a> {
         if let Some((axis, rest)) = axes.split_first() {
             return self.each(axis, |machine| machine.accumulate(contraction, rest, panel, position, sum));
         }
+
         let lhs = self.load(&contraction.lhs)?;
         let rhs = match (&contraction.rhs, panel) {
             (Rhs::Indexed(access), _) => self.load(access)?,
@@ -268,6 +273,7 @@ impl<'a> Machine<'a> {
                 self.load_at(*buffer, at)?
             }
         };
+
         *position += 1;
         sum.push_product(lhs, rhs, contraction.precision);
         Ok(())
@@ -297,6 +303,7 @@ impl<'a> Machine<'a> {
             }
             Memory::Cells(cells) => idx.and_then(|idx| cells.get(idx)).copied().ok_or(cells.len()),
         };
+
         match found {
             Ok(Some(value)) => Ok(value),
             Ok(None) => Err(Error::invalid(format!("element {at} was never written"))),
@@ -308,6 +315,7 @@ impl<'a> Machine<'a> {
         let at = self.env.eval(&access.index)?;
         let outside =
             |elems| Error::invalid(format!("element {at} of {elems}")).at(format!("store {access}"));
+
         match &mut self.memory[access.buffer] {
             Memory::Const(tensor) => return Err(outside(tensor.elems())),
             Memory::Cells(cells) => {
@@ -316,6 +324,7 @@ impl<'a> Machine<'a> {
                 *cell.ok_or_else(|| outside(elems))? = Some(value);
             }
         }
+
         Ok(())
     }
 
@@ -333,6 +342,7 @@ impl<'a> Machine<'a> {
             };
             frame.regs.push(result);
         }
+
         Ok(())
     }
 

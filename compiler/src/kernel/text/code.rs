@@ -33,6 +33,7 @@ impl<'a> CodeReader<'a> {
         if name.is_some() {
             cursor.expect("=")?;
         }
+
         let inst = match cursor.word() {
             "store" => {
                 let access = access(cursor, buffers)?;
@@ -42,6 +43,7 @@ impl<'a> CodeReader<'a> {
             "load" => Inst::Load(access(cursor, buffers)?),
             word => self.other(cursor, word)?,
         };
+
         cursor.end_line()?;
         if inst.has_result() != name.is_some() {
             let message = if name.is_some() {
@@ -51,6 +53,7 @@ impl<'a> CodeReader<'a> {
             };
             return Err(cursor.error(message));
         }
+
         let reg = self.code.push(inst);
         match name.and_then(|name| self.regs.insert(name, reg)) {
             None => Ok(()),

@@ -25,9 +25,11 @@ pub(super) fn program(text: &str) -> Result<Program> {
         Reader { cursor: Cursor::new(text), program: Program::default(), consts: TensorReader::default() };
     reader.cursor.next_line();
     reader.head("program")?;
+
     while reader.cursor.in_braces()? {
         reader.line()?;
     }
+
     if reader.cursor.next_line() {
         Err(reader.cursor.error("unexpected text after the program"))
     } else {
@@ -58,6 +60,7 @@ fn arguments(cursor: &mut Cursor<'_>, buffers: &PrimaryMap<BufferId, Buffer>) ->
         cursor.expect("[")?;
         list.push(Argument { first, shape: cursor.dims()? });
     }
+
     Ok(list)
 }
 
@@ -179,11 +182,13 @@ impl Reader<'_> {
             (word.parse() == Ok(next)).then_some(())
         })?;
         let name = if self.cursor.at_name() { self.cursor.name()? } else { String::new() };
+
         self.cursor.expect(":")?;
         let dtype = self.cursor.dtype()?;
         self.cursor.expect("[")?;
         let elems = self.cursor.dim(&["]"])?;
         self.cursor.expect("]")?;
+
         let space = match self.cursor.word() {
             "input" => MemorySpace::Input(self.cursor.number()?),
             "output" => MemorySpace::Output(self.cursor.number()?),
@@ -197,6 +202,7 @@ impl Reader<'_> {
                     .error("expected a space: `input`, `output`, `arena`, `scratch`, `device` or `const`"));
             }
         };
+
         self.program.buffers.push(Buffer { name, dtype, elems, space });
         Ok(())
     }
@@ -218,6 +224,7 @@ impl Reader<'_> {
         let end = self.cursor.number()?;
         self.cursor.expect("after")?;
         self.cursor.expect("[")?;
+
         let mut after = Vec::new();
         while !self.cursor.eat("]") {
             if !after.is_empty() {
@@ -225,6 +232,7 @@ impl Reader<'_> {
             }
             after.push(self.cursor.number()?);
         }
+
         self.cursor.expect("on")?;
         Ok(Partition { name, kernels: begin..end, after, target: self.cursor.name()? })
     }
@@ -232,6 +240,7 @@ impl Reader<'_> {
     fn kernel(&mut self) -> Result<Kernel> {
         let mut kernel = Kernel { name: self.cursor.name()?, ..Kernel::default() };
         self.open()?;
+
         while self.cursor.in_braces()? {
             if self.cursor.peek_word().starts_with("local") {
                 let next = format!("local{}", kernel.locals.len());
@@ -244,6 +253,7 @@ impl Reader<'_> {
                 kernel.body.push(self.stmt(&kernel.locals, 0)?);
             }
         }
+
         Ok(kernel)
     }
 
@@ -260,6 +270,7 @@ impl Reader<'_> {
         if depth > MAX_DEPTH {
             return Err(self.cursor.error("statements are nested too deeply"));
         }
+
         let stmt = match self.cursor.word() {
             "for" => self.for_stmt(locals, depth)?,
             "block" => Stmt::Block(self.code(locals)?),
@@ -284,6 +295,7 @@ impl Reader<'_> {
                 return Err(self.cursor.error(expected));
             }
         };
+
         self.cursor.end_line()?;
         Ok(stmt)
     }
@@ -311,6 +323,7 @@ impl Reader<'_> {
         let dtype = self.cursor.dtype()?;
         let precision = self.cursor.precision()?;
         self.open()?;
+
         let m = self.axes("m")?;
         let mut columns = self.axes("n")?;
         let k = self.axes("k")?;
@@ -319,13 +332,16 @@ impl Reader<'_> {
                 .cursor
                 .error("a contraction has at least one row axis and exactly one column axis"));
         }
+
         let n = columns.remove(0);
         self.in_line("lhs")?;
         let lhs = access(&mut self.cursor, &self.program.buffers)?;
+
         self.cursor.end_line()?;
         self.in_line("rhs")?;
         let packed = self.cursor.eat_word("panels");
         let at = access(&mut self.cursor, &self.program.buffers)?;
+
         let rhs = if packed {
             self.cursor.expect("width")?;
             let width = self.cursor.number()?;
@@ -333,12 +349,14 @@ impl Reader<'_> {
         } else {
             Rhs::Indexed(at)
         };
+
         self.cursor.end_line()?;
         let mut pack_buffer = None;
         if self.cursor.next_line() && self.cursor.eat_word("pack") {
             pack_buffer = Some(buffer_id(&mut self.cursor, &self.program.buffers)?);
             self.cursor.end_line()?;
         }
+
         Ok(Contraction { m, n, k, lhs, rhs, dtype, precision, pack_buffer, epilogue: self.insts(locals)? })
     }
 

@@ -16,6 +16,7 @@ impl fmt::Display for Program {
         for symbol in &self.symbols {
             write_symbol(f, symbol, self.facts.declaration(symbol))?;
         }
+
         for found in &self.data_dependent {
             write_data_dependent(
                 f,
@@ -24,34 +25,44 @@ impl fmt::Display for Program {
                 self.facts.declaration(&found.symbol),
             )?;
         }
+
         for assumption in self.facts.assumptions() {
             write_assumption(f, "assume", assumption)?;
         }
+
         if self.workers > 1 {
             writeln!(f, "  workers {}", self.workers)?;
         }
+
         for Device { target, bytes } in &self.devices {
             writeln!(f, "  device {} {bytes}", Name(target))?;
         }
+
         for (id, buffer) in &self.buffers {
             write!(f, "  {id:?}")?;
             write_buffer(f, buffer)?;
         }
+
         for port in &self.inputs {
             write_port(f, "input", port)?;
         }
+
         for port in &self.outputs {
             write_port(f, "output", port)?;
         }
+
         if self.policies == Policies::Any {
             writeln!(f, "  policies any")?;
         }
+
         for partition in &self.partitions {
             write_partition(f, partition)?;
         }
+
         for kernel in &self.kernels {
             write_kernel(f, kernel, 1)?;
         }
+
         f.write_str("}\n")
     }
 }
@@ -66,6 +77,7 @@ fn write_buffer(f: &mut Formatter<'_>, buffer: &Buffer) -> fmt::Result {
     if !buffer.name.is_empty() {
         write!(f, " {}", Name(&buffer.name))?;
     }
+
     write!(f, ": {}[{}] ", buffer.dtype, buffer.elems)?;
     match &buffer.space {
         MemorySpace::Input(idx) => writeln!(f, "input {idx}"),
@@ -83,7 +95,8 @@ fn write_port(f: &mut Formatter<'_>, kind: &str, port: &Port) -> fmt::Result {
 
 fn write_partition(f: &mut Formatter<'_>, partition: &Partition) -> fmt::Result {
     let Partition { name, kernels, after, target } = partition;
-    let (begin, end) = (kernels.start, kernels.end);
+    let begin = kernels.start;
+    let end = kernels.end;
     writeln!(f, "  partition {} {begin}..{end} after [{}] on {}", Name(name), join(after), Name(target))
 }
 
@@ -173,29 +186,35 @@ fn write_stmt(f: &mut Formatter<'_>, stmt: &Stmt, depth: usize) -> fmt::Result {
             write_stmts(f, body, depth + 1)?;
         }
     }
+
     writeln!(f, "{pad}}}")
 }
 
 fn write_contraction(f: &mut Formatter<'_>, contraction: &Contraction, depth: usize) -> fmt::Result {
     let Contraction { m, n, k, lhs, rhs, dtype, precision, pack_buffer, epilogue } = contraction;
     let inner = Indent(depth + 1);
+
     match precision {
         Precision::F32 => writeln!(f, "{}contraction {dtype} {{", Indent(depth))?,
         _ => writeln!(f, "{}contraction {dtype} by {precision} {{", Indent(depth))?,
     }
+
     m.iter().try_for_each(|axis| writeln!(f, "{inner}m {}", Loop(axis)))?;
     writeln!(f, "{inner}n {}", Loop(n))?;
     k.iter().try_for_each(|axis| writeln!(f, "{inner}k {}", Loop(axis)))?;
     writeln!(f, "{inner}lhs {lhs}")?;
+
     match rhs {
         Rhs::Indexed(access) => writeln!(f, "{inner}rhs {access}")?,
         Rhs::Panels { buffer, base, width } => {
             writeln!(f, "{inner}rhs panels {buffer:?}[{base}] width {width}")?;
         }
     }
+
     if let Some(pack_buffer) = pack_buffer {
         writeln!(f, "{inner}pack {pack_buffer:?}")?;
     }
+
     write_code(f, epilogue, depth + 1)
 }
 

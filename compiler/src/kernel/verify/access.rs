@@ -22,6 +22,7 @@ pub(super) fn conflicts(program: &Program, axis: &Axis, body: &[Stmt], facts: &F
     collector.stmts(body, facts.clone());
     let written: BTreeSet<_> =
         collector.sites.iter().filter(|site| site.is_store).map(|site| site.access.buffer).collect();
+
     let mut conflicts = Vec::new();
     for buffer in written {
         if matches!(program.buffers[buffer].space, MemorySpace::Scratch) {
@@ -33,6 +34,7 @@ pub(super) fn conflicts(program: &Program, axis: &Axis, body: &[Stmt], facts: &F
             conflicts.push(format!("{buffer:?}: iterations over {} are independent", axis.var));
         }
     }
+
     conflicts
 }
 

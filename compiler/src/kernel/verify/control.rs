@@ -17,6 +17,7 @@ pub(super) fn verify(program: &Program, symbols: &BTreeSet<Symbol>) -> Result<()
         let Some(control) = &kernel.control else { continue };
         let at = || format!("kernel {}", kernel.name);
         no_body(kernel).and_then(|()| region(control, &mut open)).at(at)?;
+
         match control {
             Control::If(cell) | Control::While(cell) => is_cell(program, *cell, DType::Bool).at(at)?,
             Control::Bind { symbol, from, lo, end, .. } => {
@@ -35,6 +36,7 @@ pub(super) fn verify(program: &Program, symbols: &BTreeSet<Symbol>) -> Result<()
             Control::Else | Control::End | Control::Fail(_) => {}
         }
     }
+
     if open.is_empty() { Ok(()) } else { Err(Error::invalid("a region has no `end`")) }
 }
 
@@ -123,6 +125,7 @@ pub(super) fn arguments(program: &Program, call: &ExternalCall, guarded: bool) -
             }
         }
     }
+
     for (k, result) in call.results.iter().enumerate() {
         for other in call.operands.iter().chain(&call.results[k + 1..]) {
             if result.first.buffer == other.first.buffer && !disjoint(program, result, other) {
@@ -133,6 +136,7 @@ pub(super) fn arguments(program: &Program, call: &ExternalCall, guarded: bool) -
             return Err(Error::invalid("a result of the call is in its scratch memory"));
         }
     }
+
     Ok(unproven)
 }
 

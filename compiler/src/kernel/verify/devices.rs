@@ -21,8 +21,10 @@ fn verify_kernel(program: &Program, kernel: &Kernel) -> Result<()> {
         Some(Control::Call(call)) => call.callee.target.as_str(),
         _ => "",
     };
+
     let mut touched: Vec<BufferId> = Vec::new();
     walk::accesses(&kernel.body, &mut |site| touched.push(site.access.buffer));
+
     let (read, written) = kernel.control.as_ref().map(Control::touched).unwrap_or_default();
     for id in touched.into_iter().chain(read).chain(written) {
         let device =
@@ -31,5 +33,6 @@ fn verify_kernel(program: &Program, kernel: &Kernel) -> Result<()> {
             return Err(Error::invalid(format!("{id:?} is in the memory of {}", device.target)));
         }
     }
+
     Ok(())
 }

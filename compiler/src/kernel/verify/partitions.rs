@@ -11,8 +11,10 @@ pub(super) fn verify(program: &Program) -> Result<()> {
     if program.partitions.is_empty() {
         return Ok(());
     }
+
     let cuts = cuts(program);
     let mut names = BTreeSet::new();
+
     let mut end = 0;
     for (number, partition) in program.partitions.iter().enumerate() {
         let error = |message: &str| Err(Error::invalid(format!("partition {}: {message}", partition.name)));
@@ -20,6 +22,7 @@ pub(super) fn verify(program: &Program) -> Result<()> {
         if kernels.start != end || kernels.end < end || kernels.end > program.kernels.len() {
             return error("its kernels don't follow those of the previous partition");
         }
+
         end = kernels.end;
         if !cuts.contains(&end) {
             return error("it ends within a region");
@@ -27,15 +30,18 @@ pub(super) fn verify(program: &Program) -> Result<()> {
         if !names.insert(name) {
             return error("its name is not unique");
         }
+
         if !after.is_sorted_by(|a, b| a < b) || after.last().is_some_and(|last| *last >= number) {
             return error(
                 "its list of earlier partitions is not ascending, or contains itself or a later one",
             );
         }
     }
+
     if end != program.kernels.len() {
         return Err(Error::invalid("the partitions don't cover the last kernels"));
     }
+
     match program.policies {
         Policies::Serial => Ok(()),
         Policies::Any => verify_waits(program),
@@ -56,6 +62,7 @@ fn cuts(program: &Program) -> BTreeSet<usize> {
             cuts.insert(idx + 1);
         }
     }
+
     cuts
 }
 
@@ -63,10 +70,12 @@ fn cuts(program: &Program) -> BTreeSet<usize> {
 fn verify_waits(program: &Program) -> Result<()> {
     let cuts: Vec<usize> = cuts(program).into_iter().collect();
     let uses: Vec<Footprint> = cuts.windows(2).map(|ends| Footprint::of(program, ends[0]..ends[1])).collect();
+
     let of = |partition: &Partition| {
         let position = |kernel: usize| cuts.partition_point(|cut| *cut < kernel);
         &uses[position(partition.kernels.start)..position(partition.kernels.end)]
     };
+
     for (later, before) in waits(&program.partitions).iter().enumerate() {
         for earlier in (0..later).filter(|earlier| !before.contains(earlier)) {
             let [first, second] = [&program.partitions[earlier], &program.partitions[later]];
@@ -80,5 +89,6 @@ fn verify_waits(program: &Program) -> Result<()> {
             }
         }
     }
+
     Ok(())
 }

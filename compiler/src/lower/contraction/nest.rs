@@ -169,11 +169,13 @@ fn operand_at(
         index = substitute(map, &index).iter().map(|expr| scope.facts.simplify(expr)).collect();
         value = graph.operands(value)[0];
     }
+
     let constant = graph.as_constant(value).cloned();
     let at = match lowering.storage.get(&value) {
         Some(storage) => storage.at(&index).index,
         None => address(Dim::zero(), &row_major(graph.shape(value)), &index),
     };
+
     let address = scope.facts.simplify(&at);
     Ok((Operand { value, dtype: graph.dtype(value), constant }, address))
 }

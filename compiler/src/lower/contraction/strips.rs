@@ -34,6 +34,7 @@ pub(super) fn lower(
         [streamed(lowering, scope, &mut contraction, 0)?, streamed(lowering, scope, &mut contraction, 1)?];
     let contraction = &contraction;
     let reduced = contraction.nest.axes(AxisRole::Reduced);
+
     let extents: Option<Vec<i64>> = reduced.iter().map(|axis| axis.extent.as_i64()).collect();
     match extents {
         Some(extents) if extents.iter().product::<i64>() <= MAX_UNROLLED => {
@@ -67,18 +68,22 @@ fn along_strips(scope: &KernelScope, contraction: &ContractionNest, side: usize)
     let tensor = contraction.operands[side].constant.as_ref()?;
     let old = &contraction.nest.exprs[side];
     let axes = [contraction.nest.axes(AxisRole::Reduced), contraction.nest.axes(AxisRole::Kept)].concat();
+
     let axes: Vec<Axis> = axes.into_iter().filter(|axis| old.contains(&axis.var)).collect();
     let steps: Option<Vec<(i64, i64)>> = axes
         .iter()
         .map(|axis| Some((scope.facts.linear_in(old, &axis.var)?.0.as_i64()?, axis.extent.as_i64()?)))
         .collect();
+
     let origin = old.eval_i64(&|_| Some(0)).ok()?;
     let size = tensor.dtype().size_bytes();
+
     let mut bytes = Vec::new();
     for offset in offsets(&steps?) {
         let from = usize::try_from(origin + offset).ok()? * size;
         bytes.extend_from_slice(tensor.bytes().get(from..from + size)?);
     }
+
     let tensor = Tensor::new(tensor.dtype(), vec![bytes.len() / size], Bytes::Owned(bytes.into()))?;
     let address = axes.iter().fold(Dim::zero(), |at, axis| at * &axis.extent + Dim::from(&axis.var));
     Some((tensor, scope.facts.simplify(&address)))

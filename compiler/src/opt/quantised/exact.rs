@@ -73,16 +73,19 @@ fn parts(new: &mut Graph, fixed: Value, axes: &ConstantAxes<'_>) -> Result<Optio
         if axes.reduced.iter().any(|k| real::varies(new, scale, *k)) {
             continue;
         }
+
         let rest = axes.drop_reduced(new, scale)?;
         let [Some(integers), Some(scale), Some(rest)] =
             [integers, scale, rest].map(|value| real::evaluated(new, value))
         else {
             continue;
         };
+
         let weights = map(&integers, |idx, x| {
             let x = x * power_of_two(element(&scale, idx))?;
             is_bf16(x).then_some(x)
         });
+
         let rest = map(&rest, |_, scale| Some(scale / power_of_two(scale)?));
         if let (Some(weights), Some(rest)) = (weights, rest) {
             return Ok(Some((weights, rest)));

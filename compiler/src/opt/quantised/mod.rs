@@ -182,6 +182,7 @@ impl QuantisedOperands<'_> {
                 new.mul(columns, scale)?
             }
         };
+
         new.mul(wide, factor)
     }
 }

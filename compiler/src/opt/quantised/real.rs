@@ -148,6 +148,7 @@ pub(super) fn uniform(graph: &mut Graph, value: Value) -> Result<Option<Value>> 
     if let Some(number) = number(graph, value) {
         return graph.scalar(number).map(Some);
     }
+
     let mut source = value;
     for _ in 0..MAX_STEPS {
         if graph.shape(source).iter().all(|dim| dim.as_i64() == Some(1)) {
@@ -162,6 +163,7 @@ pub(super) fn uniform(graph: &mut Graph, value: Value) -> Result<Option<Value>> 
             _ => break,
         }
     }
+
     Ok(None)
 }
 
@@ -177,6 +179,7 @@ pub(super) fn scaled_integer(graph: &mut Graph, value: Value) -> Result<Option<(
     if let Some((DType::F32, whole)) = cast(graph, value).filter(|(_, x)| graph.dtype(*x).is_int()) {
         return Ok(Some((whole, None)));
     }
+
     let Some((x, scale)) = product(graph, value) else { return Ok(None) };
     let whole = cast(graph, x).filter(|(to, x)| *to == DType::F32 && graph.dtype(*x).is_int());
     Ok(whole.map(|(_, whole)| (whole, Some(scale))))

@@ -43,6 +43,7 @@ fn divided(new: &mut Graph, x: Value, c: Value, used: &SecondaryMap<Value, u32>)
     if used[x] != 1 {
         return Ok(None);
     }
+
     let (a, b) = if is_fixed(new, a) { (b, a) } else { (a, b) };
     match op {
         BinaryOp::Mul if is_fixed(new, b) && is_sum(new, a) => {
@@ -159,17 +160,20 @@ pub(super) fn maximum(new: &mut Graph, x: Value, axes: &[usize]) -> Result<Optio
     if new.dtype(x) != DType::F32 || !some {
         return Ok(None);
     }
+
     let Some((stored, real)) = windows(new, x)? else { return Ok(None) };
     let positive = real.scale.and_then(|scale| number(new, scale)).is_some_and(|scale| scale.as_f64() > 0.0);
     let Zero::Number(zero) = real.zero else { return Ok(None) };
     if !positive {
         return Ok(None);
     }
+
     let maximum = new.reduce(ReduceOp::Max, stored, axes, false)?;
     let wide = new.cast(DType::I32, maximum)?;
     let zero = new.number(DType::I32, zero as f64)?;
     let centred = new.sub(wide, zero)?;
     let wide = new.cast(DType::F32, centred)?;
+
     match real.scale {
         Some(scale) => new.mul(wide, scale).map(Some),
         None => Ok(Some(wide)),
@@ -182,19 +186,23 @@ fn windows(new: &mut Graph, x: Value) -> Result<Option<(Value, Real)>> {
     if let Some(real) = Real::of(new, x, DType::F32)? {
         return Ok(Some((real.stored, real)));
     }
+
     let Op::View { shape, index } = new.op(x).clone() else { return Ok(None) };
     let padded = new.operands(x)[0];
     let Op::Pad { value, lo, hi } = new.op(padded).clone() else { return Ok(None) };
     if value.as_f64() != f64::NEG_INFINITY {
         return Ok(None);
     }
+
     let inner = new.operands(padded)[0];
     let sizes = new.shape(inner).to_vec();
     let facts = new.index_facts(&shape);
+
     let shows = (0..index.len()).all(|k| {
         let padded = lo[k].as_i64() != Some(0) || hi[k].as_i64() != Some(0);
         !padded || shows_some(&facts, &index[k], &shape, &lo[k], &sizes[k])
     });
+
     let (true, Some(real)) = (shows, Real::of(new, inner, DType::F32)?) else { return Ok(None) };
     let min = if new.dtype(real.stored) == DType::I8 { -128 } else { 0 };
     let blank = Scalar::from_i64(new.dtype(real.stored), min);

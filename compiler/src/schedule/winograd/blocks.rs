@@ -150,18 +150,22 @@ impl KernelBuilder<'_> {
         let runs = self.runs(0);
         let down = &self.convolution.size[0].extent;
         let rows = self.facts.simplify(&down.ceil_div(self.form.outputs()));
+
         let Some(images) = self.convolution.images.clone() else {
             let block = TileBlock { images: None, first: Dim::zero(), rows, runs };
             return self.block(symbols, &block);
         };
+
         let blocks =
             Axis { var: symbols.fresh(), extent: self.facts.simplify(&images.extent.ceil_div(group)) };
         self.facts.declare_index(&blocks.var, &blocks.extent);
+
         let start = Dim::from(&blocks.var) * group;
         let extent = self.facts.simplify(&(&images.extent - &start).min(group.into()));
         let inner = Axis { var: symbols.fresh(), extent };
         let block = TileBlock { images: Some((inner, start)), first: Dim::zero(), rows, runs };
         let body = self.block(symbols, &block);
+
         in_loop(Some(blocks), true, body)
     }
 
@@ -175,19 +179,23 @@ impl KernelBuilder<'_> {
                 self.facts.declare_index(&axis.var, &axis.extent);
                 axis
             });
+
             let mut only = || Axis { var: symbols.fresh(), extent: Dim::one() };
             let images = image.as_ref().map(|axis| (only(), Dim::from(&axis.var)));
+
             let is_last = run.outputs < self.form.outputs();
             let rows = if is_last { 1 } else { rows };
             let blocks =
                 Axis { var: symbols.fresh(), extent: self.facts.simplify(&run.count.floor_div(rows)) };
             self.facts.declare_index(&blocks.var, &blocks.extent);
+
             let first = self.facts.simplify(&(run.first + Dim::from(&blocks.var) * rows));
             let runs = vec![TileRun { first: first.clone(), count: rows.into(), outputs: run.outputs }];
             let block = TileBlock { images, first, rows: rows.into(), runs };
             let inner = self.block(symbols, &block);
             body.extend(in_loop(image, true, in_loop(Some(blocks), true, inner)));
         }
+
         body
     }
 
@@ -217,14 +225,17 @@ impl KernelBuilder<'_> {
                     facts.declare_index(&axis.var, &axis.extent);
                     axis
                 };
+
                 // The loop occurs several times in one kernel, so each occurrence needs fresh variables.
                 let image = block.images.as_ref().map(|(axis, start)| (fresh(&axis.extent), start));
                 let row = fresh(&down.count);
                 let column = fresh(&across.count);
+
                 let y = &down.first + Dim::from(&row.var);
                 let x = &across.first + Dim::from(&column.var);
                 let in_image = (&y - &block.first) * &self.across + &x;
                 let image_index = image.as_ref().map_or(Dim::zero(), |(axis, _)| Dim::from(&axis.var));
+
                 let tile = OutputTile {
                     image: image.as_ref().map(|(axis, start)| *start + Dim::from(&axis.var)),
                     corner: [y, x].map(|at| facts.simplify(&(at * self.form.outputs() as i64))),
@@ -232,6 +243,7 @@ impl KernelBuilder<'_> {
                     index: facts.simplify(&(image_index * &block.rows * &self.across + in_image)),
                     facts,
                 };
+
                 let stmt = write(self, &tile, symbols);
                 let axes = image.map(|(axis, _)| axis).into_iter().chain([row, column]);
                 body.extend(axes.rev().fold(vec![stmt], |body, axis| in_loop(Some(axis), false, body)));
@@ -268,6 +280,7 @@ impl KernelBuilder<'_> {
                     if convolution.is_whole { code.push(Inst::Cast(DType::I32, loaded)) } else { loaded }
                 })
             };
+
             let loaded: Vec<Option<Reg>> = (0..inputs).map(load).collect();
             columns.push(self.form.change_inputs(&mut code, &loaded));
         }

@@ -49,6 +49,7 @@ impl FilterChange {
                 };
                 row.extend(lanes.map(sum));
             }
+
             let [a, b, c] = &self.row;
             for (j, across) in self.matrix.iter().enumerate() {
                 for (lane, ((a, b), c)) in a.iter().zip(b).zip(c).enumerate() {
@@ -196,14 +197,17 @@ impl Form {
             if k == 0 {
                 terms.push((1.0, Some(products[0])));
             }
+
             if k + 1 == self.outputs() {
                 // The filters' matrix has half of the scale at infinity.
                 let factor = if self.whole { 2.0 } else { 1.0 };
                 terms.push((factor, products.last().copied()));
             }
+
             for (point, even, odd) in &halves {
                 terms.push((point.powi(k as i32), Some(if k.is_multiple_of(2) { *even } else { *odd })));
             }
+
             self.combine(code, &terms).expect("every output has a term")
         };
         (0..count).map(|k| output(code, k)).collect()

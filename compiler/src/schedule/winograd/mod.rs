@@ -77,6 +77,7 @@ fn cheapest(convolution: &Convolution) -> Option<&'static Form> {
     let n = convolution.columns;
     let lanes = |channels: i64| (channels as u64).next_multiple_of(8) as i64;
     let plain = (9 * c * n).checked_mul((height * width).max(ROWS_TO_HIDE_READING))?;
+
     let cost = |form: &Form| {
         let m = form.outputs() as i64;
         let tiles = ((height + m - 1) / m) * ((width + m - 1) / m);
@@ -85,6 +86,7 @@ fn cheapest(convolution: &Convolution) -> Option<&'static Form> {
         let multiplications = points * c * n * tiles.max(ROWS_TO_HIDE_READING);
         multiplications + tiles * (before * lanes(c) + after * lanes(n))
     };
+
     let fits = |form: &&Form| convolution.allows(form);
     let best = convolution.forms().iter().filter(fits).min_by_key(|form| cost(form))?;
     (cost(best) * MAX_RATIO.1 < plain * MAX_RATIO.0).then_some(best)

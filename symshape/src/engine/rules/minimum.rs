@@ -28,11 +28,13 @@ pub(super) fn flatten(engine: &mut Engine, list: &[Poly]) -> Rewrite {
                 },
                 _ => None,
             });
+
         let Some((id, coef, inner)) = inner else { continue };
         let rest = operand.add_scaled(&-&coef, &Poly::atom(id));
         if rest.degree_in(id) > 0 || list.len() + inner.len() > MAX_OPERANDS {
             continue;
         }
+
         let mut flat = list.to_vec();
         flat.splice(idx..=idx, inner.iter().map(|part| rest.add_scaled(&coef, part)));
         let result = engine.minimum(flat.clone())?;
@@ -46,6 +48,7 @@ pub(super) fn drop_greater(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     if list.len() > MAX_OPERANDS {
         return Ok(None);
     }
+
     for (idx, operand) in list.iter().enumerate() {
         for (other_idx, other) in list.iter().enumerate() {
             if idx != other_idx
@@ -59,6 +62,7 @@ pub(super) fn drop_greater(engine: &mut Engine, list: &[Poly]) -> Rewrite {
             }
         }
     }
+
     Ok(None)
 }
 
@@ -76,7 +80,9 @@ pub(super) fn common_divisor(engine: &mut Engine, list: &[Poly]) -> Rewrite {
         }
         numerators.push(num.scale(sign).add_scaled(&operand.constant(), &den));
     }
+
     let Some((divisor, sign)) = common else { return Ok(None) };
+
     // min(-(a // m)) is -(max(a) // m), which is -(-min(-a) // m).
     let smallest = engine.minimum(numerators.clone())?.scale(&sign);
     let result = engine.divide(&smallest, &divisor)?.scale(&sign);
@@ -105,15 +111,18 @@ pub(super) fn shift(engine: &mut Engine, list: &[Poly]) -> Rewrite {
 pub(super) fn scale(engine: &mut Engine, list: &[Poly]) -> Rewrite {
     let mut factors = list.iter().filter(|operand| !operand.is_zero()).map(Poly::common_term);
     let Some(first) = factors.next() else { return Ok(None) };
+
     let (mut mono, coef) = factors.fold(first, |a: Term, b| (a.0.gcd(&b.0), a.1.gcd(&b.1)));
     for id in mono.ids() {
         if !engine.atom(id).range.is_non_negative() {
             mono = mono.without(id);
         }
     }
+
     if mono.is_unit() && coef.is_one() {
         return Ok(None);
     }
+
     let divided: Option<Vec<Poly>> =
         list.iter().map(|operand| operand.div_term(&(mono, coef.clone()))).collect();
     let Some(divided) = divided else { return Ok(None) };
@@ -130,9 +139,11 @@ pub(super) fn square(engine: &mut Engine, product: &Poly) -> Rewrite {
         if !zero.is_zero() {
             continue;
         }
+
         let z = z.clone();
         let square = Poly::atom(id).mul(&Poly::atom(id))?;
         let square = square.terms()[0].0;
+
         let mut sum = Poly::default();
         for term in product.terms() {
             let part = match term.0.div(&square) {
@@ -141,6 +152,7 @@ pub(super) fn square(engine: &mut Engine, product: &Poly) -> Rewrite {
             };
             sum = sum.add(&part);
         }
+
         return Ok(Some(sum.within_caps()?));
     }
     Ok(None)

@@ -24,7 +24,8 @@ pub(super) fn known_quotient(engine: &mut Engine, num: &Poly, den: &Poly) -> Rew
 fn quotient_of_period(engine: &mut Engine, num: &Poly, den: &Poly) -> Option<(Int, [Why; 2])> {
     if let Some(divisor) = den.as_const() {
         let [Some(lo), Some(hi)] = engine.ends(num) else { return None };
-        let (smallest, largest) = (lo.value.div_floor(&divisor), hi.value.div_floor(&divisor));
+        let smallest = lo.value.div_floor(&divisor);
+        let largest = hi.value.div_floor(&divisor);
         return (smallest == largest).then_some((smallest, [lo.why, hi.why]));
     }
     [Int::ZERO, Int::from(-1)].into_iter().find_map(|quotient| {
@@ -43,7 +44,8 @@ fn why_remainder(engine: &mut Engine, rest: &Poly, den: &Poly) -> Option<[Why; 2
 /// Takes out the terms that the divisor divides, and whole multiples of it out of the constant.
 pub(super) fn split(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     let Some((mono, divisor)) = den.as_term() else { return Ok(None) };
-    let (mut quotient, mut rest) = (Terms::new(), Terms::new());
+    let mut quotient = Terms::new();
+    let mut rest = Terms::new();
     for (term_mono, coef) in num.terms() {
         let whole = if term_mono.is_unit() && mono.is_unit() {
             coef.div_floor(divisor)
@@ -61,6 +63,7 @@ pub(super) fn split(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
             _ => rest.push((*term_mono, coef.clone())),
         }
     }
+
     finish_split(engine, [num, den], quotient, rest)
 }
 
@@ -90,22 +93,26 @@ pub(super) fn flip(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
 /// from interval arithmetic.
 pub(super) fn reduce(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     let Some((mono, divisor)) = den.as_term().filter(|term| term.1.is_positive()) else { return Ok(None) };
-    let (mut quotient, mut rest) = (Terms::new(), Terms::new());
+    let mut quotient = Terms::new();
+    let mut rest = Terms::new();
     for (term_mono, coef) in num.terms() {
         let factor = term_mono.div(mono).filter(|_| !term_mono.is_unit() && coef.abs() >= *divisor);
         let Some(factor) = factor else {
             rest.push((*term_mono, coef.clone()));
             continue;
         };
+
         let mut left = coef.mod_floor(divisor);
         if &left + &left > *divisor {
             left = &left - divisor;
         }
+
         quotient.push((factor, (coef - &left).div_floor(divisor)));
         if !left.is_zero() {
             rest.push((*term_mono, left));
         }
     }
+
     finish_split(engine, [num, den], quotient, rest)
 }
 
@@ -121,8 +128,10 @@ pub(super) fn cancel(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
             factors.push(factor);
         }
     }
+
     // The greater the factor, the more is cancelled at once.
     factors.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| b.1.cmp(&a.1)));
+
     for factor in factors {
         if let Some((kept, remainder)) = drop_small(engine, num, &factor)
             && let Some(rest) = den.div_term(&factor)
@@ -133,6 +142,7 @@ pub(super) fn cancel(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
             return Ok(Some(engine.quotient_by([num, den], result, law)));
         }
     }
+
     Ok(None)
 }
 
@@ -153,24 +163,33 @@ pub(super) fn proportional(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewri
     if den.terms().len() < 2 || num.terms().len() != den.terms().len() {
         return Ok(None);
     }
-    let (a, b) = (num.common_term(), den.common_term());
+
+    let a = num.common_term();
+    let b = den.common_term();
     let (Some(p), Some(q)) = (num.div_term(&a), den.div_term(&b)) else { return Ok(None) };
-    let (kept, rest) = (Poly::term(a.0, a.1), Poly::term(b.0, b.1));
-    let kept = match p == q {
-        true => kept,
-        false if p.neg() == q => kept.neg(),
-        false => return Ok(None),
+    let kept = Poly::term(a.0, a.1);
+    let rest = Poly::term(b.0, b.1);
+    let kept = if p == q {
+        kept
+    } else if p.neg() == q {
+        kept.neg()
+    } else {
+        return Ok(None);
     };
+
     let Some(remainder) = why_remainder(engine, &Poly::default(), &q) else { return Ok(None) };
     let result = engine.divide(&kept, &rest)?;
     let law = || QuotientLaw::Cancel(Cancelled { factor: q, kept, rest, remainder }.into());
+
     Ok(Some(engine.quotient_by([num, den], result, law)))
 }
 
 /// Divides by a divisor of several terms, if the rest is proven to be a remainder.
 pub(super) fn long_division(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     let (Some(leading), true) = (den.leading().cloned(), den.terms().len() > 1) else { return Ok(None) };
-    let (mut quotient, mut rest) = (Poly::default(), num.clone());
+    let mut quotient = Poly::default();
+    let mut rest = num.clone();
+
     // Each step replaces a term by lesser ones; the caps on polynomials end a run that grows.
     while let Some(term) =
         rest.terms().iter().find_map(|term| Poly::term(term.0, term.1.clone()).div_term(&leading))
@@ -178,6 +197,7 @@ pub(super) fn long_division(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewr
         quotient = quotient.add(&term);
         rest = rest.sub(&den.mul(&term)?).within_caps()?;
     }
+
     for shift in [0, -1] {
         let left = rest.add_scaled(&Int::from(-shift), den);
         if !quotient.is_zero()
@@ -187,6 +207,7 @@ pub(super) fn long_division(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewr
             return Ok(Some(engine.quotient_by([num, den], result, || QuotientLaw::Remainder(remainder))));
         }
     }
+
     Ok(None)
 }
 
@@ -199,9 +220,12 @@ pub(super) fn two_values(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite
     if &hi - &lo != Int::ONE {
         return Ok(None);
     }
+
     let at = |value: &Int| (&(coef * value) + &num.constant()).div_floor(&divisor);
-    let (first, slope) = (at(&lo), &at(&hi) - &at(&lo));
+    let first = at(&lo);
+    let slope = &at(&hi) - &at(&lo);
     let result = Poly::term(Mono::atom(id), slope.clone()).add_const(&(&first - &(&slope * &lo)));
+
     // The rest is linear in one atom, so its interval is exact.
     let law = || QuotientLaw::Remainder([Why::Interval, Why::Interval]);
     Ok(Some(engine.quotient_by([num, den], result, law)))
@@ -216,6 +240,7 @@ pub(super) fn nested(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
     let (Some(id), Int::Small(1 | -1)) = (mono.only(), coef) else { return Ok(None) };
     let AtomKind::Div(inner, divisor) = engine.atom(id).kind.clone() else { return Ok(None) };
     let rest = num.sub(&Poly::term(*mono, coef.clone()));
+
     // -(a // m) is (m - 1 - a) // m, so both signs are one law.
     let inner = if coef.is_positive() { inner } else { divisor.sub(&inner).add_const(&Int::from(-1)) };
     let merged = inner.add(&divisor.mul(&rest)?);
@@ -230,6 +255,7 @@ pub(super) fn halves(engine: &mut Engine, sum: &Poly) -> Rewrite {
         AtomKind::Div(num, den) if *den == two => Some((*id, num.clone())),
         _ => None,
     };
+
     let halves: Vec<(AtomId, Poly)> = sum.atoms().iter().filter_map(numerator).collect();
     for (raised, num) in &halves {
         let floor = num.add_const(&Int::from(-1));
@@ -238,5 +264,6 @@ pub(super) fn halves(engine: &mut Engine, sum: &Poly) -> Rewrite {
             return Ok(Some(sum.replace(*raised, &rounded_up)?));
         }
     }
+
     Ok(None)
 }

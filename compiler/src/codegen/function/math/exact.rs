@@ -17,13 +17,16 @@ fn split(f: &mut FuncCtx, x: Value) -> (Value, Value) {
     let exponent = f.ins().ushr_imm_u(bits, 52);
     let fraction = f.ins().band_imm_s(bits, HIDDEN - 1);
     let normal = f.ins().bor_imm_s(fraction, HIDDEN);
+
     let zeros = f.ins().clz(fraction);
     let shift = f.ins().iadd_imm_s(zeros, -11);
     let shifted = f.ins().ishl(fraction, shift);
+
     let one = f.int(1);
     let low = f.ins().isub(one, shift);
     let subnormal = f.ins().icmp_imm_u(IntCC::Equal, exponent, 0);
     let mantissa = f.ins().select(subnormal, shifted, normal);
+
     (mantissa, f.ins().select(subnormal, low, exponent))
 }
 

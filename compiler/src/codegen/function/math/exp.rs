@@ -48,12 +48,14 @@ pub(super) fn expm1(x: V<'_>) -> V<'_> {
     let clamped = x.max(-60.0).min(710.0);
     let (k, hi, lo) = reduce(clamped);
     let r = hi - lo;
+
     let half = r * 0.5;
     let square = r * half;
     let r1 = square.poly(&EXPM1);
     let t = 3.0 - r1 * half;
     let e = square * ((r1 - t) / (6.0 - r * t));
     let reduced = r - (r * e - square);
+
     // `2^k (1 + reduced) - 1 = 2^k ((1 - 2^-k) + reduced)`, and the rounding of the bracket is negligible.
     let k = k.to_int();
     let one = x.float(1.0);
@@ -95,14 +97,17 @@ pub(super) fn log1p(x: V<'_>) -> V<'_> {
     let u = x + 1.0;
     let (k, m) = split(u);
     let large = k.int_ge(2);
+
     // The rounding error of `1 + x`.
     let lost = large.pick(1.0 - (u - x), x - (u - 1.0)) / u;
     let c = k.int_ge(54).pick_const(0.0, lost);
+
     let near = x.gt(-0.292_893_218_813_452_4) & x.lt(0.414_213_562_373_095_03);
     let zero = x.float(0.0);
     let result = log_of(near.pick(x, m - 1.0), near.pick(zero, c), near.pick(x.int(0), k));
     let result = (x.eq(f64::INFINITY) | x.eq(0.0)).pick(x, result);
     let special = x.eq(-1.0).pick_const(f64::NEG_INFINITY, x.float(f64::NAN));
+
     x.gt(-1.0).pick(result, special)
 }
 

@@ -87,9 +87,11 @@ impl FuncCtx<'_, '_> {
         if ty == types::I64 && math != Math::Pow {
             return Err(Error::internal(format!("{math:?} of {dtype}")));
         }
+
         let func = self.math_function(math, ty, signed, args.len())?;
         let wide: Vec<Value> = args.iter().map(|arg| self.wide(dtype, *arg)).collect();
         let result = self.call(func, &wide).ok_or_else(|| Error::internal("a function without a result"))?;
+
         Ok(match (ty, Self::reg_type(dtype)) {
             (from, to) if from == to => result,
             (types::F64, to) => self.ins().fdemote(to, result),
@@ -135,6 +137,7 @@ fn formula(f: &mut FuncCtx, math: Math, x: Value, y: Value) -> Result<Value> {
     let emit = Emit(RefCell::new(f));
     let x = V { sink: &emit, value: x };
     let y = V { sink: &emit, value: y };
+
     let result = match math {
         Math::Pow => pow::pow(x, y),
         Math::Atan2 => trig::atan2(x, y),
@@ -160,5 +163,6 @@ fn formula(f: &mut FuncCtx, math: Math, x: Value, y: Value) -> Result<Value> {
         },
         Math::Fmod | Math::Mod => return Err(Error::internal(format!("{math:?} has no formula"))),
     };
+
     Ok(result.value)
 }

@@ -85,33 +85,45 @@ fn reduce_large<'e>(x: V<'e>) -> Result<[V<'e>; 3]> {
     let table = V { sink: x.sink, value: x.sink.table("two_over_pi", &words)? };
     let bits = x.abs().bits();
     let m = (bits & x.int((1 << 52) - 1)) | x.int(1 << 52);
+
     // The first bit of 2/π that affects the result has the weight 2 in the product: bit `e - 1` after the point, which is bit
     // `e + 62` of the table. Infinities and NaN would point beyond the table. Their result is discarded.
     let e = (bits >> 52) - 1075;
     let first = (e + 62).int_lt(1034).pick(e + 62, x.int(0));
     let at = table + ((first >> 6) << 3);
     let shift = first & x.int(63);
+
     let word = |idx: i32| {
-        let (high, low) = (at.load(8 * idx), at.load(8 * idx + 8));
+        let high = at.load(8 * idx);
+        let low = at.load(8 * idx + 8);
         high.shl_by(shift) | low.shr_unsigned(x.int(1)).shr_unsigned(x.int(63) - shift)
     };
-    let (w0, w1, w2) = (word(2), word(1), word(0));
+
+    let w0 = word(2);
+    let w1 = word(1);
+    let w2 = word(0);
+
     // The product's words from the top: those of `w2` beyond 64 bits are multiples of 4.
     let low = m * w1;
     let low_sum = low + m.mul_high(w0);
     let high = m * w2 + m.mul_high(w1) + low_sum.wrapped(low);
     let quadrant = high.shr_unsigned(x.int(62));
     let (fraction, below) = ((high << 2) | low_sum.shr_unsigned(x.int(62)), low_sum << 2);
+
     // The signed fraction is within ±1/2.
     let quadrant = quadrant + fraction.shr_unsigned(x.int(63));
     let top = fraction.to_float();
     let rest = (fraction - top.to_int()).to_float() + below.unsigned_to_float() * 2f64.powi(-64);
-    let (top, rest) = (top * 2f64.powi(-64), rest * 2f64.powi(-64));
+
+    let top = top * 2f64.powi(-64);
+    let rest = rest * 2f64.powi(-64);
     let (y, error) = product(top, x.float(FRAC_PI_2));
     let tail = error + top * PIO2_LO + rest * FRAC_PI_2;
     let sum = y + tail;
+
     let negative = x.lt(0.0);
     let signed = |v: V<'e>| negative.pick(-v, v);
+
     Ok([signed(quadrant), signed(sum), signed((y - sum) + tail)])
 }
 
@@ -145,7 +157,8 @@ fn cos_kernel<'e>(x: V<'e>, y: V<'e>) -> V<'e> {
 /// Sine and cosine of a finite number.
 fn both<'e>(x: V<'e>) -> Result<(V<'e>, V<'e>)> {
     let [n, y0, y1] = reduce(x)?;
-    let (s, c) = (sin_kernel(y0, y1), cos_kernel(y0, y1));
+    let s = sin_kernel(y0, y1);
+    let c = cos_kernel(y0, y1);
     let odd = (n & n.int(1)).int_eq(1);
     let (s, c) = (odd.pick(c, s), odd.pick(s, c));
     let sin = (n & n.int(2)).int_eq(2).pick(-s, s);
@@ -199,10 +212,13 @@ fn asin_ratio(z: V<'_>) -> V<'_> {
 pub(super) fn asin(x: V<'_>) -> V<'_> {
     let a = x.abs();
     let small = a + a * asin_ratio(a * a);
+
     let z = (1.0 - a) * 0.5;
-    let (s, r) = (z.sqrt(), asin_ratio(z));
+    let s = z.sqrt();
+    let r = asin_ratio(z);
     let near_one = FRAC_PI_2 - (2.0 * (s + s * r) - PIO2_LO);
     let f = s.high();
+
     // At 1 both are zero, and `near_one` is selected.
     let c = (z - f * f) / (s + f);
     let middle = 0.5 * FRAC_PI_2 - ((2.0 * s * r - (PIO2_LO - 2.0 * c)) - (0.5 * FRAC_PI_2 - 2.0 * f));
@@ -213,7 +229,8 @@ pub(super) fn asin(x: V<'_>) -> V<'_> {
 pub(super) fn acos(x: V<'_>) -> V<'_> {
     let small = FRAC_PI_2 - (x - (PIO2_LO - x * asin_ratio(x * x)));
     let z = (1.0 - x.abs()) * 0.5;
-    let (s, r) = (z.sqrt(), asin_ratio(z));
+    let s = z.sqrt();
+    let r = asin_ratio(z);
     let negative = 2.0 * (FRAC_PI_2 - (s + (r * s - PIO2_LO)));
     let f = s.high();
     let c = (z - f * f) / (s + f);
@@ -248,8 +265,11 @@ const ATAN_STEPS: [(f64, f64, f64); 4] = [
 
 pub(super) fn atan(x: V<'_>) -> V<'_> {
     let a = x.abs();
-    let (mut above, mut below) = (a, x.float(1.0));
-    let (mut high, mut low) = (x.float(0.0), x.float(0.0));
+    let mut above = a;
+    let mut below = x.float(1.0);
+    let mut high = x.float(0.0);
+    let mut low = x.float(0.0);
+
     let quotients =
         [(2.0 * a - 1.0, a + 2.0), (a - 1.0, a + 1.0), (a - 1.5, 1.5 * a + 1.0), (x.float(-1.0), a)];
     for ((from, hi, lo), (top, bottom)) in ATAN_STEPS.into_iter().zip(quotients) {
@@ -257,6 +277,7 @@ pub(super) fn atan(x: V<'_>) -> V<'_> {
         (above, below) = (here.pick(top, above), here.pick(bottom, below));
         (high, low) = (here.pick_const(hi, high), here.pick_const(lo, low));
     }
+
     let t = above / below;
     let z = t * t;
     let w = z * z;
@@ -266,14 +287,18 @@ pub(super) fn atan(x: V<'_>) -> V<'_> {
 
 pub(super) fn atan2<'e>(y: V<'e>, x: V<'e>) -> V<'e> {
     const PI_LO: f64 = 2.0 * PIO2_LO;
-    let (ax, ay) = (x.abs(), y.abs());
+    let ax = x.abs();
+
+    let ay = y.abs();
     let both_infinite = ax.eq(f64::INFINITY) & ay.eq(f64::INFINITY);
     let both_zero = ax.eq(0.0) & ay.eq(0.0);
     let first = atan(ay / ax);
     let first = both_infinite.pick_const(FRAC_PI_4, first);
     let first = both_zero.pick_const(0.0, first);
+
     let negative = x.bits().int_lt(0);
     let mirrored = PI - (first - PI_LO);
     let result = negative.pick(mirrored, first).copysign(y);
+
     (x.is_nan() | y.is_nan()).pick_const(f64::NAN, result)
 }

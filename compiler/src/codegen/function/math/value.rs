@@ -252,6 +252,7 @@ impl<'e> V<'e> {
             b.switch_to_block(blocks[0]);
             self.value
         });
+
         let results = yes()?;
         self.with(|b| {
             let args = results.map(|v| BlockArg::Value(v.value));
@@ -259,6 +260,7 @@ impl<'e> V<'e> {
             b.switch_to_block(blocks[1]);
             self.value
         });
+
         let others = no()?;
         let mut merged = Vec::new();
         self.with(|b| {
@@ -271,6 +273,7 @@ impl<'e> V<'e> {
             b.switch_to_block(blocks[2]);
             self.value
         });
+
         Ok(std::array::from_fn(|idx| V { sink: self.sink, value: merged[idx] }))
     }
 }
@@ -280,10 +283,7 @@ macro_rules! arithmetic {
         impl<'e> $trait for V<'e> {
             type Output = V<'e>;
             fn $method(self, other: V<'e>) -> V<'e> {
-                match self.is_float() {
-                    true => self.with(|b| b.ins().$float(self.value, other.value)),
-                    false => self.with(|b| b.ins().$int(self.value, other.value)),
-                }
+                if self.is_float() { self.with(|b| b.ins().$float(self.value, other.value)) } else { self.with(|b| b.ins().$int(self.value, other.value)) }
             }
         }
         impl<'e> $trait<f64> for V<'e> {
@@ -317,9 +317,10 @@ arithmetic! {
 impl<'e> Neg for V<'e> {
     type Output = V<'e>;
     fn neg(self) -> V<'e> {
-        match self.is_float() {
-            true => self.with(|b| b.ins().fneg(self.value)),
-            false => self.with(|b| b.ins().ineg(self.value)),
+        if self.is_float() {
+            self.with(|b| b.ins().fneg(self.value))
+        } else {
+            self.with(|b| b.ins().ineg(self.value))
         }
     }
 }

@@ -243,11 +243,13 @@ impl AmxTile {
             let ended_lines = b.imm(1);
             let step = b.arg(batch.slot + 1);
             b.advance(lhs, step);
+
             if self.paired {
                 b.when(CompareOp::Gt, batch.remaining, 1, |b| b.advance(ended_lines, 1));
                 b.advance(lhs, step);
                 b.advance(batch.remaining, -2);
             }
+
             deferred.end_lines(b, ended_lines);
             b.set_copy(tile.lhs, lhs);
             let line_tiles = b.arg(TileKey::TILES);
@@ -369,6 +371,7 @@ impl AmxTile {
         let parts = self.dot.parts().lhs;
         let plane = (parts > 1).then(|| b.arg(TileKey::LHS_PLANE));
         let second = self.second_register_rows(b, lhs);
+
         (0..self.height)
             .map(|row| {
                 let high = b.copy(if row == 0 { lhs } else { second });

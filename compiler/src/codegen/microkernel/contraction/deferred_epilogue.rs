@@ -114,6 +114,7 @@ impl<'a> DeferredEpilogue<'a> {
                 b.advance(self.next, half.bytes);
             });
         };
+
         b.when(CompareOp::Eq, self.rows, 0, |b| b.when(CompareOp::Gt, lines.remaining, 0, move_on));
     }
 }

@@ -187,6 +187,7 @@ impl LaneAccess for VectorAccess<'_> {
         if let Some(held) = held {
             return held.registers[self.vector];
         }
+
         match (self.tile.key.streams[stream as usize], self.tile.tail.get(self.vector)) {
             (StreamStep::Fixed, _) => memory::broadcast(b, self.tile.streams[stream as usize].into(), ty),
             (StreamStep::Unit, None) => memory::load(b, self.unit(b, stream, ty), ty),

@@ -68,16 +68,19 @@ pub(crate) fn emit(key: &TileKey, shape: VectorShape) -> VCode {
     b.repeat(tiles, 1, |b| {
         tile.start(b);
         let lhs = b.copy(tile.lhs);
+
         let rhs = b.copy(tile.rhs);
         if let (DotOp::Vnni, Rhs::Panels(width)) = (key.dot, key.rhs) {
             // `start` has read the first row of each panel.
             b.advance(rhs, 4 * width as i32);
         }
+
         tile.level(b, key.levels - 1, lhs, rhs);
         match key.part.stored() {
             Some(stream) => tile.store_partial_sums(b, stream),
             None => tile.epilogue(b),
         }
+
         let next = b.int_op(IntOp::Mul, tile.multiples[1], i32::from(key.rows));
         b.advance(tile.lhs, next);
     });

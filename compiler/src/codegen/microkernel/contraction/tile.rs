@@ -73,6 +73,7 @@ impl<'a> Tile<'a> {
         let rhs = b.arg(TileKey::RHS);
         let streams = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect();
         let tail = if key.tail { tail_lanes(b, key) } else { Vec::new() };
+
         let mut tile = Tile {
             key,
             lhs,
@@ -84,6 +85,7 @@ impl<'a> Tile<'a> {
             tail,
             held: Vec::new(),
         };
+
         tile.hold_row_invariant(b);
         tile
     }
@@ -138,6 +140,7 @@ impl<'a> Tile<'a> {
         if level == 0 {
             return self.innermost(b, count, lhs, rhs);
         }
+
         let packed = matches!(self.key.rhs, Rhs::Panels(_));
         b.repeat(count, 1, |b| {
             let inner_lhs = b.copy(lhs);
@@ -157,6 +160,7 @@ impl<'a> Tile<'a> {
         let rhs_step = (!matches!(self.key.rhs, Rhs::Panels(_))).then(|| b.arg(TileKey::RHS_K));
         let column = matches!(self.key.rhs, Rhs::Scattered).then(|| b.arg(TileKey::RHS_COLUMN));
         let panels = self.panels(b);
+
         for block in [UNROLL, 1] {
             b.repeat(count, block as i32, |b| {
                 for k in 0..block {
@@ -169,9 +173,11 @@ impl<'a> Tile<'a> {
                         b.advance(rhs, step);
                     }
                 }
+
                 if self.key.dense {
                     b.advance(lhs, 4 * block as i32);
                 }
+
                 if let Rhs::Panels(width) = self.key.rhs {
                     let bytes = 4 * width as i32 * block as i32;
                     b.advance(rhs, bytes);
@@ -187,6 +193,7 @@ impl<'a> Tile<'a> {
     fn panels(&self, b: &mut Builder) -> Vec<Int> {
         let Rhs::Panels(width) = self.key.rhs else { return Vec::new() };
         let count = n_panels(self.key, width, b.lanes());
+
         let mut offsets = Vec::new();
         if count > 1 {
             let stride = b.arg(TileKey::RHS_COLUMN);
@@ -198,6 +205,7 @@ impl<'a> Tile<'a> {
                 offsets.push(b.address(Mem { base: previous, index: Some((stride, 2)), disp: 0 }));
             }
         }
+
         offsets
     }
 
@@ -302,12 +310,14 @@ impl<'a> Tile<'a> {
             let addresses = b.lane_addresses(first, stride);
             return memory::load_lanes(b, addresses, ty);
         };
+
         // The existing lanes are gathered in scratch memory, after the accumulators of the epilogue.
         let bytes = 4 * b.lanes();
         let accumulator_bytes = self.accumulator_bytes(b.lanes());
         let lanes = Mem::from(b.scratch(accumulator_bytes + bytes)).plus(accumulator_bytes);
         let zero = b.bits(0);
         b.store(lanes, zero);
+
         for lane in 0..b.lanes() {
             b.when(CompareOp::Gt, n, lane as i32, |b| {
                 let one = memory::load_one(b, first.into(), ty);
@@ -315,6 +325,7 @@ impl<'a> Tile<'a> {
                 b.advance(first, stride);
             });
         }
+
         b.load(lanes)
     }
 }

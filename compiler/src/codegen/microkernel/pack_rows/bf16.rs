@@ -99,11 +99,13 @@ impl RowPacker for Bf16 {
     fn contiguous(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let lanes = b.lanes() as i32;
         let all = b.copy(count);
+
         let size = |elements: i32| CopySize {
             elements,
             from_bytes: memory::elem_bytes(self.from) as i32,
             to_bytes: BYTES,
         };
+
         b.when(CompareOp::Ge, all, 2 * lanes, |b| {
             copy_overlapping(b, count, size(2 * lanes), from, to, &|b| {
                 let second = lanes as usize * memory::elem_bytes(self.from);

@@ -52,7 +52,8 @@ impl Bytes {
             (false, _) => b.load_halves(from, self.from),
             (true, false) => b.load(from),
             (true, true) => {
-                let (bytes, signs) = (b.load(from), b.bits(0x8080_8080));
+                let bytes = b.load(from);
+                let signs = b.bits(0x8080_8080);
                 b.binary(VBinary::Xor, bytes, signs)
             }
         };
@@ -102,6 +103,7 @@ impl RowPacker for Bytes {
     fn contiguous(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let bytes = self.vector_bytes(b);
         let short = b.copy(count);
+
         b.when(CompareOp::Ge, short, bytes, |b| {
             copy_overlapping(b, count, self.size(bytes), from, to, &|b| self.vector(b, from, to));
         });
@@ -109,14 +111,17 @@ impl RowPacker for Bytes {
             if !self.quads || self.is_shifted() {
                 return self.one_by_one(b, count, from, to, 1);
             }
+
             b.when(CompareOp::Gt, short, 32, |b| {
                 copy_overlapping(b, count, self.size(8), from, to, &|b| copy_word(b, from, to));
             });
+
             for (least, most, words) in [(8, 16, 1), (17, 32, 2)] {
                 b.when(CompareOp::Ge, short, least, |b| {
                     b.when(CompareOp::Le, short, most, |b| from_both_ends(b, short, words, (from, to)));
                 });
             }
+
             b.when(CompareOp::Lt, short, 8, |b| self.one_by_one(b, count, from, to, 1));
         });
     }

@@ -24,6 +24,7 @@ impl RowPacker for Floats {
     fn contiguous(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let lanes = b.lanes() as i32;
         let all = b.copy(count);
+
         b.when(CompareOp::Ge, all, lanes, |b| {
             let size = CopySize {
                 elements: lanes,

@@ -82,21 +82,27 @@ impl PackRowsKey {
 /// The code on an ISA of this shape.
 pub fn emit(key: &PackRowsKey, shape: VectorShape) -> VCode {
     let mut b = Builder::new(shape);
-    let (from, to) = (b.arg(PackRowsKey::FROM), b.arg(PackRowsKey::TO));
+    let from = b.arg(PackRowsKey::FROM);
+    let to = b.arg(PackRowsKey::TO);
     let rows = b.arg(PackRowsKey::ROWS);
+
     let packer: Box<dyn RowPacker> = match key.form {
         RowForm::Bytes { from, quads } => Box::new(Bytes { from, quads }),
         RowForm::Floats { from } => Box::new(Floats { from }),
         RowForm::Bf16 { from, parts } => Box::new(Bf16 { from, parts, plane: b.arg(PackRowsKey::PLANE) }),
     };
+
     b.repeat(rows, 1, |b| {
-        let (inner, place) = (b.copy(from), b.copy(to));
+        let inner = b.copy(from);
+        let place = b.copy(to);
         packer.begin(b, place);
         level(key, &*packer, b, key.levels - 1, inner, place);
-        let (step, place_step) = (b.arg(PackRowsKey::FROM_ROW), b.arg(PackRowsKey::TO_ROW));
+        let step = b.arg(PackRowsKey::FROM_ROW);
+        let place_step = b.arg(PackRowsKey::TO_ROW);
         b.advance(from, step);
         b.advance(to, place_step);
     });
+
     b.finish()
 }
 
@@ -110,6 +116,7 @@ fn level(key: &PackRowsKey, packer: &dyn RowPacker, b: &mut Builder, number: u8,
         let step = b.arg(PackRowsKey::level(0) + 1);
         return packer.strided(b, count, from, to, step);
     }
+
     b.repeat(count, 1, |b| {
         let inner = b.copy(from);
         level(key, packer, b, number - 1, inner, to);

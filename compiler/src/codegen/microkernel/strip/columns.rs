@@ -99,12 +99,14 @@ impl<'a> Columns<'a> {
         if !key.rows {
             return None;
         }
+
         let loads = Loads::of(key, body)?;
         let gain = match loads.strided[..] {
             [] => Gain::Held(loads.held),
             [stream] => Gain::Squares(stream),
             _ => return None,
         };
+
         let columns = Columns { extent: *extent, body, gain };
         columns.is_profitable(shape).then_some(columns)
     }
@@ -279,6 +281,7 @@ impl Square {
             None => b.load(mem),
             Some((rows, mask)) => b.load_first(mem, rows, mask),
         };
+
         let addresses = b.lane_addresses(self.first, self.stride);
         let mut columns = Vec::with_capacity(addresses.len());
         for (column, address) in addresses.into_iter().enumerate() {
@@ -297,6 +300,7 @@ impl Square {
                 ActiveLanes::One(_) => unreachable!("columns come as vectors"),
             });
         }
+
         b.transpose(columns)
     }
 }

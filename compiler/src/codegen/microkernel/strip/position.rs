@@ -60,6 +60,7 @@ impl StripRegisters<'_> {
             })
             .filter(|pointer| self.key.pointers[*pointer as usize] == StreamStep::Stride)
             .collect();
+
         pointers.sort_unstable();
         pointers.dedup();
         pointers

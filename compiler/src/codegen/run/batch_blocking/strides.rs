@@ -70,6 +70,7 @@ impl<'p> BatchStrides<'p> {
             traffic.total = traffic.total.saturating_add(bytes);
             traffic.max_of_kernel = traffic.max_of_kernel.max(bytes);
         }
+
         traffic
     }
 

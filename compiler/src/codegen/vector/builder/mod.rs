@@ -388,7 +388,8 @@ impl Builder {
         for stage in 0..lanes.trailing_zeros() as u8 {
             let bit = 1 << stage;
             for first in (0..lanes).filter(|row| row & bit == 0) {
-                let (a, b) = (rows[first], rows[first | bit]);
+                let a = rows[first];
+                let b = rows[first | bit];
                 rows[first] = self.binary(VBinary::Exchange { stage, second: false }, a, b);
                 rows[first | bit] = self.binary(VBinary::Exchange { stage, second: true }, a, b);
             }

@@ -153,6 +153,7 @@ impl Translator<'_> {
                 self.b.ins().swiden_low(halves)
             }
         };
+
         self.set(dst, value);
     }
 

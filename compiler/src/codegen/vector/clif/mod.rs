@@ -247,12 +247,14 @@ impl Translator<'_> {
             VInst::Shift(op, dst, x, by) => self.shift(*op, *dst, *x, *by),
             VInst::Butterfly(dst, x, distance) => self.butterfly(*dst, *x, *distance),
             VInst::Compare(op, dst, x, y) => {
-                let (x, y) = (self.vector(*x), self.vector(*y));
+                let x = self.vector(*x);
+                let y = self.vector(*y);
                 let value = self.b.ins().fcmp(float_cc(*op), x, y);
                 self.set_mask(*dst, value);
             }
             VInst::CompareInt(op, dst, x, y) => {
-                let (x, y) = (self.ints_of(*x), self.ints_of(*y));
+                let x = self.ints_of(*x);
+                let y = self.ints_of(*y);
                 let value = self.b.ins().icmp(int_cc(*op), x, y);
                 self.set_mask(*dst, value);
             }
@@ -262,7 +264,9 @@ impl Translator<'_> {
                 unreachable!("Cranelift allocates its registers itself")
             }
             VInst::Select(dst, mask, x, y) => {
-                let (mask, x, y) = (self.mask(*mask), self.ints_of(*x), self.ints_of(*y));
+                let mask = self.mask(*mask);
+                let x = self.ints_of(*x);
+                let y = self.ints_of(*y);
                 let value = self.b.ins().bitselect(mask, x, y);
                 self.set(*dst, value);
             }
@@ -306,7 +310,8 @@ impl Translator<'_> {
                 self.b.switch_to_block(done);
             }
             VInst::If(cond) => {
-                let (then, end) = (self.b.create_block(), self.b.create_block());
+                let then = self.b.create_block();
+                let end = self.b.create_block();
                 let holds = self.cond(*cond);
                 self.b.ins().brif(holds, then, &[], end, &[]);
                 self.b.switch_to_block(then);
@@ -322,12 +327,14 @@ impl Translator<'_> {
     }
 
     fn cond(&mut self, cond: Cond) -> Value {
-        let (a, b) = (self.int(cond.a), self.operand(cond.b));
+        let a = self.int(cond.a);
+        let b = self.operand(cond.b);
         self.b.ins().icmp(int_cc(cond.op), a, b)
     }
 
     fn int_op(&mut self, op: IntOp, dst: Int, a: Int, operand: IntOperand) {
-        let (x, y) = (self.int(a), self.operand(operand));
+        let x = self.int(a);
+        let y = self.operand(operand);
         let value = match op {
             IntOp::Add => self.b.ins().iadd(x, y),
             IntOp::Sub => self.b.ins().isub(x, y),
@@ -340,7 +347,9 @@ impl Translator<'_> {
     }
 
     fn fma(&mut self, dst: Vector, x: Vector, y: Vector, z: Vector) {
-        let (x, y, z) = (self.vector(x), self.vector(y), self.vector(z));
+        let x = self.vector(x);
+        let y = self.vector(y);
+        let z = self.vector(z);
         let value = if self.fma {
             self.b.ins().fma(x, y, z)
         } else {
@@ -353,11 +362,13 @@ impl Translator<'_> {
     fn binary(&mut self, op: VBinary, dst: Vector, x: Vector, y: Vector) {
         let value = match op {
             VBinary::Add | VBinary::Sub | VBinary::Mul | VBinary::Div | VBinary::Min | VBinary::Max => {
-                let (x, y) = (self.vector(x), self.vector(y));
+                let x = self.vector(x);
+                let y = self.vector(y);
                 self.float_binary(op, x, y)
             }
             _ => {
-                let (x, y) = (self.ints_of(x), self.ints_of(y));
+                let x = self.ints_of(x);
+                let y = self.ints_of(y);
                 self.int_binary(op, x, y)
             }
         };
@@ -407,7 +418,9 @@ impl Translator<'_> {
             (1, true) => [2, 3, 6, 7],
             _ => unreachable!("the transposition of four lanes has two stages"),
         };
-        let (x, y) = (self.as_type(types::I8X16, x), self.as_type(types::I8X16, y));
+
+        let x = self.as_type(types::I8X16, x);
+        let y = self.as_type(types::I8X16, y);
         let bytes: Vec<u8> = lanes.iter().flat_map(|lane| (0..4).map(move |byte| 4 * lane + byte)).collect();
         let order = self.b.func.dfg.immediates.push(ConstantData::from(bytes));
         self.b.ins().shuffle(x, y, order)
@@ -431,6 +444,7 @@ impl Translator<'_> {
                 self.b.ins().fcvt_from_sint(types::F32X4, x)
             }
         };
+
         self.set(dst, value);
     }
 
@@ -454,7 +468,8 @@ impl Translator<'_> {
     }
 
     fn mask_op(&mut self, op: MaskOp, dst: Mask, x: Mask, y: Mask) {
-        let (x, y) = (self.mask(x), self.mask(y));
+        let x = self.mask(x);
+        let y = self.mask(y);
         let value = match op {
             MaskOp::And => self.b.ins().band(x, y),
             MaskOp::Or => self.b.ins().bor(x, y),

@@ -136,8 +136,10 @@ fn intervals(code: &VCode, constants: &Constants) -> Vec<Interval> {
             VInst::EndLoop(_) => loops.push((open_loops.pop().expect("loops are structured"), idx)),
             _ => {}
         }
+
         let weight = 10f64.powi(open_loops.len() as i32);
         let mentioned = operands(step);
+
         let mut touch = |reg: VReg, from: usize, to: usize| {
             let is_constant = matches!(reg, VReg::Vector(v) if constants.contains_key(&Vector(v)));
             if is_constant || reg == VReg::from(STACK) {
@@ -147,6 +149,7 @@ fn intervals(code: &VCode, constants: &Constants) -> Vec<Interval> {
             interval.end = interval.end.max(to);
             interval.weight += weight;
         };
+
         mentioned.reads.iter().for_each(|reg| touch(*reg, 2 * idx, 2 * idx + 1));
         mentioned.early.iter().for_each(|reg| touch(*reg, 2 * idx, 2 * idx + 2));
         mentioned.sets.iter().for_each(|reg| touch(*reg, 2 * idx + 1, 2 * idx + 2));

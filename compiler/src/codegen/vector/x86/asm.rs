@@ -147,6 +147,7 @@ impl Assembler {
                     Instruction::with_branch(*code, offsets.labels[to.0]).map_err(encoding_error)?
                 }
             };
+
             encoder.encode(&instruction, offset).map_err(encoding_error)?;
             bytes.extend(encoder.take_buffer());
         }
@@ -182,6 +183,7 @@ fn pad(bytes: &mut Vec<u8>, to: usize) {
         &[0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00],
         &[0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
     ];
+
     let mut missing = bytes.len().next_multiple_of(to) - bytes.len();
     while missing > 0 {
         let nop = NOPS[missing.min(NOPS.len()) - 1];

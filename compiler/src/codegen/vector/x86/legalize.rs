@@ -17,10 +17,12 @@ pub(super) fn legalize(code: &VCode) -> (VCode, Constants) {
             _ => None,
         })
         .collect();
+
     let mut out = VCode { steps: Vec::with_capacity(code.steps.len()), ..*code };
     for step in &code.steps {
         push_legal(&mut out, &constants, step.clone());
     }
+
     (out, constants)
 }
 

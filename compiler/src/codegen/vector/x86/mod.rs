@@ -64,7 +64,8 @@ impl VectorIsa for X86 {
     }
 
     fn shape(&self) -> VectorShape {
-        let (lanes, registers) = (self.simd.lanes(), self.simd.files().vectors);
+        let lanes = self.simd.lanes();
+        let registers = self.simd.files().vectors;
         VectorShape { lanes, registers, fma: true, vnni: self.vnni, tiles: self.tiles }
     }
 

@@ -145,10 +145,12 @@ pub(super) fn rename(
 ) -> VInst {
     let mut step = step.clone();
     masks(&mut step).into_iter().for_each(|reg| *reg = mask(*reg));
+
     let mem = |mem: &mut Mem, int: &mut dyn FnMut(Int, bool) -> Int| {
         mem.base = int(mem.base, false);
         mem.index = mem.index.map(|(index, scale)| (int(index, false), scale));
     };
+
     match &mut step {
         VInst::Imm(dst, _) | VInst::Scratch(dst) => *dst = int(*dst, true),
         VInst::Copy(dst, src) => {
@@ -234,6 +236,7 @@ pub(super) fn rename(
             }
         }
     }
+
     step
 }
 

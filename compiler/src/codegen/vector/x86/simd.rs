@@ -65,12 +65,14 @@ impl Simd {
     /// The code of an operation on two vectors, and its immediate where it has one.
     pub(super) fn binary(self, op: VBinary) -> (Code, Option<i32>) {
         use Code::*;
+
         // The groups of four lanes that the result takes from both operands, for AVX2 and AVX-512.
         let groups = match op {
             VBinary::Exchange { stage: 2.., second: false } => Some([0x20, 0x88]),
             VBinary::Exchange { stage: 2.., second: true } => Some([0x31, 0xdd]),
             _ => None,
         };
+
         let (avx2, avx512) = match op {
             VBinary::Add => (VEX_Vaddps_ymm_ymm_ymmm256, EVEX_Vaddps_zmm_k1z_zmm_zmmm512b32_er),
             VBinary::Sub => (VEX_Vsubps_ymm_ymm_ymmm256, EVEX_Vsubps_zmm_k1z_zmm_zmmm512b32_er),
@@ -104,6 +106,7 @@ impl Simd {
                 (VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8)
             }
         };
+
         let groups = groups.map(|[avx2, avx512]| if self == Simd::Avx2 { avx2 } else { avx512 });
         (self.pick(avx2, avx512), groups)
     }
@@ -111,6 +114,7 @@ impl Simd {
     /// The code of an operation on one vector, and its immediate where it has one.
     pub(super) fn unary(self, op: VUnary) -> (Code, Option<i32>) {
         use Code::*;
+
         // The rounding mode. Bit 3 suppresses the inexact exception.
         let mode = match op {
             VUnary::Nearest => Some(8),
@@ -119,6 +123,7 @@ impl Simd {
             VUnary::Trunc => Some(11),
             VUnary::Sqrt | VUnary::ToInt | VUnary::ToNearest | VUnary::ToFloat => None,
         };
+
         let (avx2, avx512) = match op {
             VUnary::Sqrt => (VEX_Vsqrtps_ymm_ymmm256, EVEX_Vsqrtps_zmm_k1z_zmmm512b32_er),
             VUnary::ToInt => (VEX_Vcvttps2dq_ymm_ymmm256, EVEX_Vcvttps2dq_zmm_k1z_zmmm512b32_sae),
@@ -128,6 +133,7 @@ impl Simd {
                 (VEX_Vroundps_ymm_ymmm256_imm8, EVEX_Vrndscaleps_zmm_k1z_zmmm512b32_imm8_sae)
             }
         };
+
         (self.pick(avx2, avx512), mode)
     }
 

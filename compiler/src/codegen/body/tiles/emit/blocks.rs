@@ -62,16 +62,19 @@ pub(super) fn blocks(
     f.for_range(zero, n_blocks, |f, block| {
         // Blocks differ by at most one step.
         let next = f.ins().iadd_imm_s(block, 1);
+
         let [first, end] = [block, next].map(|block| {
             let before = f.ins().imul(block, total);
             let before = f.ins().udiv(before, n_blocks);
             f.ins().iadd(before, begin)
         });
+
         let steps = TileRange { first, end };
         let packed = match &plan.lhs.packed {
             Some(packed) => packed.pack_block(f, plan, rows, steps)?,
             None => None,
         };
+
         reduction_slices(f, plan, tiles_of_parts, &mut |f, tiles, slice| {
             let zero = f.int(0);
             f.for_range(zero, tiles.n_tiles, |f, tile| {

@@ -59,6 +59,7 @@ pub(super) fn for_joint_rows(
             f.bind(axis.var.clone(), inside);
             rest = around;
         }
+
         f.facts_mut().declare_index(&outer[0].var, &outer[0].extent);
         f.bind(outer[0].var.clone(), rest);
         emit(f, joint)
@@ -96,16 +97,20 @@ pub(super) fn shared_args(
     if let (Some(lhs), Some(offset)) = (args.get(TileKey::LHS), lhs_offset) {
         args.set(TileKey::LHS, f.ins().iadd(lhs, offset));
     }
+
     let rhs = rhs_address(f, plan)?;
     args.set(TileKey::RHS, f.ins().iadd(rhs, at.rhs_offset));
     args.set(TileKey::COLUMNS, at.remaining);
+
     if let (Some(slice), Some(k_blocking)) = (at.slice, &plan.k_blocking) {
         select_slice(f, plan, &mut args, k_blocking.inner_depth, slice);
     }
+
     for idx in 0..plan.streams.len() as u32 {
         let slot = key.stream(idx);
         advance(f, &mut args, slot, slot + 2, at.column);
     }
+
     Ok(TileArgs { key, args })
 }
 
@@ -149,9 +154,11 @@ fn rhs_address(f: &mut FuncCtx, plan: &TilePlan) -> Result<Value> {
     let MemorySpace::Const(tensor) = &f.unit.program.buffers[constant.buffer].space else {
         return Err(Error::internal("packed panels are not a constant"));
     };
+
     let data = f.unit.constant_as(&constant.name(), || constant.bytes(tensor))?;
     let address = f.data_address(data);
     let offset = f.dim(&(&plan.rhs.stream.origin.index * 4))?;
+
     Ok(f.ins().iadd(address, offset))
 }
 

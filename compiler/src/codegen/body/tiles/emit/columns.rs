@@ -118,9 +118,11 @@ fn select_by_height(
             f.switch_to_block(this);
             f.builder.seal_block(this);
         }
+
         let args: Vec<BlockArg> =
             height_values(f, plan, &tiling, part)?.into_iter().map(BlockArg::Value).collect();
         f.ins().jump(selected, &args);
+
         if let Some(next) = next {
             f.switch_to_block(next);
             f.builder.seal_block(next);

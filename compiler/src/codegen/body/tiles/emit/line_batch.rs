@@ -49,15 +49,18 @@ pub(super) fn emit(
             let shared = shared_args(f, plan, at, offset)?;
             let mut args = shared.args;
             args.set(TileKey::TILES, rows.tiles);
+
             args.set(TileKey::TILE_ROWS, rows.rows);
             args.set(TileKey::CONFIGURED, rows.is_configured(f, rows.rows));
             let slot = shared.key.line_batch_slot();
             args.set(slot, count);
             args.set(slot + 1, f.dim(&line_batch.lhs_bytes)?);
+
             for (idx, (stream, step)) in plan.streams.iter().zip(&line_batch.streams).enumerate() {
                 let size = f.unit.program.buffers[stream.origin.buffer].dtype.size_bytes() as i64;
                 args.set(slot + 2 + idx, f.dim(&(&step.after_rows * size))?);
             }
+
             let block = args.place(f);
             call_microkernel(f, at.microkernels[0], block);
             Ok(())

@@ -26,18 +26,21 @@ impl ComputedRhs {
         let key = PackPanelsKey { low: plan.dot().parts().rhs > 1 };
         let mut args = ArgBlock::new(PackPanelsKey::SLOTS);
         let panel_bytes = f.dim(&(&self.panel * ELEMENT_BYTES))?;
+
         let panel = f.ins().ushr_imm_u(at.column, i64::from(PANEL.trailing_zeros()));
         let skipped = f.ins().imul(panel, panel_bytes);
         let from = f.address(&self.origin)?;
         args.set(PackPanelsKey::FROM, f.ins().iadd(from, skipped));
         args.set(PackPanelsKey::FROM_STEP, f.dim(&(&self.step * ELEMENT_BYTES))?);
         args.set(PackPanelsKey::FROM_PANEL, panel_bytes);
+
         args.set(PackPanelsKey::TO, f.address(&plan.rhs.stream.origin)?);
         args.set(PackPanelsKey::COLUMNS, f.ins().smin(at.remaining, at.width));
         args.set(PackPanelsKey::DEPTH, f.dim(&self.depth)?);
         let block = args.place(f);
         let microkernel = f.unit.microkernel(MicrokernelKey::PackPanels(key))?;
         f.call(microkernel, &[block]);
+
         Ok(())
     }
 }

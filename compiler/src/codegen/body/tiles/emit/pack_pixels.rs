@@ -111,19 +111,23 @@ impl PackedPixels {
     fn pack(&self, f: &mut FuncCtx, first: Value, count: Value) -> Result<()> {
         let key = PackRowsKey { form: self.form, dense: true, levels: 1 };
         let pitch_bytes = self.element_bytes * self.windows.pitch;
+
         let mut args = ArgBlock::new(key.slots());
         let from = f.address(&self.windows.base)?;
         let skipped = f.ins().imul_imm_s(first, pitch_bytes);
         args.set(PackRowsKey::FROM, f.ins().iadd(from, skipped));
         args.set(PackRowsKey::FROM_ROW, f.int(pitch_bytes));
+
         args.set(PackRowsKey::TO, f.address(&Access { buffer: self.buffer, index: Dim::zero() })?);
         args.set(PackRowsKey::TO_ROW, f.dim(&self.step_bytes)?);
         args.set(PackRowsKey::ROWS, count);
         args.set(PackRowsKey::PLANE, f.dim(&self.part_bytes)?);
+
         args.set(PackRowsKey::level(0), f.int(self.windows.run));
         let block = args.place(f);
         let microkernel = f.unit.microkernel(MicrokernelKey::PackRows(key))?;
         f.call(microkernel, &[block]);
+
         Ok(())
     }
 }

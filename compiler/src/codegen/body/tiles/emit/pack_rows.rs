@@ -79,22 +79,27 @@ impl PackedRows {
         let key = PackRowsKey { form: self.form, dense, levels };
         let mut args = ArgBlock::new(key.slots());
         args.set(PackRowsKey::FROM, from);
+
         args.set(PackRowsKey::FROM_ROW, f.dim(&(&self.stream.row * self.element_bytes))?);
         let buffer = f.address(&Access { buffer: self.buffer, index: self.first.clone() })?;
         args.set(PackRowsKey::TO, f.ins().iadd(buffer, offset));
         args.set(PackRowsKey::TO_ROW, f.dim(&self.step_bytes())?);
         args.set(PackRowsKey::ROWS, count);
+
         if matches!(self.form, RowForm::Bf16 { .. }) {
             args.set(PackRowsKey::PLANE, f.dim(&self.part_bytes)?);
         }
+
         for (level, reduction) in self.loops.iter().enumerate() {
             let slot = PackRowsKey::level(level as u8);
             args.set(slot, f.dim(&reduction.extent)?);
             args.set(slot + 1, f.dim(&(&reduction.lhs_step * self.element_bytes))?);
         }
+
         let block = args.place(f);
         let microkernel = f.unit.microkernel(MicrokernelKey::PackRows(key))?;
         f.call(microkernel, &[block]);
+
         Ok(())
     }
 }

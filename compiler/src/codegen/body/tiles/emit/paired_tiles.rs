@@ -31,12 +31,14 @@ pub(super) fn emit(
         let upper = f.ins().iadd(first, before);
         let lower = f.ins().iadd_imm_s(upper, 1);
         let next = f.ins().iadd_imm_s(upper, 2);
+
         let mut upper_slot = None;
         for_joint_rows(f, plan, (upper, lower), &mut |f, joint| {
             upper_slot = Some(store_upper_args(f, plan, rows, at, first, joint)?);
             Ok(())
         })?;
         let Some(upper_slot) = upper_slot else { return Ok(()) };
+
         for_joint_rows(f, plan, (lower, next), &mut |f, joint| {
             let offset = packed_offset(f, plan, first, joint)?;
             let lower_args = shared_args(f, plan, at, offset)?.args;
@@ -69,12 +71,15 @@ fn store_upper_args(
     let mut args = shared_args(f, plan, at, offset)?.args;
     let one = f.int(1);
     args.set(TileKey::TILES, one);
+
     args.set(TileKey::TILE_ROWS, rows.rows);
     args.set(TileKey::CONFIGURED, rows.is_configured(f, rows.rows));
     let words = args.values(f);
     let slot = f.slot(8 * words.len(), 16);
+
     for (word, value) in words.into_iter().enumerate() {
         f.ins().stack_store(types::I64, value, slot, 8 * word as i32);
     }
+
     Ok(slot)
 }

@@ -48,6 +48,7 @@ impl LhsPlan {
         if packing.needs_in_place() {
             return None;
         }
+
         let packed = packing.packed_lhs(stream, loops);
         let stream = Stream { origin: packing.origin(), row: packing.row_step(), column: Dim::zero() };
         Some((LhsPlan { stream, unit_bytes: 4, packed: Some(packed) }, packing.loops()))
@@ -70,5 +71,6 @@ fn in_place_loops(packing: &Packing, loops: Vec<ReductionLoop>) -> Vec<Reduction
         });
         moved_inside = moved;
     }
+
     grouped
 }

@@ -105,6 +105,7 @@ fn integers(tensor: &Tensor) -> Vec<i16> {
 fn pairs(tensor: &Tensor, depth: usize) -> Vec<u8> {
     let all = integers(tensor);
     let zeros = [0; PANEL];
+
     let mut bytes = Vec::with_capacity(2 * all.len() + 2 * all.len() / depth.max(1));
     for panel in all.chunks_exact((depth * PANEL).max(1)) {
         for two_rows in panel.chunks(2 * PANEL) {
@@ -115,6 +116,7 @@ fn pairs(tensor: &Tensor, depth: usize) -> Vec<u8> {
             }
         }
     }
+
     bytes
 }
 
@@ -135,5 +137,6 @@ fn quads(tensor: &Tensor, depth: usize, rows: usize, shift: i32) -> Vec<u8> {
             }
         }
     }
+
     bytes
 }

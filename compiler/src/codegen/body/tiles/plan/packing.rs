@@ -245,6 +245,7 @@ impl Packing {
     pub(super) fn packed_lhs(&self, stream: Stream, loops: Vec<ReductionLoop>) -> PackedLhs {
         let step_elems = self.step_elems();
         let part_bytes = self.part_bytes();
+
         if let Some(windows) = &self.windows {
             return PackedLhs::Pixels(PackedPixels {
                 windows: Rc::clone(windows),
@@ -255,6 +256,7 @@ impl Packing {
                 part_bytes,
             });
         }
+
         let form = match self.lhs_elements {
             LhsElements::Narrow(from) => {
                 RowForm::Bytes { from, quads: matches!(self.dot, DotOp::Vnni | DotOp::AmxBytes) }
@@ -262,6 +264,7 @@ impl Packing {
             from if self.dot == DotOp::F32 => RowForm::Floats { from: from.lanes() },
             from => RowForm::Bf16 { from: from.lanes(), parts: self.dot.parts().lhs },
         };
+
         PackedLhs::Rows(PackedRows {
             buffer: self.buffer,
             first: self.first_row.clone(),
@@ -355,6 +358,7 @@ impl Packing {
         let depth = constant_size(&self.depth)?;
         let run = self.windows.as_ref().map_or(depth, |windows| windows.run as usize);
         let is_unsigned = self.lhs_elements == LhsElements::Narrow(NarrowInt::U8);
+
         Ok(PackedConstant {
             buffer,
             dot: self.dot,

@@ -75,6 +75,7 @@ impl RhsPlan {
             let panels = panels(packing.buffer, Dim::zero(), packing.panel_elems(), PANEL as u32);
             return Some((RhsPlan { computed: Some(computed), ..panels }, no_steps(contraction)));
         }
+
         match &contraction.rhs {
             kernel::Rhs::Panels { buffer, base, width } => {
                 let rhs = match packing {
@@ -115,10 +116,12 @@ fn in_memory(
     if !is_f32 || is_moved(&index) || is_moved(&column) || steps.iter().any(is_moved) {
         return None;
     }
+
     let form = match column.as_i64() {
         Some(1) => contraction::Rhs::Rows,
         _ => contraction::Rhs::Scattered,
     };
+
     let row = steps.last()?.clone();
     let stream = Stream { origin: Access { buffer: access.buffer, index }, row, column };
     Some((RhsPlan { form, stream, computed: None }, steps))

@@ -62,27 +62,35 @@ impl Display for TilePlan<'_> {
         let columns = &self.contraction.n.extent;
         writeln!(f, "m {}, n {columns}, k {}: {:?}", rows.join(" x "), self.contraction.depth(), self.dot())?;
         self.write_operands(f)?;
+
         for reduction in &self.loops {
             let ReductionLoop { extent, lhs_step, rhs_step } = reduction;
             writeln!(f, "  loop     {extent}: lhs {lhs_step}, rhs {rhs_step}")?;
         }
+
         if let Some(k_blocking) = &self.k_blocking {
             let parts = k_blocking.parts();
             writeln!(f, "  k parts  {parts} of {}, sums in stream {}", k_blocking.step, k_blocking.stream)?;
         }
+
         if let Some(line_batch) = &self.line_batch {
             writeln!(f, "  lines    in one call, {} bytes apart", line_batch.lhs_bytes)?;
         }
+
         let block = if self.small_blocks { "few rows".into() } else { format!("{} bytes", self.block_bytes) };
         writeln!(f, "  block    {block} of lhs")?;
         let prefetched = [(self.prefetches_panels, "panels"), (self.prefetches_rows, "rows")];
+
         let prefetched: Vec<&str> =
             prefetched.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
         if !prefetched.is_empty() {
             writeln!(f, "  prefetch {}", prefetched.join(", "))?;
         }
-        let (streams, scalars) = (self.streams.len(), self.scalars.len());
+
+        let streams = self.streams.len();
+        let scalars = self.scalars.len();
         writeln!(f, "  epilogue {} steps, {streams} streams, {scalars} scalars", self.epilogue.insts.len())?;
+
         self.write_tiles(f)
     }
 }
@@ -95,11 +103,13 @@ impl TilePlan<'_> {
         match &self.lhs.packed {
             None => writeln!(f, "  lhs      {lhs} in place, row {row}")?,
             Some(PackedLhs::Rows(packed)) => {
-                let (from, bytes) = (stream(&packed.stream), packed.step_bytes());
+                let from = stream(&packed.stream);
+                let bytes = packed.step_bytes();
                 writeln!(f, "  lhs      {lhs} packed from {from}, {:?}, {bytes} bytes a row", packed.form)?;
             }
             Some(PackedLhs::Pixels(packed)) => {
-                let (from, bytes) = (&packed.windows.base, &packed.step_bytes);
+                let from = &packed.windows.base;
+                let bytes = &packed.step_bytes;
                 writeln!(
                     f,
                     "  lhs      {lhs} packed from {from}, {:?}, {bytes} bytes a pixel, row {row}",

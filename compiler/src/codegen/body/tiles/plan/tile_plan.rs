@@ -117,7 +117,8 @@ pub(crate) fn plan<'a>(
     if !builder.variables.is_empty() || loops.len() > MAX_REDUCTION_LOOPS {
         return None;
     }
-    let (streams, scalars) = (builder.streams, builder.scalars);
+    let streams = builder.streams;
+    let scalars = builder.scalars;
 
     let (lhs, loops) = LhsPlan::of(packing.as_ref(), lhs, loops)?;
     let is_fixed = |step: &Dim| outer.iter().all(|axis| !step.contains(&axis.var));

@@ -83,6 +83,7 @@ impl TilePlan<'_> {
     pub(crate) fn height_tilings(&self, part: ReductionPart) -> Vec<HeightTiling> {
         let max_rows = self.max_tile_rows;
         let rows = self.last_rows();
+
         let constant_rows = rows.as_i64().map(|rows| rows as usize);
         let heights: Vec<usize> = match constant_rows {
             Some(rows) => vec![rows.div_ceil(rows.div_ceil(max_rows).max(1)).max(1)],
@@ -92,6 +93,7 @@ impl TilePlan<'_> {
                 (min..=max).collect()
             }
         };
+
         // Only constant rows are known to need no low tiles.
         let has_low_tiles =
             !constant_rows.is_some_and(|rows| rows.is_multiple_of(rows.div_ceil(max_rows).max(1)));
@@ -141,6 +143,7 @@ impl TilePlan<'_> {
             let rows = if self.pairs_rows { AMX_ROWS } else { rows };
             self.useful_columns(amx_columns(rows), PANEL)
         });
+
         let choices =
             [(wide_columns, false), ([PANEL; 2], false), ([PANEL; 2], true)].map(|(columns, tail)| {
                 if tail && !self.has_tail() {
@@ -148,6 +151,7 @@ impl TilePlan<'_> {
                 }
                 self.amx_choice(columns, tail, is_small)
             });
+
         AmxTiling { wide_columns, is_small, choices }
     }
 
@@ -158,6 +162,7 @@ impl TilePlan<'_> {
         if self.line_batch.is_some() {
             return AmxChoice::Same(variant(AMX_ROWS, large_vectors, self.pairs_rows));
         }
+
         let small = variant(SMALL_AMX_ROWS, small_vectors, false);
         if self.pairs_rows {
             return AmxChoice::Pair { alone: small, pair: variant(AMX_ROWS, small_vectors, true) };
@@ -165,6 +170,7 @@ impl TilePlan<'_> {
         if is_small {
             return AmxChoice::Same(small);
         }
+
         let large = variant(AMX_ROWS, large_vectors, false);
         let low = variant(SMALL_AMX_ROWS, large_vectors, false);
         AmxChoice::ByHeight { small, large, low }

@@ -51,6 +51,7 @@ impl Selector<'_> {
             IntOp::Shl => Code::Shl_rm64_imm8,
             IntOp::Shr => Code::Sar_rm64_imm8,
         };
+
         self.move_int(dst, a);
         self.asm.op(code, &[dst.into(), value.into()]);
     }
@@ -63,18 +64,21 @@ impl Selector<'_> {
             IntOp::And => Code::And_r64_rm64,
             IntOp::Shl | IntOp::Shr => unreachable!("microkernels shift by constants"),
         };
+
         // The instruction overwrites its first operand. If the destination is the register of `b`, the operands are exchanged,
         // and a difference is negated.
         let (first, second) = if dst == b { (b, a) } else { (a, b) };
         self.move_int(dst, first);
         self.asm.op(code, &[dst.into(), second.into()]);
+
         if op == IntOp::Sub && dst == b && a != b {
             self.asm.op(Code::Neg_rm64, &[dst.into()]);
         }
     }
 
     pub(super) fn load_int(&mut self, dst: Int, mem: Mem, width: IntWidth) {
-        let (dst, mem) = (self.int(dst), self.mem(mem).into());
+        let dst = self.int(dst);
+        let mem = self.mem(mem).into();
         match width {
             IntWidth::I64 => self.asm.op(Code::Mov_r64_rm64, &[dst.into(), mem]),
             IntWidth::I32 => self.asm.op(Code::Movsxd_r64_rm32, &[dst.into(), mem]),
@@ -85,7 +89,8 @@ impl Selector<'_> {
     }
 
     pub(super) fn store_int(&mut self, mem: Mem, src: Int, width: IntWidth) {
-        let (src, mem) = (self.int(src), self.mem(mem).into());
+        let src = self.int(src);
+        let mem = self.mem(mem).into();
         match width {
             IntWidth::I64 => self.asm.op(Code::Mov_rm64_r64, &[mem, src.into()]),
             IntWidth::I32 => self.asm.op(Code::Mov_rm32_r32, &[mem, low_half(src).into()]),

@@ -41,7 +41,9 @@ impl Selector<'_> {
     }
 
     pub(super) fn load_first(&mut self, dst: Vector, mem: Mem, mask: Mask) {
-        let (dst, mem, mask) = (self.vector(dst).into(), self.mem(mem).into(), self.mask(mask));
+        let dst = self.vector(dst).into();
+        let mem = self.mem(mem).into();
+        let mask = self.mask(mask);
         match self.simd {
             Simd::Avx2 => self.asm.op(Code::VEX_Vmaskmovps_ymm_ymm_m256, &[dst, mask.into(), mem]),
             Simd::Avx512 => self.asm.op_masked(self.simd.load(), &[dst, mem], mask, true),
@@ -49,7 +51,9 @@ impl Selector<'_> {
     }
 
     pub(super) fn store_first(&mut self, mem: Mem, src: Vector, mask: Mask) {
-        let (src, mem, mask) = (self.vector(src).into(), self.mem(mem).into(), self.mask(mask));
+        let src = self.vector(src).into();
+        let mem = self.mem(mem).into();
+        let mask = self.mask(mask);
         match self.simd {
             Simd::Avx2 => self.asm.op(Code::VEX_Vmaskmovps_m256_ymm_ymm, &[mem, mask.into(), src]),
             Simd::Avx512 => self.asm.op_masked(self.simd.store(), &[mem, src], mask, false),
@@ -125,10 +129,12 @@ impl Selector<'_> {
     pub(super) fn load_lanes(&mut self, dst: Vector, temp: Vector, mems: &[Mem]) {
         let insert =
             self.simd.pick(Code::VEX_Vinsertps_xmm_xmm_xmmm32_imm8, Code::EVEX_Vinsertps_xmm_xmm_xmmm32_imm8);
+
         let join = self.simd.pick(
             Code::VEX_Vinsertf128_ymm_ymm_xmmm128_imm8,
             Code::EVEX_Vinsertf32x4_zmm_k1z_zmm_xmmm128_imm8,
         );
+
         for (part, four) in mems.chunks(4).enumerate() {
             let low = if part == 0 { self.low(dst) } else { self.low(temp) };
             for (lane, mem) in four.iter().enumerate() {
@@ -139,6 +145,7 @@ impl Selector<'_> {
                     self.asm.op(insert, &[low.into(), low.into(), self.mem(*mem).into(), lane]);
                 }
             }
+
             if part > 0 {
                 let dst: Operand = self.vector(dst).into();
                 self.asm.op(join, &[dst, dst, low.into(), (part as i32).into()]);
@@ -151,6 +158,7 @@ impl Selector<'_> {
         let split = self
             .simd
             .pick(Code::VEX_Vextractf128_xmmm128_ymm_imm8, Code::EVEX_Vextractf32x4_xmmm128_k1z_zmm_imm8);
+
         for (part, four) in mems.chunks(4).enumerate() {
             let low = if part == 0 { self.low(src) } else { self.low(temp) };
             if part > 0 {

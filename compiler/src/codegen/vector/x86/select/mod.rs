@@ -248,6 +248,7 @@ impl Selector<'_> {
         let y = self.source(b);
         let z = self.source(c);
         let is_dst = |operand: &Operand| matches!(operand, Operand::Reg(reg) if *reg == to);
+
         // The order decides which operand the result overwrites, and the last operand may be a constant. `a` is never one, and
         // `b` and `c` are not both: see `legalize`.
         if is_dst(&z) {
@@ -269,7 +270,8 @@ impl Selector<'_> {
     }
 
     fn dot_bytes(&mut self, dst: Vector, a: Vector, b: Vector, c: Vector) {
-        let (to, from) = (self.vector(dst), self.vector(c));
+        let to = self.vector(dst);
+        let from = self.vector(c);
         self.copy(to, from);
         let code = self.simd.dot_bytes();
         self.asm.op(code, &[to.into(), self.vector(a).into(), self.vector(b).into()]);
@@ -277,7 +279,9 @@ impl Selector<'_> {
 
     fn binary(&mut self, op: VBinary, dst: Vector, a: Vector, b: Vector) {
         let (code, groups) = self.simd.binary(op);
-        let (dst, a, b) = (self.vector(dst).into(), self.vector(a).into(), self.source(b));
+        let dst = self.vector(dst).into();
+        let a = self.vector(a).into();
+        let b = self.source(b);
         match groups {
             Some(groups) => self.asm.op(code, &[dst, a, b, groups.into()]),
             None => self.asm.op(code, &[dst, a, b]),
@@ -286,7 +290,8 @@ impl Selector<'_> {
 
     fn unary(&mut self, op: VUnary, dst: Vector, a: Vector) {
         let (code, mode) = self.simd.unary(op);
-        let (dst, a) = (self.vector(dst).into(), self.vector(a).into());
+        let dst = self.vector(dst).into();
+        let a = self.vector(a).into();
         match mode {
             Some(mode) => self.asm.op(code, &[dst, a, mode.into()]),
             None => self.asm.op(code, &[dst, a]),
@@ -303,6 +308,7 @@ impl Selector<'_> {
         let (dst, a): (Operand, Operand) = (self.vector(dst).into(), self.vector(a).into());
         let inside =
             self.simd.pick(Code::VEX_Vpermilps_ymm_ymmm256_imm8, EVEX_Vpermilps_zmm_k1z_zmmm512b32_imm8);
+
         match (distance, self.simd) {
             (1, _) => self.asm.op(inside, &[dst, a, 0xb1.into()]),
             (2, _) => self.asm.op(inside, &[dst, a, 0x4e.into()]),
@@ -324,6 +330,7 @@ impl Selector<'_> {
             CompareOp::Ge => 13,
             CompareOp::Gt => 14,
         };
+
         let code = self
             .simd
             .pick(Code::VEX_Vcmpps_ymm_ymm_ymmm256_imm8, Code::EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae);
@@ -376,7 +383,10 @@ impl Selector<'_> {
         let lanes: Vec<u8> = (0..self.simd.lanes() as u32).flat_map(u32::to_le_bytes).collect();
         let lanes = Operand::Pool(self.asm.constant(lanes));
         let n = low_half(self.int(n)).into();
-        let (dst, low, temp) = (self.mask(dst).into(), self.low(temp).into(), self.vector(temp).into());
+        let dst = self.mask(dst).into();
+        let low = self.low(temp).into();
+        let temp = self.vector(temp).into();
+
         match self.simd {
             Simd::Avx2 => {
                 self.asm.op(Code::VEX_Vmovd_xmm_rm32, &[low, n]);
@@ -392,7 +402,9 @@ impl Selector<'_> {
 
     fn blend(&mut self, dst: Vector, mask: Mask, a: Vector, b: Vector) {
         let a = self.source(a);
-        let (dst, b, mask) = (self.vector(dst).into(), self.vector(b).into(), self.mask(mask));
+        let dst = self.vector(dst).into();
+        let b = self.vector(b).into();
+        let mask = self.mask(mask);
         match self.simd {
             Simd::Avx2 => self.asm.op(Code::VEX_Vblendvps_ymm_ymm_ymmm256_ymm, &[dst, b, a, mask.into()]),
             Simd::Avx512 => {

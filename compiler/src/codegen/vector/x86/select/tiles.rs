@@ -39,14 +39,17 @@ impl Selector<'_> {
 
     /// The nearest bf16 of each lane as the high half of the lane.
     pub(super) fn round_bf16(&mut self, dst: Vector, a: Vector) {
-        let (half, from) = (self.half(dst), self.vector(a));
+        let half = self.half(dst);
+        let from = self.vector(a);
         self.asm.op(Code::EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32, &[half.into(), from.into()]);
         self.widen_bf16(dst, half);
     }
 
     /// The nearest bf16 of each lane that the mask has, to consecutive memory.
     pub(super) fn store_bf16_first(&mut self, mem: Mem, src: Vector, temp: Vector, mask: Mask) {
-        let (half, from, to) = (self.half(temp), self.vector(src), self.mem(mem));
+        let half = self.half(temp);
+        let from = self.vector(src);
+        let to = self.mem(mem);
         self.asm.op(Code::EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32, &[half.into(), from.into()]);
         let mask = self.mask(mask);
         self.asm.op_masked(Code::EVEX_Vmovdqu16_ymmm256_k1z_ymm, &[to.into(), half.into()], mask, false);
@@ -70,7 +73,8 @@ impl Selector<'_> {
         if half == VectorHalf::First {
             return self.widen_bf16(dst, self.half(a));
         }
-        let (second, from) = (self.half(dst), self.vector(a));
+        let second = self.half(dst);
+        let from = self.vector(a);
         self.asm.op(Code::EVEX_Vextracti64x4_ymmm256_k1z_zmm_imm8, &[second.into(), from.into(), 1.into()]);
         self.widen_bf16(dst, second);
     }
@@ -86,7 +90,9 @@ impl Selector<'_> {
 
     /// The nearest bf16 of each lane, to consecutive memory.
     pub(super) fn store_bf16(&mut self, mem: Mem, src: Vector, temp: Vector) {
-        let (half, from, to) = (self.half(temp), self.vector(src), self.mem(mem));
+        let half = self.half(temp);
+        let from = self.vector(src);
+        let to = self.mem(mem);
         self.asm.op(Code::EVEX_Vcvtneps2bf16_ymm_k1z_zmmm512b32, &[half.into(), from.into()]);
         self.asm.op(Code::EVEX_Vmovups_ymmm256_k1z_ymm, &[to.into(), half.into()]);
     }
