@@ -23,6 +23,7 @@ mod contract;
 mod contractions;
 mod cross;
 mod custom_ops;
+mod einsum;
 mod exact;
 mod import;
 mod kernel;

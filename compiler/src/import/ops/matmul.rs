@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, Result},
-    graph::{Graph, Value, axis},
+    graph::{Graph, Label, Value, axis},
     import::node::OnnxNode,
     scalar::ReduceOp,
 };
@@ -19,10 +19,15 @@ ops! {
 }
 
 /// The contraction that `equation` describes, a sum over all labels that the output lacks. A repeated label of one
-/// input takes its diagonal. `...` stands for any number of axes, which are broadcast.
+/// input takes its diagonal. `...` stands for any number of axes, which are broadcast as in `MatMul`; an output without
+/// `...` sums over them. Without `->`, the output has the axes of `...` and then the labels that occur once, capital
+/// letters first.
+///
+/// Limits: at most 52 labels, with each axis of `...` counted as one.
 ///
 /// `Einsum([[1, 2], [3, 4]], [[5], [6]]; equation="ij,jk->ik") = [[17], [39]]`
 /// `Einsum([[1, 2], [3, 4]]; equation="ii") = 5`
+/// `Einsum([[[1, 2]], [[3, 4]]], [[5], [6]]; equation="...k,kj->...j") = [[[17]], [[39]]]`
 fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let equation: String = n.string_or("equation", "")?.chars().filter(|c| !c.is_whitespace()).collect();
     let (left, right) = match equation.split_once("->") {
@@ -31,7 +36,7 @@ fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     };
 
     let inputs = n.all()?;
-    let terms: Vec<&str> = left.split(',').collect();
+    let terms = left.split(',').map(Term::parse).collect::<Result<Vec<_>>>()?;
     if terms.len() != inputs.len() {
         return Err(Error::invalid(format!(
             "`{equation}` has {} terms for {} inputs",
@@ -40,22 +45,24 @@ fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         )));
     }
 
-    let mut operands = Vec::new();
+    let mut max_dots = 0;
     for (term, input) in terms.iter().zip(&inputs) {
-        operands.push(EinsumTerm { labels: labels(term, g.rank(*input))?, value: *input });
+        max_dots = max_dots.max(term.dots(g.rank(*input))?);
     }
 
-    let max_dots =
-        operands.iter().map(|term| term.labels.iter().filter(|l| l.is_ascii_digit()).count()).max();
+    let dots = dot_labels(&equation, max_dots)?;
+    let mut operands = Vec::new();
+    for (term, input) in terms.iter().zip(&inputs) {
+        let count = term.dots(g.rank(*input))?;
+        operands.push(EinsumTerm { labels: term.labels(&dots[max_dots - count..]), value: *input });
+    }
+
     let out = match right {
-        Some(right) => {
-            let named = right.replace("...", "").len();
-            labels(right, named + if right.contains("...") { max_dots.unwrap_or(0) } else { 0 })?
-        }
-        None => implicit(&operands, max_dots.unwrap_or(0)),
+        Some(right) => Term::parse(right)?.labels(&dots),
+        None => implicit(&operands, &dots),
     };
 
-    let known = |label: &u8| operands.iter().any(|term| term.labels.contains(label));
+    let known = |label: &Label| operands.iter().any(|term| term.labels.contains(label));
     if !out.iter().all(known) {
         return Err(Error::invalid(format!("the result of `{equation}` has a label that is in no input")));
     }
@@ -63,57 +70,97 @@ fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     contract_all(g, operands, &out)
 }
 
-/// An operand and the labels of its axes. The axes of `...` have digits as labels, counted from the right.
+/// The text of a term of an equation, split at `...`.
+struct Term<'a> {
+    text: &'a str,
+    head: &'a str,
+    tail: &'a str,
+    has_dots: bool,
+}
+
+impl<'a> Term<'a> {
+    fn parse(text: &'a str) -> Result<Term<'a>> {
+        let split = text.split_once("...");
+        let (head, tail) = split.unwrap_or((text, ""));
+        if let Some(wrong) = head.chars().chain(tail.chars()).find(|c| !c.is_ascii_alphabetic()) {
+            let message = "labels are letters, and `...` occurs once in a term";
+            return Err(Error::invalid(format!("`{wrong}` in the term `{text}`: {message}")));
+        }
+
+        Ok(Term { text, head, tail, has_dots: split.is_some() })
+    }
+
+    /// The number of axes that `...` stands for in an input with `rank` axes.
+    fn dots(&self, rank: usize) -> Result<usize> {
+        let named = self.head.len() + self.tail.len();
+        let dots = rank.checked_sub(named).filter(|dots| *dots == 0 || self.has_dots);
+        let message = || format!("the term `{}` does not fit an input with {rank} axes", self.text);
+        dots.ok_or_else(|| Error::invalid(message()))
+    }
+
+    /// The labels of all axes. Those of `...` are `dots`.
+    fn labels(&self, dots: &[Label]) -> Vec<Label> {
+        let dots = if self.has_dots { dots } else { &[] };
+        self.head.bytes().chain(dots.iter().copied()).chain(self.tail.bytes()).collect()
+    }
+}
+
+/// An operand and the labels of its axes.
 struct EinsumTerm {
-    labels: Vec<u8>,
+    labels: Vec<Label>,
     value: Value,
 }
 
-fn labels(term: &str, rank: usize) -> Result<Vec<u8>> {
-    let bad = || Error::invalid(format!("the term `{term}` does not fit an input with {rank} axes"));
-    let (head, tail) = term.split_once("...").unwrap_or((term, ""));
-    if !head.chars().chain(tail.chars()).all(|c| c.is_ascii_alphabetic()) {
-        return Err(bad());
+/// Labels for `count` axes of `...`: letters that the equation does not use. An input with fewer such axes has the last
+/// of them.
+fn dot_labels(equation: &str, count: usize) -> Result<Vec<Label>> {
+    let unused = (b'A'..=b'Z').chain(b'a'..=b'z').filter(|letter| !equation.contains(*letter as char));
+    let labels: Vec<Label> = unused.take(count).collect();
+    if labels.len() < count {
+        let free = labels.len();
+        return Err(Error::unsupported(format!(
+            "`{equation}` with {count} axes for `...`: labels are letters, and it leaves {free} of the 52 letters \
+             unused; name fewer axes"
+        )));
     }
-    let rest = rank.checked_sub(head.len() + tail.len()).ok_or_else(bad)?;
-    if rest > 9 || (rest > 0 && !term.contains("...")) {
-        return Err(bad());
-    }
-    let dots = (0..rest).rev().map(|k| b'0' + k as u8);
-    Ok(head.bytes().chain(dots).chain(tail.bytes()).collect())
+
+    Ok(labels)
 }
 
 /// The labels of the output of an equation without `->`: the axes of `...`, then the labels that occur once, in
 /// alphabetical order.
-fn implicit(terms: &[EinsumTerm], dots: usize) -> Vec<u8> {
-    let all: Vec<u8> = terms.iter().flat_map(|term| term.labels.iter().copied()).collect();
-    let once = |label: &u8| all.iter().filter(|other| *other == label).count() == 1;
-    let mut named: Vec<u8> = all.iter().copied().filter(|l| l.is_ascii_alphabetic() && once(l)).collect();
+fn implicit(terms: &[EinsumTerm], dots: &[Label]) -> Vec<Label> {
+    let all: Vec<Label> = terms.iter().flat_map(|term| term.labels.iter().copied()).collect();
+    let once = |label: &Label| all.iter().filter(|other| *other == label).count() == 1;
+    let mut named: Vec<Label> = all.iter().copied().filter(|l| !dots.contains(l) && once(l)).collect();
     named.sort_unstable();
-    (0..dots).rev().map(|k| b'0' + k as u8).chain(named).collect()
+    dots.iter().copied().chain(named).collect()
 }
 
-fn contract_all(g: &mut Graph, terms: Vec<EinsumTerm>, out: &[u8]) -> Result<Value> {
+fn contract_all(g: &mut Graph, terms: Vec<EinsumTerm>, out: &[Label]) -> Result<Value> {
     let mut terms = terms.into_iter().map(|term| diagonal(g, term)).collect::<Result<Vec<_>>>()?;
     let mut first = terms.remove(0);
     while !terms.is_empty() {
         let mut second = terms.remove(0);
-        let later = |label: u8| out.contains(&label) || terms.iter().any(|term| term.labels.contains(&label));
+        let later =
+            |label: Label| out.contains(&label) || terms.iter().any(|term| term.labels.contains(&label));
+
+        // An axis of size 1 leaves its label to the other operand, which may then be the only one to sum over it.
+        drop_stretched_axes(g, &mut first, &mut second)?;
         let a = first.labels.clone();
         let b = second.labels.clone();
         first = summed(g, first, &|label| later(label) || b.contains(&label))?;
         second = summed(g, second, &|label| later(label) || a.contains(&label))?;
 
-        broadcast_dots(g, &mut first, &mut second)?;
         let both =
             first.labels.iter().chain(second.labels.iter().filter(|label| !first.labels.contains(label)));
-        let kept: Vec<u8> = both.copied().filter(|label| later(*label)).collect();
+        let kept: Vec<Label> = both.copied().filter(|label| later(*label)).collect();
         let value = g.contract(first.value, &first.labels, second.value, &second.labels, &kept)?;
         first = EinsumTerm { labels: kept, value };
     }
 
     let first = summed(g, first, &|label| out.contains(&label))?;
-    let place = |label: &u8| first.labels.iter().position(|other| other == label);
+    let place = |label: &Label| first.labels.iter().position(|other| other == label);
     let perm: Option<Vec<usize>> = out.iter().map(place).collect();
     let perm = perm.filter(|perm| perm.len() == first.labels.len());
 
@@ -125,7 +172,7 @@ fn contract_all(g: &mut Graph, terms: Vec<EinsumTerm>, out: &[u8]) -> Result<Val
 
 /// The term with each label once. A repeated label takes the diagonal.
 fn diagonal(g: &mut Graph, term: EinsumTerm) -> Result<EinsumTerm> {
-    let mut labels: Vec<u8> = Vec::new();
+    let mut labels: Vec<Label> = Vec::new();
     for label in &term.labels {
         if !labels.contains(label) {
             labels.push(*label);
@@ -138,15 +185,17 @@ fn diagonal(g: &mut Graph, term: EinsumTerm) -> Result<EinsumTerm> {
 
     let from = g.shape(term.value).to_vec();
     let place =
-        |label: &u8| labels.iter().position(|other| other == label).expect("every label was collected");
+        |label: &Label| labels.iter().position(|other| other == label).expect("every label was collected");
 
-    let mut shape = vec![Dim::one(); labels.len()];
-    for (dim, label) in from.iter().zip(&term.labels).rev() {
-        let slot = &mut shape[place(label)];
-        if *slot != Dim::one() {
-            g.require(Relation::eq(&*slot, dim), "axes with a repeated label")?;
+    let mut shape: Vec<Dim> = Vec::new();
+    for (k, (dim, label)) in from.iter().zip(&term.labels).enumerate() {
+        let first = place(label);
+        if first == shape.len() {
+            shape.push(dim.clone());
+        } else if shape[first] != *dim {
+            let context = format!("axis {k}, which repeats the label `{}`", *label as char);
+            g.require(Relation::eq(&shape[first], dim), &context)?;
         }
-        *slot = dim.clone();
     }
 
     let index = term.labels.iter().map(|label| axis(place(label)).into()).collect();
@@ -155,15 +204,14 @@ fn diagonal(g: &mut Graph, term: EinsumTerm) -> Result<EinsumTerm> {
 }
 
 /// The term, summed over the labels that are not `kept`.
-fn summed(g: &mut Graph, term: EinsumTerm, kept: &dyn Fn(u8) -> bool) -> Result<EinsumTerm> {
+fn summed(g: &mut Graph, term: EinsumTerm, kept: &dyn Fn(Label) -> bool) -> Result<EinsumTerm> {
     let axes: Vec<usize> = (0..term.labels.len()).filter(|k| !kept(term.labels[*k])).collect();
     let value = g.reduce(ReduceOp::Sum, term.value, &axes, false)?;
     Ok(EinsumTerm { labels: term.labels.iter().copied().filter(|label| kept(*label)).collect(), value })
 }
 
-/// Removes axes of size 1 under `...` where the other term has a larger size. A contraction broadcasts labels that one
-/// side lacks.
-fn broadcast_dots(g: &mut Graph, a: &mut EinsumTerm, b: &mut EinsumTerm) -> Result<()> {
+/// Removes axes of size 1 where the other term has another size. A contraction broadcasts labels that one side lacks.
+fn drop_stretched_axes(g: &mut Graph, a: &mut EinsumTerm, b: &mut EinsumTerm) -> Result<()> {
     for swap in [false, true] {
         let (x, y) = if swap { (&mut *b, &*a) } else { (&mut *a, &*b) };
         let gone = |k: &usize| {
