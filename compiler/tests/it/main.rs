@@ -40,5 +40,6 @@ mod refused_tiles;
 mod scalar;
 mod signals;
 mod source;
+mod subgraphs;
 mod tidy;
 mod winograd;

@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, Result},
-    import::model::proto::NodeProto,
+    import::model::proto::{GraphProto, NodeProto},
 };
 use std::collections::{HashMap, HashSet};
 
@@ -70,13 +70,25 @@ fn needs(node: &NodeProto, producers: &HashMap<&str, usize>) -> Vec<usize> {
     needs
 }
 
-/// The names that `node` and the graphs in its attributes use.
+/// The names that `node` and the graphs in its attributes read from the graph around `node`.
 fn uses<'a>(node: &'a NodeProto, names: &mut Vec<&'a str>) {
     names.extend(node.input.iter().map(String::as_str).filter(|name| !name.is_empty()));
     for graph in node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs)) {
-        names.extend(graph.output.iter().map(|output| output.name.as_str()));
-        graph.node.iter().for_each(|node| uses(node, names));
+        outer_uses(graph, names);
     }
+}
+
+/// The names that `graph` reads from the graphs around it. A name that it defines itself hides that of a graph around
+/// it, as in the branches of an `If` whose outputs are named as the `If` names its own.
+fn outer_uses<'a>(graph: &'a GraphProto, names: &mut Vec<&'a str>) {
+    let inputs = graph.input.iter().map(|input| &input.name);
+    let initializers = graph.initializer.iter().map(|tensor| &tensor.name);
+    let outputs = graph.node.iter().flat_map(|node| &node.output);
+    let own: HashSet<&str> = inputs.chain(initializers).chain(outputs).map(String::as_str).collect();
+
+    let mut used: Vec<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
+    graph.node.iter().for_each(|node| uses(node, &mut used));
+    names.extend(used.into_iter().filter(|name| !own.contains(name)));
 }
 
 fn cyclic(node: &NodeProto) -> Error {

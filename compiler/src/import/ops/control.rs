@@ -24,7 +24,8 @@ ops! {
 }
 
 /// The outputs of `then_branch` or `else_branch`. Shapes may differ between the branches; such sizes are
-/// data-dependent. A branch that contradicts the declared inputs ends the call with an error if it runs.
+/// data-dependent. A branch that contradicts the declared inputs ends the call with an error if it runs. A name that a
+/// branch defines hides that name outside: a branch may name its outputs as the node does.
 ///
 /// Limits: if the outputs differ in rank, both branches get a copy of all following nodes.
 fn if_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
@@ -216,7 +217,7 @@ fn region_knows(g: &Graph, symbol: &Symbol) -> bool {
 
 /// Runs the graph `body` up to `M` times (input 0), while the condition (input 1, then output 0 of the body) holds.
 /// Carried values are passed from iteration to iteration. The other outputs are stacked. A size that changes must grow
-/// by the same amount in each iteration.
+/// by the same amount in each iteration. A name that the body defines hides that name outside.
 ///
 /// Limits: with stacked outputs, the number of iterations needs a bound: the trip count, a condition that compares a
 /// counter with a limit, the declared output shape, or `--dim`.

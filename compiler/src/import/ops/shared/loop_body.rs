@@ -146,7 +146,7 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
                 Some(k) => self.carried.get(k).copied(),
                 None => None,
             },
-            None if self.producer(name).is_some() => None,
+            None if self.computes(name) => None,
             None => match self.body.initializer.iter().find(|tensor| tensor.name == name) {
                 Some(tensor) => Some(g.constant(weights::tensor(tensor, self.n.scope.files())?)?),
                 // An undefined name is reported where the body reads it.
@@ -175,6 +175,11 @@ impl<'r, 'n, 'a> Rounds<'r, 'n, 'a> {
             }
         }
         name
+    }
+
+    /// Whether a node of the body has the output `name`, which then hides a value of that name around the loop.
+    fn computes(&self, name: &str) -> bool {
+        self.body.node.iter().flat_map(|node| &node.output).any(|output| output == name)
     }
 
     fn producer(&self, name: &str) -> Option<&'a NodeProto> {
