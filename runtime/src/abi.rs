@@ -32,6 +32,10 @@ pub const GROWS: u64 = 1;
 /// Flag of a [`ModelDesc`]: memory is planned such that partitions may run in any order that respects their dependencies.
 pub const ANY_ORDER: u64 = 2;
 
+/// Flag of a [`ModelDesc`]: the compiler proved that [`ModelDesc::arena_bytes`] never decreases as one dim grows and the
+/// others stay.
+pub const MONOTONE: u64 = 4;
+
 /// Name under which a shared object exports its [`ModelDesc`].
 pub const DESC_SYMBOL: &str = "symshape_model";
 
@@ -280,7 +284,7 @@ pub struct ModelDesc {
     pub run: RunFn,
     /// Number of data-dependent sizes, whose entries follow the symbols in `dims`.
     pub n_data_dependent: u64,
-    /// A set of the flags [`GROWS`] and [`ANY_ORDER`].
+    /// A set of the flags [`GROWS`], [`ANY_ORDER`] and [`MONOTONE`].
     pub flags: u64,
     /// Entries of `partitions`; 0 if the model has no partitions.
     pub n_partitions: u64,

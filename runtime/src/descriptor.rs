@@ -6,8 +6,8 @@
 use crate::{
     DType, MAX_AXES, OpenError, PartitionInfo, SymbolInfo, TensorInfo,
     abi::{
-        ABI_VERSION, ANY_ORDER, Code, Error, Exec, GROWS, MAGIC, ModelDesc, PartitionDesc, Precision,
-        SymbolDesc, TensorDesc,
+        ABI_VERSION, ANY_ORDER, Code, Error, Exec, GROWS, MAGIC, MONOTONE, ModelDesc, PartitionDesc,
+        Precision, SymbolDesc, TensorDesc,
     },
 };
 use alloc::{string::String, sync::Arc, vec::Vec};
@@ -102,6 +102,11 @@ impl Desc {
     /// Whether contexts take memory when calls need it.
     pub(crate) fn grows(&self) -> bool {
         self.raw.flags & GROWS != 0
+    }
+
+    /// Whether the arena never shrinks as a dim grows.
+    pub(crate) fn is_monotone(&self) -> bool {
+        self.raw.flags & MONOTONE != 0
     }
 
     /// Whether partitions may run in any order that respects their dependencies.

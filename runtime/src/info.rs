@@ -1,6 +1,6 @@
 //! Descriptions of a model's symbols, tensors and partitions, copied from its descriptor.
 
-use crate::DType;
+use crate::{DType, range::SymbolRange};
 use alloc::{string::String, vec::Vec};
 use core::fmt;
 
@@ -38,35 +38,21 @@ impl SymbolInfo {
 
     /// Whether the value is allowed.
     pub fn allows(&self, value: i64) -> bool {
-        let is_listed = self.values.is_empty() || self.values.binary_search(&value).is_ok();
-        let is_in_step = (i128::from(value) - i128::from(self.offset)) % i128::from(self.step) == 0;
-        self.lo <= value && value <= self.hi && is_listed && is_in_step
+        self.range().allows(value)
     }
 
     /// Number of allowed values.
     pub fn count(&self) -> u64 {
-        if !self.values.is_empty() {
-            return self.values.len() as u64;
-        }
-        match self.first() {
-            Some(first) => (i128::from(self.hi) - i128::from(first)) as u64 / self.step as u64 + 1,
-            None => 0,
-        }
+        self.range().count()
     }
 
     /// The allowed value at index `idx` in ascending order.
     pub fn nth(&self, idx: u64) -> Option<i64> {
-        if !self.values.is_empty() {
-            return self.values.get(usize::try_from(idx).ok()?).copied();
-        }
-        let value = i128::from(self.first()?) + i128::from(idx) * i128::from(self.step);
-        i64::try_from(value).ok().filter(|value| *value <= self.hi)
+        self.range().nth(idx)
     }
 
-    /// The smallest value in range and step.
-    fn first(&self) -> Option<i64> {
-        let gap = (i128::from(self.offset) - i128::from(self.lo)).rem_euclid(i128::from(self.step));
-        i64::try_from(i128::from(self.lo) + gap).ok().filter(|value| *value <= self.hi)
+    pub(crate) fn range(&self) -> SymbolRange<'_> {
+        SymbolRange { lo: self.lo, hi: self.hi, step: self.step, offset: self.offset, values: &self.values }
     }
 }
 
@@ -81,7 +67,7 @@ impl fmt::Display for SymbolInfo {
             return write!(f, "{last}");
         }
 
-        let lo = self.first().unwrap_or(self.lo);
+        let lo = self.range().first().unwrap_or(self.lo);
         let hi = self.hi;
         if lo == hi {
             return write!(f, "exactly {lo}");

@@ -66,6 +66,7 @@ mod model;
 mod partitions;
 #[cfg(feature = "alloc")]
 mod pool;
+mod range;
 #[cfg(feature = "alloc")]
 mod steps;
 #[cfg(feature = "alloc")]

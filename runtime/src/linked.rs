@@ -6,7 +6,8 @@
 
 use crate::{
     DType, TensorMut, TensorRef,
-    abi::{ABI_VERSION, Error, Exec, GROWS, MAGIC, ModelDesc, TensorDesc},
+    abi::{ABI_VERSION, Error, Exec, GROWS, MAGIC, MONOTONE, ModelDesc, SymbolDesc, TensorDesc},
+    range::SymbolRange,
     tensor::{self, MAX_AXES},
 };
 use core::{
@@ -85,6 +86,25 @@ pub enum LinkedError {
         /// The bytes available.
         got: usize,
     },
+    /// There are too few or too many dims.
+    #[error("got {got} dims; the model has {expected} symbols")]
+    WrongDimCount {
+        /// Number of symbols.
+        expected: usize,
+        /// Number of dims given.
+        got: usize,
+    },
+    /// A dim violates the declaration of its symbol.
+    #[error("dim {idx} = {value} is not allowed")]
+    NotAllowed {
+        /// The symbol's index in the header's `dims`.
+        idx: usize,
+        /// The value given.
+        value: i64,
+    },
+    /// The model has no symbol of that name.
+    #[error("the model has no such symbol")]
+    NoSymbol,
     /// The artefact refuses the call, or ended it.
     #[error("{0}")]
     Refused(Refusal),
@@ -199,6 +219,14 @@ impl Linked {
         tensors(self.desc.outputs, self.desc.n_outputs)
     }
 
+    fn symbols(&self) -> &'static [SymbolDesc] {
+        if self.desc.n_symbols == 0 {
+            return &[];
+        }
+        // SAFETY: `Linked::from_desc` requires a descriptor from the compiler, whose table has `n_symbols` entries.
+        unsafe { slice::from_raw_parts(self.desc.symbols, self.desc.n_symbols as usize) }
+    }
+
     /// Upper bound of the arena's bytes over the whole contract. Memory that is not aligned to 64 bytes needs 63 more.
     pub fn arena_max(&self) -> usize {
         self.desc.arena_max as usize
@@ -242,6 +270,37 @@ impl Linked {
     pub fn arena_bytes(&self, dims: &Dims) -> usize {
         // SAFETY: `dims` has an entry for each symbol of any linked model; the function only computes.
         unsafe { (self.desc.arena_bytes)(dims.values.as_ptr()) }
+    }
+
+    /// The largest allowed value of `symbol` whose calls need at most `bytes` of arena, as `Model::max_dim` finds it. `dims`
+    /// has the other symbols; its entry for `symbol` is ignored. `None` if every value needs more. Memory that is not
+    /// aligned to 64 bytes needs 63 more.
+    ///
+    /// # Errors
+    /// When there is no such symbol, or another dim is outside the contract.
+    pub fn max_dim(&self, symbol: &str, bytes: usize, dims: &[i64]) -> Result<Option<i64>, LinkedError> {
+        let symbols = self.symbols();
+        let is_asked = |desc: &SymbolDesc| text(desc.name) == Some(symbol);
+        let position = symbols.iter().position(is_asked).ok_or(LinkedError::NoSymbol)?;
+
+        if dims.len() != symbols.len() {
+            return Err(LinkedError::WrongDimCount { expected: symbols.len(), got: dims.len() });
+        }
+        for (idx, (desc, &value)) in symbols.iter().zip(dims).enumerate() {
+            if idx != position && !range(desc).allows(value) {
+                return Err(LinkedError::NotAllowed { idx, value });
+            }
+        }
+
+        let mut values = [0; MAX_DIMS];
+        values[..dims.len()].copy_from_slice(dims);
+        let mut at = Dims { values, len: dims.len() };
+        let fits = |value: i64| {
+            at.values[position] = value;
+            self.arena_bytes(&at) <= bytes
+        };
+        let is_monotone = self.desc.flags & MONOTONE != 0;
+        Ok(range(&symbols[position]).largest(is_monotone, fits))
     }
 
     /// The bytes of output `number` at these dims. Data-dependent sizes take their upper bounds.
@@ -331,6 +390,17 @@ fn tensors(at: *const TensorDesc, count: u32) -> &'static [TensorDesc] {
     }
     // SAFETY: `Linked::from_desc` requires a descriptor from the compiler, whose tables have `count` entries.
     unsafe { slice::from_raw_parts(at, count as usize) }
+}
+
+/// The allowed values of a symbol.
+fn range(desc: &SymbolDesc) -> SymbolRange<'static> {
+    let values: &'static [i64] = if desc.n_values == 0 {
+        &[]
+    } else {
+        // SAFETY: `Linked::from_desc` requires a descriptor from the compiler, whose lists have `n_values` entries.
+        unsafe { slice::from_raw_parts(desc.values, desc.n_values as usize) }
+    };
+    SymbolRange { lo: desc.lo, hi: desc.hi, step: desc.step, offset: desc.offset, values }
 }
 
 fn outcome(code: i32, error: Error) -> Result<(), LinkedError> {

@@ -122,7 +122,11 @@ impl Model {
     }
 
     /// The largest allowed value of `symbol` whose calls need at most `bytes` of arena. `dims` has the other symbols; its
-    /// entry for `symbol` is ignored. `None` if even the smallest value needs more.
+    /// entry for `symbol` is ignored. `None` if every value needs more. Relations between symbols are not checked.
+    ///
+    /// Most models take a few evaluations of [`Model::arena_bytes`]: the compiler proved that memory grows with the dims.
+    /// For other models, values are tried from the largest down. If there are more than 2^20, they are bisected, and a
+    /// larger value than the result may fit as well.
     ///
     /// ```no_run
     /// # let model = symshape_runtime::Model::open("gpt2.so")?;
@@ -143,19 +147,11 @@ impl Model {
             *dim = info.nth(0).unwrap_or(info.lo);
         }
         self.allowed(&dims)?;
-        let mut fits = |idx: u64| {
-            dims[position] = info.nth(idx).unwrap_or(info.hi);
+        let fits = |value: i64| {
+            dims[position] = value;
             self.desc.arena_bytes(&dims) <= bytes
         };
-
-        // The size never decreases as a dim grows, so the values that fit are the first `lo` ones.
-        let mut lo = 0;
-        let mut hi = info.count();
-        while lo < hi {
-            let mid = lo + (hi - lo) / 2;
-            if fits(mid) { lo = mid + 1 } else { hi = mid }
-        }
-        Ok(lo.checked_sub(1).and_then(|idx| info.nth(idx)))
+        Ok(info.range().largest(self.desc.is_monotone(), fits))
     }
 
     /// Refuses dims that are not one allowed value for each symbol.

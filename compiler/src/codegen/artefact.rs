@@ -169,6 +169,9 @@ fn flags(unit: &ModuleBuilder) -> u64 {
     if has_any_order {
         flags |= abi::ANY_ORDER;
     }
+    if unit.plan.is_monotone {
+        flags |= abi::MONOTONE;
+    }
     flags
 }
 

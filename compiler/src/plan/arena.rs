@@ -12,6 +12,8 @@ pub struct Plan {
     pub placements: Vec<Placement>,
     /// Bytes that suffice for every allowed value of the symbols.
     pub arena_max: u64,
+    /// Whether the arena provably never shrinks as one symbol grows and the others stay.
+    pub is_monotone: bool,
     /// Bytes that every plan needs at the symbols' upper bounds, summed over the memories.
     pub lower_bound: u64,
     /// Usage of each device's memory, in the order of the program's devices.

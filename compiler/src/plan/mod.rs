@@ -19,6 +19,7 @@ mod greedy;
 mod interval;
 mod layout;
 mod lifetime;
+mod monotone;
 mod order;
 pub mod problem;
 mod search;
@@ -80,6 +81,7 @@ pub fn plan(program: &Program, budget: &Budget) -> Result<Plan> {
     if plan.arena_max > size::MAX_BYTES as u64 {
         return Err(too_large(program, &all));
     }
+    plan.is_monotone = monotone::is_monotone(program, &plan);
 
     if cfg!(debug_assertions) {
         verify::verify(program, &plan)?;

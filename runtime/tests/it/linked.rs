@@ -4,7 +4,7 @@ use crate::fake;
 
 use symshape_runtime::{
     DType, Linked, LinkedError, TensorMut, TensorRef,
-    abi::{GROWS, ModelDesc},
+    abi::{GROWS, MONOTONE, ModelDesc},
 };
 
 /// A descriptor that lives as long as the program.
@@ -86,4 +86,20 @@ fn damaged_descriptors_are_refused() {
         spoiled(|desc| (desc.n_outputs, desc.outputs) = (1, &fake::wide()[1])),
         LinkedError::TooLarge(_)
     ));
+}
+
+#[test]
+fn the_largest_dim_fits_the_budget() {
+    let model = open(fake::desc()).expect("well-formed");
+    let monotone = open(ModelDesc { flags: MONOTONE, ..fake::desc() }).expect("well-formed");
+    for model in [model, monotone] {
+        for n in [1, 2, 33, 63, 64] {
+            assert_eq!(model.max_dim("N", n as usize * 32, &[0, 8]), Ok(Some(n)));
+            assert_eq!(model.max_dim("N", n as usize * 32 - 1, &[0, 8]), Ok(Some(n - 1).filter(|n| *n > 0)));
+        }
+        assert_eq!(model.max_dim("S", 200, &[10, 0]), Ok(Some(4)));
+        assert_eq!(model.max_dim("T", 1, &[1, 2]), Err(LinkedError::NoSymbol));
+        assert_eq!(model.max_dim("N", 1, &[1, 3]), Err(LinkedError::NotAllowed { idx: 1, value: 3 }));
+        assert_eq!(model.max_dim("N", 1, &[]), Err(LinkedError::WrongDimCount { expected: 2, got: 0 }));
+    }
 }
