@@ -9,6 +9,7 @@ mod file;
 pub mod header;
 pub mod jit;
 mod link;
+mod max_dim;
 pub mod object;
 pub(crate) mod report;
 pub(crate) mod rust;
