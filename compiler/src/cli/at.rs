@@ -1,32 +1,38 @@
-//! `--at`: the sizes of a call, such as `N=8,S=128`.
+//! Sizes on the command line, such as `--at N=8,S=128`.
 
 use super::errors::usage;
 use crate::error::Result;
 use symshape_runtime::Model;
 
-/// The value of each symbol.
+/// The value of each symbol in `at`, the argument of `--at`.
 pub(super) fn dims(model: &Model, at: &str) -> Result<Vec<i64>> {
-    let mut dims: Vec<Option<i64>> = vec![None; model.symbols().len()];
-    for part in at.split(',').filter(|part| !part.trim().is_empty()) {
-        let parsed =
-            part.split_once('=').and_then(|(name, value)| Some((name.trim(), value.trim().parse().ok()?)));
-        let (name, value) = parsed.ok_or_else(|| usage(format!("--at {at}: expected NAME=SIZE,…")))?;
-
-        let position = model.symbols().iter().position(|symbol| symbol.name() == name).ok_or_else(|| {
-            let known: Vec<&str> = model.symbols().iter().map(|symbol| symbol.name()).collect();
-            usage(format!("--at {at}: the model has no symbol {name}; it has {}", known.join(", ")))
-        })?;
-
-        let symbol = &model.symbols()[position];
-        if !symbol.allows(value) {
-            return Err(usage(format!("--at {at}: {name} = {value}; {name} is declared {symbol}")));
-        }
-        dims[position] = Some(value);
-    }
+    let dims = some_dims(model, "--at", at)?;
 
     let missing = model.symbols().iter().zip(&dims).find(|(_, dim)| dim.is_none());
     match missing {
         Some((symbol, _)) => Err(usage(format!("--at {at}: {} is missing", symbol.name()))),
         None => Ok(dims.into_iter().flatten().collect()),
     }
+}
+
+/// The values that `text`, the argument of `flag`, gives to symbols; an entry for each symbol.
+pub(super) fn some_dims(model: &Model, flag: &str, text: &str) -> Result<Vec<Option<i64>>> {
+    let mut dims: Vec<Option<i64>> = vec![None; model.symbols().len()];
+    for part in text.split(',').filter(|part| !part.trim().is_empty()) {
+        let parsed =
+            part.split_once('=').and_then(|(name, value)| Some((name.trim(), value.trim().parse().ok()?)));
+        let (name, value) = parsed.ok_or_else(|| usage(format!("{flag} {text}: expected NAME=SIZE,…")))?;
+
+        let position = model.symbols().iter().position(|symbol| symbol.name() == name).ok_or_else(|| {
+            let known: Vec<&str> = model.symbols().iter().map(|symbol| symbol.name()).collect();
+            usage(format!("{flag} {text}: the model has no symbol {name}; it has {}", known.join(", ")))
+        })?;
+
+        let symbol = &model.symbols()[position];
+        if !symbol.allows(value) {
+            return Err(usage(format!("{flag} {text}: {name} = {value}; {name} is declared {symbol}")));
+        }
+        dims[position] = Some(value);
+    }
+    Ok(dims)
 }

@@ -19,6 +19,7 @@ mod output;
 mod passes;
 mod plan;
 mod progress;
+mod query;
 mod report;
 mod run;
 mod selfcheck;
@@ -51,6 +52,8 @@ enum Command {
     Test(test::Args),
     /// Measure how long calls take
     Bench(bench::Args),
+    /// Print the call contract, the sizes of a call, or the largest dim for a memory budget
+    Query(query::Args),
     /// Infer the symbolic shape of every value
     Shapes(shapes::Args),
     /// Answer queries to the symbolic engine (for developers)
@@ -79,6 +82,7 @@ pub fn main(allocations: fn() -> u64) -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Test(args) => test::main(&args),
         Command::Bench(args) => bench::main(&args, allocations),
+        Command::Query(args) => query::main(&args),
         Command::Shapes(args) => shapes::main(&args),
         Command::Sym(args) => sym::main(&args),
         Command::Plan(args) => plan::main(&args),

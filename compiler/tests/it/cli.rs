@@ -13,15 +13,15 @@ use symshape_compiler::import::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
 };
 
-const BLOCK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/block.onnx");
+pub(crate) const BLOCK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/block.onnx");
 const DIMS: [&str; 4] = ["--dim", "N=1..4", "--dim", "S=1..9"];
 
-fn symc(args: &[&str]) -> Output {
+pub(crate) fn symc(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_symc")).args(args).output().expect("symc starts")
 }
 
 /// Standard output of a call that must succeed, as JSON objects, one a line.
-fn json(args: &[&str]) -> Vec<Value> {
+pub(crate) fn json(args: &[&str]) -> Vec<Value> {
     let output = symc(&[args, &["--json"]].concat());
     let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(0), "{args:?}: {err}");
@@ -29,7 +29,7 @@ fn json(args: &[&str]) -> Vec<Value> {
 }
 
 /// The error message of a command that must be refused; standard output stays empty.
-fn refusal(args: &[&str]) -> String {
+pub(crate) fn refusal(args: &[&str]) -> String {
     let output = symc(args);
     assert_eq!(output.status.code(), Some(2), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stdout.is_empty());
@@ -37,7 +37,7 @@ fn refusal(args: &[&str]) -> String {
 }
 
 /// The block as a shared object in `folder`.
-fn shared(folder: &Path) -> String {
+pub(crate) fn shared(folder: &Path) -> String {
     let path = path(folder, "block.so");
     json(&[&["compile", BLOCK, "-o", &path], &DIMS[..]].concat());
     path

@@ -36,6 +36,7 @@ mod plan;
 mod precision;
 mod properties;
 mod quantised;
+mod query;
 mod refused_tiles;
 mod scalar;
 mod signals;
