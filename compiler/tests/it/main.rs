@@ -24,6 +24,7 @@ mod contractions;
 mod cross;
 mod custom_ops;
 mod einsum;
+mod empty_axes;
 mod exact;
 mod import;
 mod kernel;

@@ -7,7 +7,7 @@ use crate::{
         node::{OnnxNode, axes::normal_axis},
         ops::shared::dynamic::may_be,
     },
-    scalar::{ReduceOp, UnaryOp},
+    scalar::{ReduceOp, Scalar, UnaryOp},
 };
 use symshape::{Dim, Relation};
 use symshape_runtime::DType;
@@ -31,7 +31,7 @@ ops! {
 }
 
 /// The index of the maximum along `axis`. Of equal maxima the first counts, or with `select_last_index=1` the last. The
-/// axis stays with size 1 unless `keepdims=0`.
+/// axis stays with size 1 unless `keepdims=0`. An empty axis is refused, unless the result is empty.
 ///
 /// `ArgMax([[1, 3, 3]]; axis=1) = i64[[1]]`
 /// `ArgMax([[1, 3, 3]]; axis=1, keepdims=0, select_last_index=1) = i64[2]`
@@ -40,7 +40,7 @@ fn arg_max(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// The index of the minimum along `axis`. Of equal minima the first counts, or with `select_last_index=1` the last. The
-/// axis stays with size 1 unless `keepdims=0`.
+/// axis stays with size 1 unless `keepdims=0`. An empty axis is refused, unless the result is empty.
 ///
 /// `ArgMin([[3, 1, 1]]; axis=1) = i64[[1]]`
 fn arg_min(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -50,7 +50,35 @@ fn arg_min(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn arg(g: &mut Graph, n: &OnnxNode, op: ReduceOp) -> Result<Value> {
     let x = n.input(0)?;
     let axis = n.axis(g, x, Some(0))?;
-    g.argreduce(op, x, axis, n.flag("keepdims", true)?, n.flag("select_last_index", false)?)
+    let keep_dims = n.flag("keepdims", true)?;
+    let last = n.flag("select_last_index", false)?;
+
+    if is_empty(g, &g.shape(x)[axis]) {
+        return empty_arg(g, x, axis, keep_dims);
+    }
+
+    g.argreduce(op, x, axis, keep_dims, last)
+}
+
+fn is_empty(g: &Graph, dim: &Dim) -> bool {
+    g.facts.prove_eq(dim, &Dim::zero()).is_yes()
+}
+
+/// The result for an axis without elements: empty if another axis is empty too.
+fn empty_arg(g: &mut Graph, x: Value, axis: usize, keep_dims: bool) -> Result<Value> {
+    let mut shape = g.shape(x).to_vec();
+    shape.remove(axis);
+    if !shape.iter().any(|dim| is_empty(g, dim)) {
+        return Err(Error::invalid(format!(
+            "axis {axis} has size 0, so it has no largest or smallest element to choose; pad the axis or skip the node"
+        )));
+    }
+
+    if keep_dims {
+        shape.insert(axis, Dim::one());
+    }
+    let zero = g.scalar(Scalar::i64(0))?;
+    g.broadcast_to(zero, &shape)
 }
 
 /// Cumulative product along the axis in input 1. `exclusive` and `reverse` are as in `CumSum`.

@@ -1,0 +1,123 @@
+//! Computed dims that are 0 in a call, and axes without elements: the oracle and machine code against ONNX.
+
+use crate::{machine, protos};
+
+use machine::Machine;
+use protos::{float, node};
+use symshape_compiler::{
+    Result,
+    graph::{Graph, eval::eval},
+    import::{
+        ImportOptions, Model, import, parse_dim,
+        proto::{
+            AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+            ValueInfoProto,
+        },
+    },
+    lower, schedule,
+    tensor::Tensor,
+};
+
+fn ints(name: &str, values: &[i64]) -> TensorProto {
+    let raw: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    TensorProto {
+        name: name.into(),
+        dims: vec![values.len() as i64],
+        data_type: 7,
+        raw_data: Some(raw.into()),
+        ..Default::default()
+    }
+}
+
+fn with_int(mut node: NodeProto, name: &str, value: i64) -> NodeProto {
+    node.attribute.push(AttributeProto { name: name.into(), kind: 2, i: value, ..Default::default() });
+    node
+}
+
+/// The graph of these nodes, with the output `y` and the constants `one`, `two`, `four` and `open` (-1).
+fn imported(nodes: Vec<NodeProto>, inputs: Vec<ValueInfoProto>, ranges: &[&str]) -> Result<Graph> {
+    let graph = GraphProto {
+        node: nodes,
+        input: inputs,
+        output: vec![ValueInfoProto { name: "y".into(), ty: None }],
+        initializer: vec![ints("one", &[1]), ints("two", &[2]), ints("four", &[4]), ints("open", &[-1])],
+        ..Default::default()
+    };
+    let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 21 }];
+    let proto = ModelProto { ir_version: 10, graph: Some(graph), opset_import, ..Default::default() };
+    let dims = ranges.iter().map(|range| parse_dim(range).expect("a range")).collect();
+    import(&Model::from(proto), &ImportOptions { dims, ..Default::default() })
+}
+
+/// Counts from 0 in this shape.
+fn counted(shape: &[usize]) -> Tensor {
+    let elems: Vec<f32> = (0..shape.iter().product()).map(|k: usize| k as f32).collect();
+    Tensor::from_f32(shape.to_vec(), &elems).expect("as many as the shape")
+}
+
+/// The shape of the first output, by the oracle. Its elements, and those of machine code, must be those of `inputs[0]`.
+fn reshaped(graph: &Graph, inputs: &[Tensor], dims: &[i64]) -> Result<Vec<usize>> {
+    let y = eval(graph, inputs)?.remove(0);
+    assert_eq!(y.bytes().to_vec(), inputs[0].bytes().to_vec(), "at {dims:?}");
+
+    let mut program = lower::lower(graph)?;
+    schedule::schedule(&mut program)?;
+    let raw: Vec<Vec<u8>> = inputs.iter().map(|input| input.bytes().to_vec()).collect();
+    let results = Machine::compile(program, false).run(dims, &raw);
+    let results = results.unwrap_or_else(|refusal| panic!("at {dims:?}: {refusal:?}"));
+    assert_eq!(results[0], y.bytes().to_vec(), "machine code at {dims:?}");
+    Ok(y.shape().to_vec())
+}
+
+/// With the 4 of the input there would be 16 elements, but there are none.
+#[test]
+fn reshape_keeps_a_zero_that_alone_fits() {
+    let nodes = vec![
+        with_int(node("Shape", &["x"], &["rows"]), "end", 1),
+        with_int(node("Concat", &["four", "rows"], &["to"]), "axis", 0),
+        node("Reshape", &["x", "to"], &["y"]),
+    ];
+    let graph = imported(nodes, vec![float("x", &["N", "4"])], &["N=0..8"]).expect("any size fits");
+    let shape: Vec<String> = graph.shape(graph.outputs[0].1).iter().map(ToString::to_string).collect();
+    assert_eq!(shape, ["4", "N"]);
+    for n in [0, 1, 5] {
+        assert_eq!(reshaped(&graph, &[counted(&[n, 4])], &[n as i64]).expect("it fits"), [4, n]);
+    }
+}
+
+#[test]
+fn reshape_copies_the_dim_where_an_input_is_zero() {
+    let mut to = float("to", &["2"]);
+    to.ty.as_mut().and_then(|ty| ty.tensor_type.as_mut()).expect("a tensor").elem_type = 7;
+    let inputs = vec![float("x", &["N", "4"]), to];
+    let graph = imported(vec![node("Reshape", &["x", "to"], &["y"])], inputs, &["N=1..8"]);
+    let graph = graph.expect("the shape is found at run time");
+    for (to, shape) in
+        [([0, -1], [3, 4]), ([0, 0], [3, 4]), ([-1, 0], [3, 4]), ([0, 4], [3, 4]), ([2, -1], [2, 6])]
+    {
+        let to = Tensor::from_i64(vec![2], &to).expect("two");
+        let y = eval(&graph, &[counted(&[3, 4]), to]).expect("it fits").remove(0);
+        assert_eq!(y.shape(), shape);
+    }
+}
+
+#[test]
+fn extrema_of_empty_axes_are_refused_unless_the_result_is_empty() {
+    for op in ["ArgMax", "ArgMin"] {
+        let chosen = |dims: &[&str], keep: i64, ranges: &[&str]| {
+            let nodes = vec![with_int(with_int(node(op, &["x"], &["y"]), "axis", 1), "keepdims", keep)];
+            imported(nodes, vec![float("x", dims)], ranges)
+        };
+        let why = "axis 1 has size 0, so it has no largest or smallest element to choose; pad the axis or skip the node";
+        let error = chosen(&["2", "0"], 1, &[]).expect_err("no element").to_string();
+        assert_eq!(error, format!("node `the {op}`: {why}"));
+        let error = chosen(&["N", "0"], 0, &["N=0..8"]).expect_err("no element").to_string();
+        assert_eq!(error, format!("node `the {op}`: {why}"));
+
+        for (keep, shape) in [(1, vec![0, 1, 3]), (0, vec![0, 3])] {
+            let graph = chosen(&["0", "0", "3"], keep, &[]).expect("the result is empty");
+            let y = eval(&graph, &[counted(&[0, 0, 3])]).expect("it computes").remove(0);
+            assert_eq!(y.shape(), shape);
+        }
+    }
+}
