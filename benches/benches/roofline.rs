@@ -1,15 +1,16 @@
 //! Every kind of kernel as a fraction of its bound: `cargo bench -p symshape-benches --bench roofline [-- FILTER]`.
 //!
-//! The bound of a kernel is the larger of two times: its multiply-adds at the machine's peak, and its bytes (weights, inputs and
-//! outputs, each once) at the speed at which a buffer of that size is read. Peak and speeds are measured first, by microkernels
-//! that do nothing else, on the same thread. Kernels run as compiled models, so their time includes the overhead of a call.
+//! The bound of a kernel is the larger of two times: its multiply-adds at the machine's peak, and its bytes (weights,
+//! inputs and outputs, each once) at the speed at which a buffer of that size is read. Peak and speeds are measured
+//! first, by microkernels that do nothing else, on the same thread. Kernels run as compiled models, so their time
+//! includes the overhead of a call.
 //!
-//! Contractions and convolutions run in each precision and in bytes, attention in each precision. Kernels on tile registers are
-//! compared with the peak of tile registers, and are left out on machines without them.
+//! Contractions and convolutions run in each precision and in bytes, attention in each precision. Kernels on tile
+//! registers are compared with the peak of tile registers, and are left out on machines without them.
 //!
-//! The clock that a kernel ran at is printed as a fraction of the clock of the peak, because heavy work lowers the clock. The
-//! fraction of the peak divided by it is the fraction of the core's work in a cycle. Calls of milliseconds are too few for a
-//! reliable reading. With `--test` everything runs once.
+//! The clock that a kernel ran at is printed as a fraction of the clock of the peak, because heavy work lowers the
+//! clock. The fraction of the peak divided by it is the fraction of the core's work in a cycle. Calls of milliseconds
+//! are too few for a reliable reading. With `--test` everything runs once.
 
 use cranelift_module::Module;
 use std::{cell::RefCell, collections::BTreeMap, hint::black_box, time::Instant};
@@ -357,8 +358,8 @@ fn convolution(
     let per_output = kernel * kernel * if depthwise { 1 } else { cin };
     let name = if depthwise { "depthwise" } else { "conv" };
     let (lo, hi) = (kernel / 2, (kernel - 1) / 2);
-    // In a model, the kernel before writes between the borders that a depthwise convolution reads. Padding here would take most
-    // of the time.
+    // In a model, the kernel before writes between the borders that a depthwise convolution reads. Padding here would
+    // take most of the time.
     let read = if depthwise { size + lo + hi } else { size };
     let case = |n: i64| Case {
         name: format!("{name} {} {kernel}x{kernel}/{stride} {size}^2 {cin}-{cout} N={n}", numbers.name()),

@@ -1,10 +1,10 @@
-//! The clock frequency of a core, measured by the time of a chain of dependent instructions. It is lower while multiply-adds
-//! and loads need more power.
+//! The clock frequency of a core, measured by the time of a chain of dependent instructions. It is lower while
+//! multiply-adds and loads need more power.
 
 use std::{hint::black_box, time::Instant};
 
-/// Steps of the chain. They take less than a microsecond, because the clock changes soon after heavy work, and the core stops
-/// during the change.
+/// Steps of the chain. They take less than a microsecond, because the clock changes soon after heavy work, and the
+/// core stops during the change.
 const STEPS: u64 = 600;
 
 /// Steps of the chain a second. A step takes the same number of cycles at all readings on a machine.

@@ -39,7 +39,8 @@ impl Compiled {
             self.module.get_finalized_function(cranelift_module::FuncId::from_u32(0)),
             self.entry
         );
-        // SAFETY: the microkernel has this signature, its memory is mapped, and the arguments cover the memory it accesses.
+        // SAFETY: the microkernel has this signature, its memory is mapped, and the arguments cover the memory it
+        // accesses.
         unsafe {
             let entry: extern "C" fn(*mut i64) = std::mem::transmute(self.entry);
             entry(args.as_mut_ptr());
@@ -67,8 +68,8 @@ pub fn elements(count: usize) -> Vec<f32> {
 /// Multiply-adds of a round of [`multiply_adds`].
 const CHAINED: usize = 48;
 
-/// A microkernel that runs twelve independent chains of multiply-adds. Its arguments are the number of rounds, and 8 bytes for
-/// the result.
+/// A microkernel that runs twelve independent chains of multiply-adds. Its arguments are the number of rounds, and 8
+/// bytes for the result.
 pub fn multiply_adds(isa: &dyn VectorIsa) -> Compiled {
     let mut b = Builder::new(isa.shape());
     let (rounds, zero) = (b.arg(0), b.float(0.0));
@@ -86,8 +87,8 @@ pub fn operations(isa: &dyn VectorIsa) -> u64 {
     2 * (CHAINED * isa.shape().lanes) as u64
 }
 
-/// A microkernel that multiplies bytes on vector registers into twelve independent accumulators. Its arguments are those of
-/// [`multiply_adds`].
+/// A microkernel that multiplies bytes on vector registers into twelve independent accumulators. Its arguments are
+/// those of [`multiply_adds`].
 pub fn byte_products(isa: &dyn VectorIsa) -> Compiled {
     let mut b = Builder::new(isa.shape());
     let (rounds, zero) = (b.arg(0), b.bits(0));
@@ -116,8 +117,8 @@ pub fn byte_operations(isa: &dyn VectorIsa) -> u64 {
 /// Multiplications of tile registers in a round of [`tile_dots`].
 const TILE_DOTS: usize = 16;
 
-/// A microkernel that multiplies full tile registers into four independent accumulators. Its argument is the number of rounds.
-/// The machine must have tile registers, and the operating system must have permitted their use.
+/// A microkernel that multiplies full tile registers into four independent accumulators. Its argument is the number of
+/// rounds. The machine must have tile registers, and the operating system must have permitted their use.
 pub fn tile_dots(isa: &dyn VectorIsa, op: TileDot) -> Compiled {
     let mut b = Builder::new(isa.shape());
     let rounds = b.arg(0);
@@ -161,8 +162,8 @@ pub fn tile_operations(op: TileDot) -> u64 {
 /// Vectors that a round of [`reads`] loads.
 const LOADED: usize = 8;
 
-/// A microkernel that reads memory. Its arguments are the address, the number of rounds of [`read_bytes`] each, and 8 bytes for
-/// the result.
+/// A microkernel that reads memory. Its arguments are the address, the number of rounds of [`read_bytes`] each, and 8
+/// bytes for the result.
 pub fn reads(isa: &dyn VectorIsa) -> Compiled {
     let mut b = Builder::new(isa.shape());
     let (from, rounds, zero) = (b.arg(0), b.arg(1), b.bits(0));

@@ -1,5 +1,5 @@
-//! What symshape is about, shown on a transformer block that comes with the repository: one compile for every batch
-//! and sequence length, an arena whose size is a formula with a proven bound, and calls that allocate nothing.
+//! A tour of symshape with the transformer block of this repository. It shows one compile for every batch and sequence
+//! length, an arena whose size is a formula with a proven bound, and calls that allocate nothing.
 //!
 //! `cargo run --example tour`
 
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     invariance(&mut context)
 }
 
-/// What the artefact demands of its caller, and checks before it stores anything.
+/// Prints the call contract, which the artefact checks before it stores anything.
 fn contract(model: &Model) {
     println!("the contract");
     for symbol in model.symbols() {
@@ -71,7 +71,7 @@ fn memory(model: &Model) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a call out of contract says.
+/// Prints the errors of calls that violate the contract.
 fn refusals(context: &mut Context) -> Result<(), Box<dyn Error>> {
     println!("\nout of contract");
     for (n, s) in [(17, 8), (1, 129), (0, 8)] {

@@ -1,8 +1,9 @@
-//! Runs `tests/filetests/**/*.ir`, one test a file: `cargo test -p symshape-compiler --test filetests depthwise` runs those
-//! whose path contains `depthwise`.
+//! Runs `tests/filetests/**/*.ir`, one test a file: `cargo test -p symshape-compiler --test filetests depthwise` runs
+//! those whose path contains `depthwise`.
 //!
-//! A file is a graph in text (a program of kernels for `codegen`), and after it, as comments, the output of one stage, to the
-//! letter. `BLESS=1` rewrites the comments. The first line is `test STAGE [PASS]`, and a line of flags may follow:
+//! A file is a graph in text (a program of kernels for `codegen`), and after it, as comments, the output of one stage,
+//! to the letter. `BLESS=1` rewrites the comments. The first line is `test STAGE [PASS]`, and a line of flags may
+//! follow:
 //!
 //! ```text
 //! test schedule unroll_and_jam

@@ -1,5 +1,5 @@
-//! Compiles two models into this program: the bundled one, which uses tile registers where there are some, and one with an
-//! operator of the program's own.
+//! Compiles two models into this program: the bundled one, which uses tile registers where there are some, and one
+//! with an operator of the program's own.
 
 use symshape_compiler::scalar::Precision;
 

@@ -1,5 +1,5 @@
-//! Random graphs at random sizes: machine code, with and without vector microkernels, in one piece and in partitions, against
-//! the reference evaluator.
+//! Random graphs at random sizes: machine code, with and without vector microkernels, in one piece and in partitions,
+//! against the reference evaluator.
 #![no_main]
 
 use std::num::NonZeroU32;
@@ -23,7 +23,7 @@ fn lend(tensor: &Tensor) -> TensorRef<'_> {
     lent.expect("memory of the heap is aligned")
 }
 
-/// The outputs of a call whose partitions run from behind as far as the table allows.
+/// The outputs of a call that runs partitions in the reverse order, as far as the table allows.
 fn backwards(context: &mut Context, inputs: &[TensorRef<'_>]) -> Result<Vec<Vec<u8>>, CallError> {
     context.bind(inputs)?;
     let model = context.model().clone();
@@ -48,7 +48,7 @@ fn backwards(context: &mut Context, inputs: &[TensorRef<'_>]) -> Result<Vec<Vec<
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let graph = arbitrary::graph(&mut RandomSource::new(bytes));
-    // The binding reads the bytes from behind: the graph has used those in front up.
+    // The binding reads the bytes in reverse, since the graph has used the first ones.
     let reversed: Vec<u8> = bytes.iter().rev().copied().collect();
     let mut source = RandomSource::new(&reversed);
     let Some(binding) = arbitrary::binding(&graph, &mut source) else { return };

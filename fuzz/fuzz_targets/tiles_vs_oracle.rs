@@ -1,5 +1,6 @@
-//! Random layers at the precisions of tile registers, bit by bit against the reference evaluator. They run on the tile registers
-//! of the machine and on emulated ones. All elements are integers so small that all products and sums are exact.
+//! Random layers at the precisions of tile registers, bit by bit against the reference evaluator. They run on the tile
+//! registers of the machine and on emulated ones. All elements are integers so small that all products and sums are
+//! exact.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::{self, Unstructured};
@@ -29,8 +30,8 @@ const MAX_ELEMS: i64 = 40_000;
 struct Layers<'a, 'b> {
     graph: Graph,
     choices: &'a mut Unstructured<'b>,
-    /// The largest magnitudes of weights and of the inputs of layers. One of two operands has no low part, because `bf16x3` omits
-    /// the products of low parts.
+    /// The largest magnitudes of weights and of the inputs of layers. One of two operands has no low part, because
+    /// `bf16x3` omits the products of low parts.
     weights: i64,
     numbers: i64,
     seed: u64,
@@ -112,7 +113,8 @@ impl Layers<'_, '_> {
         self.graph.contract(seen, b"nchwyx", weights, b"ocyx", b"nohw")
     }
 
-    /// The operations after a contraction: a bias, a residual, a rectifier, and limits so that the next contraction is exact.
+    /// The operations after a contraction: a bias, a residual, a rectifier, and limits so that the next contraction is
+    /// exact.
     fn epilogue(&mut self, y: Value, x: Value) -> Result<Value, Error> {
         let (rank, mut y) = (self.graph.rank(y), y);
         let channels = if rank == 4 { 1 } else { rank - 1 };

@@ -29,11 +29,12 @@ pub enum Precision {
 /// takes memory as calls need it.
 pub const GROWS: u64 = 1;
 
-/// Flag of a [`ModelDesc`]: memory is planned such that partitions may run in any order that respects their dependencies.
+/// Flag of a [`ModelDesc`]: memory is planned such that partitions may run in any order that respects their
+/// dependencies.
 pub const ANY_ORDER: u64 = 2;
 
-/// Flag of a [`ModelDesc`]: the compiler proved that [`ModelDesc::arena_bytes`] never decreases as one dim grows and the
-/// others stay.
+/// Flag of a [`ModelDesc`]: the compiler proved that [`ModelDesc::arena_bytes`] never decreases as one dim grows and
+/// the others stay.
 pub const MONOTONE: u64 = 4;
 
 /// Name under which a shared object exports its [`ModelDesc`].
@@ -143,8 +144,9 @@ pub struct Exec {
     pub error: *mut Error,
 }
 
-/// Binds the symbols from the shapes of the inputs, or describes the error. Reads nothing else; writes `dims` and `err`.
-/// After the symbols, `dims` has an entry for each data-dependent size, which is [`UNKNOWN_DIM`] until it is known.
+/// Binds the symbols from the shapes of the inputs, or describes the error. Reads nothing else; writes `dims` and
+/// `err`. After the symbols, `dims` has an entry for each data-dependent size, which is [`UNKNOWN_DIM`] until it is
+/// known.
 pub type CheckFn =
     unsafe extern "C" fn(input_shapes: *const *const i64, dims: *mut i64, err: *mut Error) -> i32;
 /// Bytes of arena that a call with these dims needs; the dims must have passed the check.
@@ -161,8 +163,9 @@ pub type RunFn = unsafe extern "C" fn(
     exec: *const Exec,
 ) -> i32;
 
-/// Checks the contract as [`RunFn`] does and prepares `frame`, [`ModelDesc::frame_bytes`] bytes at a multiple of 64, for
-/// the partitions of one call. All memory that the arguments point to must stay valid until the last partition has run.
+/// Checks the contract as [`RunFn`] does and prepares `frame`, [`ModelDesc::frame_bytes`] bytes at a multiple of 64,
+/// for the partitions of one call. All memory that the arguments point to must stay valid until the last partition has
+/// run.
 pub type BeginFn = unsafe extern "C" fn(
     inputs: *const *const c_void,
     outputs: *const *mut c_void,
@@ -180,8 +183,8 @@ pub type CostFn = unsafe extern "C" fn(dims: *const i64, threads: u32) -> i64;
 /// partition.
 pub type ArenaSliceFn = unsafe extern "C" fn(partition: u32, dims: *const i64, slice: *mut usize) -> i32;
 
-/// Whether calls use tile registers: 1 if the machine has them and the system granted them when the artefact was loaded,
-/// or else 0.
+/// Whether calls use tile registers: 1 if the machine has them and the system granted them when the artefact was
+/// loaded, or else 0.
 pub type UsesTilesFn = unsafe extern "C" fn() -> i32;
 
 /// An entry of an artefact's partition table: kernels that run as one step.

@@ -1,9 +1,9 @@
 //! Memory for a context: reserved at once, 64-byte aligned, zero until written.
 //!
 //! With `std`, it is an anonymous mapping. The operating system commits pages when they are first touched, so a bound
-//! that is never reached costs only address space. The first touch of a page interrupts the call for longer than a small
-//! model runs. So the first few megabytes and the beginnings of outputs are committed at once, and the other pages are
-//! huge. Without `std`, and under Miri, the memory comes from the allocator.
+//! that is never reached costs only address space. The first touch of a page interrupts the call for longer than a
+//! small model runs. So the first few megabytes and the beginnings of outputs are committed at once, and the other
+//! pages are huge. Without `std`, and under Miri, the memory comes from the allocator.
 
 use crate::OpenError;
 use core::ptr::NonNull;

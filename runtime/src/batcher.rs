@@ -3,14 +3,15 @@
 //! The result of a row has the same bits in any batch, so it does not depend on the other requests of its batch.
 //!
 //! There are several lanes, each with memory for the inputs of one batch and the outputs of two. While one lane runs,
-//! others are filled: a request copies its rows to the memory that the call reads. A lane closes when it is full, or when
-//! the deadline of its first request is over. It opens again after it has run. A caller that takes its results can submit
-//! its next request at once, unless results of the lane's previous batch are still waiting. Requests are admitted in the
-//! order of their arrival. All memory is reserved when the batcher is created: in steady state nothing is allocated.
+//! others are filled: a request copies its rows to the memory that the call reads. A lane closes when it is full, or
+//! when the deadline of its first request is over. It opens again after it has run. A caller that takes its results
+//! can submit its next request at once, unless results of the lane's previous batch are still waiting. Requests are
+//! admitted in the order of their arrival. All memory is reserved when the batcher is created: in steady state nothing
+//! is allocated.
 //!
 //! Workers run the batches, each with its own context. There are two workers if the machine has cores for both: callers
-//! take time from any core, and with two workers no core is idle meanwhile. One worker at a time polls for the next batch
-//! before it sleeps. When a batch is done, the worker wakes one caller, and each caller wakes others.
+//! take time from any core, and with two workers no core is idle meanwhile. One worker at a time polls for the next
+//! batch before it sleeps. When a batch is done, the worker wakes one caller, and each caller wakes others.
 
 mod error;
 mod lane;
@@ -49,8 +50,8 @@ pub struct BatchOptions {
     pub deadline: Duration,
     /// Number of threads of a call, see [`crate::Context::set_threads`].
     pub threads: u32,
-    /// Number of batches that run at the same time, from 1 to 4; each has its own threads, context and arena. `None` means
-    /// two if the machine has cores for the threads of both, or else one.
+    /// Number of batches that run at the same time, from 1 to 4; each has its own threads, context and arena. `None`
+    /// means two if the machine has cores for the threads of both, or else one.
     pub calls: Option<usize>,
 }
 
@@ -104,8 +105,8 @@ struct BatcherState {
     n_signals: AtomicU32,
     /// Number of batches that have run in each lane; wraps.
     done: [AtomicU32; LANES],
-    /// Number of sleeping callers that a caller wakes when it wakes: one if there are at most two cores, since callers then
-    /// run one after another next to a worker.
+    /// Number of sleeping callers that a caller wakes when it wakes: one if there are at most two cores, since callers
+    /// then run one after another next to a worker.
     n_wakes: usize,
     inputs: Vec<Mutex<Lane>>,
     /// The results of the even and of the odd batches of each lane.
@@ -113,12 +114,12 @@ struct BatcherState {
 }
 
 impl Batcher {
-    /// A batcher for the symbol that is the first axis of all inputs and outputs. `rows` has the shape of one row of each
-    /// input.
+    /// A batcher for the symbol that is the first axis of all inputs and outputs. `rows` has the shape of one row of
+    /// each input.
     ///
     /// # Errors
-    /// When a tensor does not consist of rows of that symbol, when rows violate the contract, or when the system refuses
-    /// memory or threads.
+    /// When a tensor does not consist of rows of that symbol, when rows violate the contract, or when the system
+    /// refuses memory or threads.
     pub fn new(
         model: &Model,
         symbol: &str,
@@ -244,8 +245,8 @@ impl Ticket {
     /// Waits until the batch has run, and copies the rows of this request into `outputs`.
     ///
     /// # Errors
-    /// When the number, type or size of the outputs is wrong, or when the call fails for the data of this request; other
-    /// requests of the batch are not affected.
+    /// When the number, type or size of the outputs is wrong, or when the call fails for the data of this request;
+    /// other requests of the batch are not affected.
     pub fn wait(self, outputs: &mut [TensorMut<'_>]) -> Result<(), BatchError> {
         let state = &self.state;
         state.sleep_until_done(self.lane, self.batch);
@@ -276,8 +277,8 @@ impl Drop for Ticket {
 }
 
 impl BatcherState {
-    /// The condition variable of the request whose turn it is, if there is one. Notify it after the queue is unlocked, or
-    /// the request would block on the lock again.
+    /// The condition variable of the request whose turn it is, if there is one. Notify it after the queue is unlocked,
+    /// or the request would block on the lock again.
     fn next_turn(&self, queue: &Queue) -> Option<&Condvar> {
         (queue.admitted < queue.arrived).then(|| &self.turns[(queue.admitted % TURNS) as usize])
     }

@@ -23,16 +23,16 @@ impl Context {
         (self.memory.at(self.layout.arena_at), Exec { policy: self.policy as u32, ..exec })
     }
 
-    /// Runs the model. The caller has bound `inputs` last, and has set the outputs' slots to memory that is large enough
-    /// and that it borrows until this function returns.
+    /// Runs the model. The caller has bound `inputs` last, and has set the outputs' slots to memory that is large
+    /// enough and that it borrows until this function returns.
     pub(crate) fn call(&mut self, inputs: &[TensorRef<'_>]) -> Result<(), CallError> {
         let (arena, exec) = self.prepare(inputs);
         let desc = &self.model.desc;
 
-        // SAFETY: `bind` checked `dims` for the shapes of these inputs; `TensorRef` checked the size and alignment of their
-        // memory. The outputs' memory was compared with their shapes at these dims. `prepare` checked that the arena is large
-        // enough; it begins at a 64-byte boundary, and `&mut self` makes it exclusive to this call. The host is null, or the
-        // pool of this context.
+        // SAFETY: `bind` checked `dims` for the shapes of these inputs; `TensorRef` checked the size and alignment of
+        // their memory. The outputs' memory was compared with their shapes at these dims. `prepare` checked that the
+        // arena is large enough; it begins at a 64-byte boundary, and `&mut self` makes it exclusive to this call. The
+        // host is null, or the pool of this context.
         let result = unsafe { desc.run(&self.slots, &mut self.dims, arena, exec) };
         result.map_err(|error| CallError::reported(Violation::new(desc, error)))?;
 
@@ -43,8 +43,9 @@ impl Context {
         Ok(())
     }
 
-    /// As [`Context::call`], but `policy` runs the partitions. If the artefact is planned for one partition after another,
-    /// the kernels of each partition use the context's threads; otherwise they run on the thread of their partition.
+    /// As [`Context::call`], but `policy` runs the partitions. If the artefact is planned for one partition after
+    /// another, the kernels of each partition use the context's threads; otherwise they run on the thread of their
+    /// partition.
     pub(crate) fn call_steps(
         &mut self,
         inputs: &[TensorRef<'_>],
@@ -56,8 +57,8 @@ impl Context {
         let exec = if desc.any_order() { pool::SERIAL } else { exec };
         let exec = Exec { error: &mut error, ..exec };
         let frame = self.steps.frame();
-        // SAFETY: as in `call`. The frame has the size that the descriptor states. The frame, `exec` and `error` live until
-        // the end of this function, and all steps end before: `policy` can't keep the steps that it borrows.
+        // SAFETY: as in `call`. The frame has the size that the descriptor states. The frame, `exec` and `error` live
+        // until the end of this function, and all steps end before: `policy` can't keep the steps that it borrows.
         let code = unsafe { desc.begin(&self.slots, &mut self.dims, arena, &exec, frame) };
         let code = if code == 0 {
             let steps = self.steps.begin(&desc);

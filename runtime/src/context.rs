@@ -75,8 +75,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// A context with its own memory for the arena and the outputs. It reserves their upper bounds now. The system commits
-    /// most of it when it is first touched. A model with unbounded symbols gets its memory in calls.
+    /// A context with its own memory for the arena and the outputs. It reserves their upper bounds now. The system
+    /// commits most of it when it is first touched. A model with unbounded symbols gets its memory in calls.
     ///
     /// # Errors
     /// When the system refuses the address space.
@@ -133,8 +133,8 @@ impl Context {
         }
     }
 
-    /// Sets the number of threads of later calls, the caller included. The others spin between the kernels of a call and
-    /// sleep between calls. Results have the same bits for any number of threads.
+    /// Sets the number of threads of later calls, the caller included. The others spin between the kernels of a call
+    /// and sleep between calls. Results have the same bits for any number of threads.
     ///
     /// # Errors
     /// When the system refuses to start the threads.
@@ -221,8 +221,8 @@ impl Context {
     /// Runs the model into the caller's buffers.
     ///
     /// # Errors
-    /// When the tensors violate the contract; no memory is written then. Or when an index in the data is out of bounds; the
-    /// outputs are undefined then.
+    /// When the tensors violate the contract; no memory is written then. Or when an index in the data is out of
+    /// bounds; the outputs are undefined then.
     pub fn run(&mut self, inputs: &[TensorRef<'_>], outputs: &mut [TensorMut<'_>]) -> Result<(), CallError> {
         self.bind_into(inputs, outputs)?;
         self.call(inputs)

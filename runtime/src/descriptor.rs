@@ -36,18 +36,19 @@ pub(crate) struct Desc {
 
 // SAFETY: a descriptor is constant data and its functions are re-entrant by the ABI; the rest is owned.
 unsafe impl Send for Desc {}
-// SAFETY: as above: nothing behind the pointers is ever written.
+// SAFETY: as above: the memory that the pointers refer to is never written.
 unsafe impl Sync for Desc {}
 
 impl Desc {
     /// Reads and validates the descriptor at `raw`.
     ///
     /// # Safety
-    /// `raw` is null or points to a [`ModelDesc`] from symshape's compiler, or to one that meets the same requirements. It
-    /// stays valid and constant while `keep` is alive. The first two fields are checked before the others are read.
+    /// `raw` is null or points to a [`ModelDesc`] from symshape's compiler, or to one that meets the same
+    /// requirements. It stays valid and constant while `keep` is alive. The first two fields are checked before the
+    /// others are read.
     pub(crate) unsafe fn read(raw: *const ModelDesc, keep: Keep) -> Result<Desc, OpenError> {
-        // SAFETY: as the caller promises, a non-null `raw` points to a descriptor that outlives `keep` and so `self`; the
-        // `'static` never leaves this struct.
+        // SAFETY: as the caller promises, a non-null `raw` points to a descriptor that outlives `keep` and so `self`;
+        // the `'static` never leaves this struct.
         let raw = unsafe { raw.as_ref() }.ok_or(OpenError::Malformed("its descriptor is null"))?;
         if raw.magic != MAGIC {
             return Err(OpenError::Malformed("it does not begin with symshape's magic number"));
@@ -141,8 +142,8 @@ impl Desc {
     /// Prepares `frame` for the partitions of one call.
     ///
     /// # Safety
-    /// As [`Desc::run`]; `frame` is memory of `frame_bytes()` bytes at a multiple of 64. All memory that the arguments point
-    /// to, including `exec` and its error, stays valid until the last partition has run.
+    /// As [`Desc::run`]; `frame` is memory of `frame_bytes()` bytes at a multiple of 64. All memory that the arguments
+    /// point to, including `exec` and its error, stays valid until the last partition has run.
     pub(crate) unsafe fn begin(
         &self,
         slots: &Slots,
@@ -163,8 +164,9 @@ impl Desc {
     /// Runs a partition.
     ///
     /// # Safety
-    /// [`Desc::begin`] has prepared `frame`, and its requirements still hold. All partitions that this one depends on have
-    /// run in it, and this one has not. If the artefact is not planned for any order, all earlier partitions have run.
+    /// [`Desc::begin`] has prepared `frame`, and its requirements still hold. All partitions that this one depends on
+    /// have run in it, and this one has not. If the artefact is not planned for any order, all earlier partitions have
+    /// run.
     pub(crate) unsafe fn step(&self, partition: usize, frame: *mut u8) -> i32 {
         assert!(partition < self.partitions.len());
         // SAFETY: the table has this entry; everything else is as the caller promises.
@@ -208,8 +210,8 @@ impl Desc {
 
         let mut error = Error::NONE;
 
-        // SAFETY: there is a pointer for each input, to a dim for each of its axes (`split_at` above checks it); an entry for
-        // each symbol; and an error.
+        // SAFETY: there is a pointer for each input, to a dim for each of its axes (`split_at` above checks it); an
+        // entry for each symbol; and an error.
         let code = unsafe { (self.raw.check)(slots.shapes.as_ptr(), dims.as_mut_ptr(), &mut error) };
         outcome(code, error)
     }
@@ -232,9 +234,10 @@ impl Desc {
     /// Runs the model on the memory that `slots` points to.
     ///
     /// # Safety
-    /// `dims` passed the check. `slots` has, for each input and output, memory of the size and alignment that its shape and
-    /// type need at these dims; the outputs are writable and disjoint from all other memory. `arena` is 64-byte aligned
-    /// memory of `arena_bytes(dims)` bytes, exclusive to this call. Everything that `exec` points to is valid.
+    /// `dims` passed the check. `slots` has, for each input and output, memory of the size and alignment that its
+    /// shape and type need at these dims; the outputs are writable and disjoint from all other memory. `arena` is
+    /// 64-byte aligned memory of `arena_bytes(dims)` bytes, exclusive to this call. Everything that `exec` points to
+    /// is valid.
     pub(crate) unsafe fn run(
         &self,
         slots: &Slots,

@@ -1,8 +1,8 @@
 //! External functions: functions that a model calls but does not define.
 //!
-//! A function gets a [`Call`]: tensors to read, tensors to write, constants of the model, and scratch memory. For models
-//! in this process, it is registered with the compiler ([`Function::new`]). For artefacts, it is exported under the C name
-//! that the artefact calls; [`serve`] converts the pointer from C to a [`Call`]:
+//! A function gets a [`Call`]: tensors to read, tensors to write, constants of the model, and scratch memory. For
+//! models in this process, it is registered with the compiler ([`Function::new`]). For artefacts, it is exported under
+//! the C name that the artefact calls; [`serve`] converts the pointer from C to a [`Call`]:
 //!
 //! ```
 //! use symshape_runtime::{abi, external};
@@ -24,8 +24,8 @@
 //! }
 //! ```
 //!
-//! The results of a function must depend only on its operands and attributes. The compiler may drop a call whose results
-//! are not used, and may replace two equal calls by one.
+//! The results of a function must depend only on its operands and attributes. The compiler may drop a call whose
+//! results are not used, and may replace two equal calls by one.
 
 use crate::{DType, Element, TensorError, abi, element, tensor};
 use alloc::{boxed::Box, ffi::CString, string::String, sync::Arc, vec::Vec};
@@ -98,7 +98,8 @@ impl Output<'_> {
     /// The memory, dense and row-major.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let len = size_bytes(&self.raw);
-        // SAFETY: the creator of this value lends `len` bytes to this call exclusively, and `&mut self` to one user at a time.
+        // SAFETY: the creator of this value lends `len` bytes to this call exclusively, and `&mut self` to one user at
+        // a time.
         if len == 0 { &mut [] } else { unsafe { core::slice::from_raw_parts_mut(self.raw.data.cast(), len) } }
     }
 
@@ -124,8 +125,8 @@ impl Output<'_> {
         let count = bytes.len() / size_of::<T>();
         let at = bytes.as_mut_ptr().cast::<T>();
 
-        // SAFETY: the ABI aligns tensors to their elements, and the memory has `count` of them. Of the sealed types, only
-        // `bool` has invalid bit patterns, and its bytes were zeroed above.
+        // SAFETY: the ABI aligns tensors to their elements, and the memory has `count` of them. Of the sealed types,
+        // only `bool` has invalid bit patterns, and its bytes were zeroed above.
         at.is_aligned().then(|| unsafe { core::slice::from_raw_parts_mut(at, count) }).ok_or(wrong)
     }
 }
@@ -208,8 +209,8 @@ pub struct Call<'a> {
     pub attributes: &'a [AttributeRef<'a>],
     /// Scratch memory of this call, 64-byte aligned, of the requested size. Its content is undefined.
     pub scratch: &'a mut [u8],
-    /// Start of the device memory of the target, which may hold operands, results and scratch. Device addresses are offsets
-    /// from it. Null for targets without device memory, and in the reference evaluator.
+    /// Start of the device memory of the target, which may hold operands, results and scratch. Device addresses are
+    /// offsets from it. Null for targets without device memory, and in the reference evaluator.
     pub memory: *const u8,
 }
 
@@ -219,7 +220,7 @@ impl<'a> Call<'a> {
         self.attributes.iter().find(|attribute| attribute.name() == name).copied()
     }
 
-    /// The call behind a pointer from a model.
+    /// The call that a pointer from a model refers to.
     ///
     /// # Safety
     /// `call` points to a valid [`abi::Call`], and everything that it refers to is lent to the caller for `'a`.
@@ -349,7 +350,7 @@ impl Function {
         use alloc::{format, string::ToString};
         let failed = |reason: String| crate::OpenError::Load { path: library.display().to_string(), reason };
         let path = std::path::absolute(library).map_err(|error| failed(error.to_string()))?;
-        // SAFETY: the caller asks for the library's initialisers to run, as documented above.
+        // SAFETY: the caller allows the library's initialisers to run, as documented above.
         let loaded = unsafe { libloading::Library::new(&path) }.map_err(|error| failed(error.to_string()))?;
         // SAFETY: the caller promises that the symbol is such a function.
         let address = unsafe { loaded.get::<abi::Callee>(symbol) };
@@ -434,8 +435,8 @@ impl fmt::Debug for Function {
 
 /// The function that compiled code calls for a closure.
 unsafe extern "C" fn closure(call: *const abi::Call) -> i32 {
-    // SAFETY: `Function::address` requires that `data` comes from a function of this kind that is alive; everything else is as
-    // the model promises.
+    // SAFETY: `Function::address` requires that `data` comes from a function of this kind that is alive; everything
+    // else is as the model promises.
     unsafe {
         match &*(*call).data.cast::<Kind>() {
             Kind::Closure(function) => serve(call, function),

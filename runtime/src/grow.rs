@@ -1,7 +1,8 @@
 //! Memory that grows, for models with unbounded symbols only.
 //!
 //! A call that needs more memory than any before replaces the context's memory before it stores anything. All other
-//! calls allocate nothing. The old memory can be dropped, since the results of a call are valid only until the next call.
+//! calls allocate nothing. The old memory can be dropped, since the results of a call are valid only until the next
+//! call.
 
 use crate::{CallError, Context, arena::Arena, context::MemoryLayout};
 

@@ -1,8 +1,8 @@
 //! Calls of a model that is linked in, without an allocator: for firmware and kernels.
 //!
-//! The state of a call, which a [`crate::Context`] keeps between calls, is on the stack, in arrays of fixed sizes. A model
-//! has at most 16 inputs, 16 outputs, and 32 symbols and data-dependent sizes together. As in a context, types, ranks, the
-//! whole contract and the sizes of all memory are checked before anything is written.
+//! The state of a call, which a [`crate::Context`] keeps between calls, is on the stack, in arrays of fixed sizes. A
+//! model has at most 16 inputs, 16 outputs, and 32 symbols and data-dependent sizes together. As in a context, types,
+//! ranks, the whole contract and the sizes of all memory are checked before anything is written.
 
 use crate::{
     DType, TensorMut, TensorRef,
@@ -260,7 +260,8 @@ impl Linked {
         let len = self.desc.n_symbols as usize + self.desc.n_data_dependent as usize;
         let mut dims = Dims { values: [0; MAX_DIMS], len };
         let mut error = Error::NONE;
-        // SAFETY: there is a pointer for each input, to a dim for each of its axes; an entry for each symbol; and an error.
+        // SAFETY: there is a pointer for each input, to a dim for each of its axes; an entry for each symbol; and an
+        // error.
         let code = unsafe { (self.desc.check)(pointers.as_ptr(), dims.values.as_mut_ptr(), &mut error) };
         outcome(code, error)?;
         Ok(dims)
@@ -272,9 +273,9 @@ impl Linked {
         unsafe { (self.desc.arena_bytes)(dims.values.as_ptr()) }
     }
 
-    /// The largest allowed value of `symbol` whose calls need at most `bytes` of arena, as `Model::max_dim` finds it. `dims`
-    /// has the other symbols; its entry for `symbol` is ignored. `None` if every value needs more. Memory that is not
-    /// aligned to 64 bytes needs 63 more.
+    /// The largest allowed value of `symbol` whose calls need at most `bytes` of arena, as `Model::max_dim` finds it.
+    /// `dims` has the other symbols; its entry for `symbol` is ignored. `None` if every value needs more. Memory that
+    /// is not aligned to 64 bytes needs 63 more.
     ///
     /// # Errors
     /// When there is no such symbol, or another dim is outside the contract.
@@ -322,11 +323,12 @@ impl Linked {
         tensor::size_bytes(dtype, &sizes[..info.rank as usize]).unwrap_or(usize::MAX)
     }
 
-    /// Runs the model into the caller's buffers, in an arena of the caller. Returns the dims, with the data-dependent sizes.
+    /// Runs the model into the caller's buffers, in an arena of the caller. Returns the dims, with the data-dependent
+    /// sizes.
     ///
     /// # Errors
-    /// When the tensors or the arena violate the contract; no memory is written then. Or when the data end the call, for
-    /// instance by an index out of bounds; the outputs are undefined then.
+    /// When the tensors or the arena violate the contract; no memory is written then. Or when the data end the call,
+    /// for instance by an index out of bounds; the outputs are undefined then.
     pub fn run(
         &self,
         inputs: &[TensorRef<'_>],
@@ -367,9 +369,9 @@ impl Linked {
         let mut error = Error::NONE;
         let exec =
             Exec { host: ptr::null_mut(), threads: 1, policy: 0, parallel_for: None, error: &mut error };
-        // SAFETY: `bind` checked `dims` for the shapes of these inputs; `TensorRef` checked the size and alignment of their
-        // memory. The outputs and the arena have the bytes that they need at these dims, as checked above, and the arena begins
-        // at a 64-byte boundary. All of them are borrowed until the call returns.
+        // SAFETY: `bind` checked `dims` for the shapes of these inputs; `TensorRef` checked the size and alignment of
+        // their memory. The outputs and the arena have the bytes that they need at these dims, as checked above, and
+        // the arena begins at a 64-byte boundary. All of them are borrowed until the call returns.
         let code =
             unsafe { (self.desc.run)(from.as_ptr(), to.as_ptr(), dims.values.as_mut_ptr(), arena, &exec) };
         outcome(code, error)?;

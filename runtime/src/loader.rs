@@ -21,8 +21,8 @@ pub(crate) fn open(path: &Path) -> Result<Desc, OpenError> {
         |reason: &str| OpenError::Load { path: path.display().to_string(), reason: reason.to_string() };
     let full = full_path(path).map_err(|error| failed(&error))?;
 
-    // SAFETY: initialisers of symshape's artefacts are safe to run; `Model::open` documents that those of any other file
-    // run too.
+    // SAFETY: initialisers of symshape's artefacts are safe to run; `Model::open` documents that those of any other
+    // file run too.
     let library = unsafe { Library::new(&full) }.map_err(|error| failed(&reason(&error)))?;
     let name = format!("{DESC_SYMBOL}\0");
 
@@ -35,16 +35,17 @@ pub(crate) fn open(path: &Path) -> Result<Desc, OpenError> {
         touch(desc as usize);
     }
 
-    // SAFETY: `Desc::read` checks magic and version first; everything else is as the ABI says for that version, and stays
-    // mapped while the library is kept.
+    // SAFETY: `Desc::read` checks magic and version first; everything else is as the ABI says for that version, and
+    // stays mapped while the library is kept.
     unsafe { Desc::read(desc, Arc::new(library)) }
 }
 
 /// Largest number of bytes of an artefact that are read when it is opened.
 const MAX_READ_BYTES: usize = 256 << 20;
 
-/// Reads the mapped file that contains the address `inside`. The kernel then has mapped its pages, and small weights are in
-/// the caches, so the first call takes no longer than later ones. Does nothing if the system does not list its mappings.
+/// Reads the mapped file that contains the address `inside`. The kernel then has mapped its pages, and small weights
+/// are in the caches, so the first call takes no longer than later ones. Does nothing if the system does not list its
+/// mappings.
 fn touch(inside: usize) {
     const LINE: usize = 64;
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
@@ -52,8 +53,8 @@ fn touch(inside: usize) {
     let Some((_, file)) = mappings.iter().find(|(range, _)| range.contains(&inside)) else { return };
     let own = mappings.iter().filter(|(_, other)| other == file);
     for at in own.flat_map(|(range, _)| range.clone().step_by(LINE)).take(MAX_READ_BYTES / LINE) {
-        // SAFETY: the page is mapped for reading while the library is kept, and is inside the file, whose length was compared
-        // with its headers before.
+        // SAFETY: the page is mapped for reading while the library is kept, and is inside the file, whose length was
+        // compared with its headers before.
         unsafe { core::ptr::with_exposed_provenance::<u8>(at).read_volatile() };
     }
 }

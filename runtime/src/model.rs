@@ -17,8 +17,9 @@ pub struct Model {
 impl Model {
     /// Loads the shared object at `path`.
     ///
-    /// Loading runs the file's code in this process: open only files that you trust. On Linux, up to 256 MB of its pages are
-    /// read once, so that the first call takes no longer than later ones. Models with larger weights take longer to open.
+    /// Loading runs the file's code in this process: open only files that you trust. On Linux, up to 256 MB of its
+    /// pages are read once, so that the first call takes no longer than later ones. Models with larger weights take
+    /// longer to open.
     ///
     /// # Errors
     /// When it cannot be loaded, or is not a symshape artefact of this version.
@@ -87,8 +88,8 @@ impl Model {
         self.desc.product_error()
     }
 
-    /// Whether calls use tile registers: the artefact has code for them, the machine has them, and the system granted them
-    /// when the artefact was loaded.
+    /// Whether calls use tile registers: the artefact has code for them, the machine has them, and the system granted
+    /// them when the artefact was loaded.
     pub fn uses_tiles(&self) -> bool {
         self.desc.uses_tiles()
     }
@@ -121,12 +122,12 @@ impl Model {
         Ok(shape)
     }
 
-    /// The largest allowed value of `symbol` whose calls need at most `bytes` of arena. `dims` has the other symbols; its
-    /// entry for `symbol` is ignored. `None` if every value needs more. Relations between symbols are not checked.
+    /// The largest allowed value of `symbol` whose calls need at most `bytes` of arena. `dims` has the other symbols;
+    /// its entry for `symbol` is ignored. `None` if every value needs more. Relations between symbols are not checked.
     ///
-    /// Most models take a few evaluations of [`Model::arena_bytes`]: the compiler proved that memory grows with the dims.
-    /// For other models, values are tried from the largest down. If there are more than 2^20, they are bisected, and a
-    /// larger value than the result may fit as well.
+    /// Most models take a few evaluations of [`Model::arena_bytes`]: the compiler proved that memory grows with the
+    /// dims. For other models, values are tried from the largest down. If there are more than 2^20, they are bisected,
+    /// and a larger value than the result may fit as well.
     ///
     /// ```no_run
     /// # let model = symshape_runtime::Model::open("gpt2.so")?;

@@ -42,12 +42,13 @@ impl Model {
 }
 
 impl Context {
-    /// Runs a model with partitions into the caller's buffers. `policy` must run each partition once, after the partitions
-    /// that it depends on; it may use several threads. Results have the same bits for any policy.
+    /// Runs a model with partitions into the caller's buffers. `policy` must run each partition once, after the
+    /// partitions that it depends on; it may use several threads. Results have the same bits for any policy.
     ///
     /// ```no_run
     /// # use symshape_runtime::{CallError, Context, TensorMut, TensorRef};
-    /// # fn call(context: &mut Context, inputs: &[TensorRef<'_>], outputs: &mut [TensorMut<'_>]) -> Result<(), CallError> {
+    /// # type Result = std::result::Result<(), CallError>;
+    /// # fn call(context: &mut Context, inputs: &[TensorRef<'_>], outputs: &mut [TensorMut<'_>]) -> Result {
     /// context.run_steps(inputs, outputs, |steps| {
     ///     for number in 0..steps.len() {
     ///         if steps.run(number).is_err() {
@@ -59,8 +60,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// As [`Context::run`]; and [`CallError::NotRun`] if the policy did not run every partition. The outputs are undefined
-    /// then.
+    /// As [`Context::run`]; and [`CallError::NotRun`] if the policy did not run every partition. The outputs are
+    /// undefined then.
     pub fn run_steps(
         &mut self,
         inputs: &[TensorRef<'_>],

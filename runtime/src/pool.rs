@@ -82,9 +82,9 @@ struct PoolState {
     wake: UnsafeCell<Vec<thread::Thread>>,
 }
 
-// SAFETY: the caller writes `job` only between rounds, when every share of the last round is done. A thread reads it only
-// after it has begun a share, and the next write waits for that share. `wake` is written before the first round and never
-// again while threads run. `Job::data` points to the frame of compiled code, which its tasks may share.
+// SAFETY: the caller writes `job` only between rounds, when every share of the last round is done. A thread reads it
+// only after it has begun a share, and the next write waits for that share. `wake` is written before the first round
+// and never again while threads run. `Job::data` points to the frame of compiled code, which its tasks may share.
 #[cfg(feature = "std")]
 unsafe impl Sync for PoolState {}
 // SAFETY: as above; no field is bound to a thread.
@@ -108,8 +108,8 @@ impl PoolState {
         let begin = job.count * number / n_seats;
         let end = job.count * (number + 1) / n_seats;
         if let (Some(task), true) = (job.task, begin < end) {
-            // SAFETY: the task of a `parallel_for` may run on disjoint ranges at once. Worker ids are less than the number of
-            // seats, and a worker runs one share at a time.
+            // SAFETY: the task of a `parallel_for` may run on disjoint ranges at once. Worker ids are less than the
+            // number of seats, and a worker runs one share at a time.
             unsafe { task(job.data, begin, end, worker as u32) };
         }
         self.seats[seat].done.store(round, Ordering::Release);
@@ -145,8 +145,8 @@ impl PoolState {
             core::hint::spin_loop();
         }
 
-        // The caller stores the round and then reads `is_parked`; this thread stores `is_parked` and then reads the round.
-        // At least one of them sees the other's store.
+        // The caller stores the round and then reads `is_parked`; this thread stores `is_parked` and then reads the
+        // round. At least one of them sees the other's store.
         let seat = &self.seats[worker];
         seat.is_parked.store(true, Ordering::SeqCst);
         if self.round.load(Ordering::SeqCst) == last && !self.is_stopping.load(Ordering::SeqCst) {

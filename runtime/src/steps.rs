@@ -103,8 +103,8 @@ impl Steps<'_> {
             return Err(StepError::Twice { number });
         }
 
-        // SAFETY: the frame is prepared for these steps, which don't outlive it. The partitions before this one are done, and
-        // no other thread runs it.
+        // SAFETY: the frame is prepared for these steps, which don't outlive it. The partitions before this one are
+        // done, and no other thread runs it.
         let code = unsafe { self.desc.step(number, self.frame) };
         if code != 0 {
             _ = self.code.compare_exchange(0, code, Ordering::AcqRel, Ordering::Relaxed);

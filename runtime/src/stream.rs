@@ -8,10 +8,10 @@ use crate::{CallError, Context, Outputs, TensorInfo, TensorName, TensorRef, tens
 const MAX_INPUTS: usize = 32;
 
 impl Context {
-    /// Runs the model on `block` rows at a time. After each block, it calls `each` with the index of the block's first row
-    /// and the results. `symbol` is the number of rows: it must be the first axis of every output, and of every input that
-    /// is split. An input without it is passed to each block whole. The whole contract is checked before the first block
-    /// runs. Contexts in lent memory have no space for the results.
+    /// Runs the model on `block` rows at a time. After each block, it calls `each` with the index of the block's first
+    /// row and the results. `symbol` is the number of rows: it must be the first axis of every output, and of every
+    /// input that is split. An input without it is passed to each block whole. The whole contract is checked before
+    /// the first block runs. Contexts in lent memory have no space for the results.
     ///
     /// ```no_run
     /// # use symshape_runtime::{Context, Model, TensorRef};
@@ -24,8 +24,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// As [`Context::run`]; when a tensor does not consist of rows; when the size of a block, or of the last one, is not
-    /// allowed.
+    /// As [`Context::run`]; when a tensor does not consist of rows; when the size of a block, or of the last one, is
+    /// not allowed.
     pub fn run_blocks(
         &mut self,
         symbol: &str,

@@ -71,8 +71,8 @@ impl Facts {
         Some((renderer.render(&engine, &coef), renderer.render(&engine, &rest)))
     }
 
-    /// `(coefficient, rest)` of [`Facts::linear_in`], if a value of `e` can be solved for `s`: the coefficient is not the
-    /// integer 0, and both contain only symbols that are `known`.
+    /// `(coefficient, rest)` of [`Facts::linear_in`], if a value of `e` can be solved for `s`: the coefficient is not
+    /// the integer 0, and both contain only symbols that are `known`.
     ///
     /// The facts may replace a known symbol by unknown ones that equal it; then `e` is solved without the facts.
     ///

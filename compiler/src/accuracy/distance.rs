@@ -30,8 +30,8 @@ pub(crate) fn max_relative_difference(want: &[Tensor], got: &[Tensor]) -> f64 {
     want.iter().zip(got).map(of).fold(0.0, f64::max)
 }
 
-/// As [`max_relative_difference`], but infinite if the number of tensors, a shape, an integer or a bool differs, or if an
-/// element is finite or NaN in only one of the lists.
+/// As [`max_relative_difference`], but infinite if the number of tensors, a shape, an integer or a bool differs, or if
+/// an element is finite or NaN in only one of the lists.
 pub(crate) fn max_error(want: &[Tensor], got: &[Tensor]) -> f64 {
     let alike = |(want, got): (&Tensor, &Tensor)| {
         let is_float = want.dtype().is_float();

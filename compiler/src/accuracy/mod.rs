@@ -1,12 +1,12 @@
 //! Accuracy check: whether a model at `bf16x3` stays close to the same model at `f32`.
 //!
-//! The error of one multiplication is bounded, but a model can amplify it to any size. Examples are a saturated sigmoid,
-//! a difference of large values and a gate that is almost closed. The weights alone don't show which values occur.
-//! So the check runs the model at both precisions and compares the outputs, as `symc selfcheck` does.
+//! The error of one multiplication is bounded, but a model can amplify it to any size. Examples are a saturated
+//! sigmoid, a difference of large values and a gate that is almost closed. The weights alone don't show which values
+//! occur. So the check runs the model at both precisions and compares the outputs, as `symc selfcheck` does.
 //!
-//! It calls the model with seeded inputs at its smallest sizes, and at the largest sizes that don't take long. Sizes and
-//! inputs are the same on every machine, so a model gets the same precision wherever it is compiled. A machine without
-//! tile registers emulates them in memory.
+//! It calls the model with seeded inputs at its smallest sizes, and at the largest sizes that don't take long. Sizes
+//! and inputs are the same on every machine, so a model gets the same precision wherever it is compiled. A machine
+//! without tile registers emulates them in memory.
 
 pub(crate) mod distance;
 pub(crate) mod inputs;
@@ -27,8 +27,8 @@ use symshape_runtime::{Context, Model, SymbolInfo};
 
 /// Default limit of the error in an accuracy check, relative to the largest element of an output.
 ///
-/// It is half of the error that models are promised, [`Precision::max_model_error`]: with other inputs and sizes, errors up to
-/// 1.6 times as large were measured.
+/// It is half of the error that models are promised, [`Precision::max_model_error`]: with other inputs and sizes,
+/// errors up to 1.6 times as large were measured.
 pub const MAX_ERROR: f64 = 2.5e-5;
 
 /// Largest work of a call, in multiplications, except at the smallest sizes.
@@ -50,8 +50,8 @@ pub enum AccuracyCheck {
     Identical,
     /// The model ran at both precisions.
     Measured {
-        /// Largest difference in all calls, relative to the largest element of its output. Infinite if shapes, integers,
-        /// infinities or NaNs differ.
+        /// Largest difference in all calls, relative to the largest element of its output. Infinite if shapes,
+        /// integers, infinities or NaNs differ.
         max_error: f64,
         /// Sizes of the call with the largest difference: `N=8,S=128`.
         at: String,
@@ -69,7 +69,8 @@ pub struct PrecisionChoice {
     pub note: Option<String>,
 }
 
-/// Chooses the precision of a model: that of `options`, or [`Precision::F32`] if the error of `bf16x3` exceeds `max_error`.
+/// Chooses the precision of a model: that of `options`, or [`Precision::F32`] if the error of `bf16x3` exceeds
+/// `max_error`.
 ///
 /// `max_error` is relative to the largest element of an output; infinity skips the check. Only `bf16x3` is checked.
 ///

@@ -34,7 +34,8 @@ pub(super) struct DimArgs {
     /// Make an input a compile-time constant: a number, numbers separated by commas, or a file F.npy
     #[arg(id = "bound_inputs", long = "bind", value_name = "NAME=VALUE")]
     pub binds: Vec<String>,
-    /// JSON file with the ranges of symbols without --dim, such as {"N": [1, 64]}; default: bounds.json next to the model
+    /// JSON file with the ranges of symbols without --dim, such as {"N": [1, 64]}; default: bounds.json next to the
+    /// model
     #[arg(id = "bounds_file", long = "bounds", value_name = "FILE")]
     pub bounds: Option<PathBuf>,
     #[command(flatten)]
@@ -69,7 +70,8 @@ fn error_limit(text: &str) -> Result<f64, String> {
 }
 
 impl PrecisionArgs {
-    /// Chooses the precision of a model, see [`accuracy::choose_precision`], and prints notes about it to standard error.
+    /// Chooses the precision of a model, see [`accuracy::choose_precision`], and prints notes about it to standard
+    /// error.
     pub(super) fn choose(
         self,
         path: &Path,

@@ -25,8 +25,8 @@ pub(super) struct Distance {
     pub first: Option<usize>,
 }
 
-/// The distance of `got` from `want` by the rule of NumPy's `allclose`, with NaN equal to NaN; integers and bools must be
-/// equal. `Err` says how the types or shapes differ.
+/// The distance of `got` from `want` by the rule of NumPy's `allclose`, with NaN equal to NaN; integers and bools must
+/// be equal. `Err` says how the types or shapes differ.
 pub(super) fn distance(want: &Tensor, got: &Tensor, tolerance: Tolerance) -> Result<Distance, String> {
     if want.dtype() != got.dtype() {
         return Err(format!("dtype {} instead of {}", got.dtype(), want.dtype()));

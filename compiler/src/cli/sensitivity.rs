@@ -2,9 +2,9 @@
 //!
 //! A model may amplify the last bit of a sum or of a function to any size. A normalisation whose input hardly varies
 //! divides by almost nothing, and a value that is quantised at run time may become the next integer. No tolerance fits
-//! all models. So if a difference exceeds the usual tolerance, the reference evaluator runs once more: it rounds each sum
-//! at every step instead of once, and functions to the other side ([`Rounding::Each`]). Compiled code rounds as often, in
-//! another order, so the distance between these two results measures the effect of its rounding.
+//! all models. So if a difference exceeds the usual tolerance, the reference evaluator runs once more: it rounds each
+//! sum at every step instead of once, and functions to the other side ([`Rounding::Each`]). Compiled code rounds as
+//! often, in another order, so the distance between these two results measures the effect of its rounding.
 
 use crate::{
     accuracy::distance::largest_difference,
@@ -16,12 +16,12 @@ use crate::{
     tensor::Tensor,
 };
 
-/// Allowed differences, as a multiple of that distance. The distance is one sample of the effect of a summation order; for
-/// outputs of few elements, the sample may be small by chance.
+/// Allowed differences, as a multiple of that distance. The distance is one sample of the effect of a summation order;
+/// for outputs of few elements, the sample may be small by chance.
 const MARGIN: f64 = 4.0;
 
-/// The allowed difference of each output; `want` are the outputs with sums rounded once. The difference is 0 if the model
-/// refuses a rounded value, such as an index.
+/// The allowed difference of each output; `want` are the outputs with sums rounded once. The difference is 0 if the
+/// model refuses a rounded value, such as an index.
 ///
 /// # Errors
 /// An internal error of the evaluator.

@@ -10,8 +10,8 @@
 //! - [`artefact`]: the descriptor and the summary.
 //!
 //! The generated code imports only the program's external functions: maths is emitted, see [`function::math`], and no
-//! instruction is used that the target would lower to a library call. The plan's sizes and every index stay within 64 bits
-//! for all allowed values of the symbols; [`generate`] refuses programs for which that does not hold.
+//! instruction is used that the target would lower to a library call. The plan's sizes and every index stay within 64
+//! bits for all allowed values of the symbols; [`generate`] refuses programs for which that does not hold.
 
 mod artefact;
 mod body;
@@ -76,7 +76,8 @@ pub fn frame_bytes(program: &Program) -> usize {
     function::frame::bytes(program) as usize
 }
 
-/// The plans by which tiles compute the contractions of a program at a level, as text: operands, loops and microkernels.
+/// The plans by which tiles compute the contractions of a program at a level, as text: operands, loops and
+/// microkernels.
 pub fn tile_plans(program: &Program, level: Level, isa: &dyn TargetIsa) -> String {
     body::tiles::plans_text(program, &*vector::for_level(level, isa))
 }

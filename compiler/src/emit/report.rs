@@ -1,8 +1,8 @@
 //! The report: one page for a browser that shows the contract, the arena at any size, the partitions, and the kernels.
 //!
 //! The page contains the plan as data: for every buffer its offset and its end as expressions, and its lifetime in
-//! steps. A script evaluates them for the sizes on the sliders, so the page shows the plan at every size. The page loads
-//! no other files.
+//! steps. A script evaluates them for the sizes on the sliders, so the page shows the plan at every size. The page
+//! loads no other files.
 
 use super::template::filled;
 use crate::{

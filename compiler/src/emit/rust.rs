@@ -216,7 +216,8 @@ fn element(dtype: DType) -> &'static str {
     }
 }
 
-/// A dim as a Rust expression of type `i64`. It may saturate at sizes outside the contract, which the call refuses later.
+/// A dim as a Rust expression of type `i64`. It may saturate at sizes outside the contract, which the call refuses
+/// later.
 fn expression(dim: &Dim, program: &Program, names: &ModuleNames) -> String {
     let inner = |dim: &Dim| expression(dim, program, names);
     let chain = |list: &[Dim], method: &str| {

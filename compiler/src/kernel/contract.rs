@@ -1,8 +1,8 @@
 //! The call contract as data: how the symbols follow from the shapes of the inputs, and the guards on their values.
 //!
-//! First every symbol is bound and checked against its declaration, in an order in which nothing can overflow. Then every
-//! axis is compared with its dim, and at last the relations between symbols are checked. Machine code, C source and
-//! headers are all made from one [`Contract`], so that they refuse the same calls with the same messages.
+//! First every symbol is bound and checked against its declaration, in an order in which nothing can overflow. Then
+//! every axis is compared with its dim, and at last the relations between symbols are checked. Machine code, C source
+//! and headers are all made from one [`Contract`], so that they refuse the same calls with the same messages.
 
 mod derive;
 mod failure;
@@ -18,8 +18,8 @@ pub(crate) struct Contract {
     /// The model's symbols in the order of the ABI's `dims`. `run` gets their values from the caller and checks these
     /// guards, whose failures name no axis.
     pub symbols: Vec<DeclaredSymbol>,
-    /// How `check` derives the value of each symbol; each binding needs only the ones before it. The guards are those of
-    /// `symbols`, but their failures name the axis that the value comes from.
+    /// How `check` derives the value of each symbol; each binding needs only the ones before it. The guards are those
+    /// of `symbols`, but their failures name the axis that the value comes from.
     pub bindings: Vec<SymbolBinding>,
     /// The guards of `check` on every axis of every input.
     pub axes: Vec<AxisGuard>,

@@ -1,8 +1,9 @@
-//! Estimates the work of a kernel, as a formula over the dims. The estimate decides how a network is cut into partitions
-//! of similar size, and which loops are worth several threads.
+//! Estimates the work of a kernel, as a formula over the dims. The estimate decides how a network is cut into
+//! partitions of similar size, and which loops are worth several threads.
 //!
-//! The unit is one multiply-add of a contraction. The cost of every other operation is the number of multiply-adds that a
-//! machine with vector registers executes in the same time. The figures are rough, and no result depends on them.
+//! The unit is one multiply-add of a contraction. The cost of every other operation is the number of multiply-adds
+//! that a machine with vector registers executes in the same time. The figures are rough, and no result depends on
+//! them.
 
 use super::{Contraction, Control, ExternalCall, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt};
 use crate::scalar::{BinaryOp, UnaryOp};
@@ -28,8 +29,8 @@ pub(crate) fn of(program: &Program, kernel: &Kernel) -> Dim {
     }
 }
 
-/// The work of some statements, an expression over the model's symbols. Extents that are not known before the call count
-/// as 1: those that depend on an outer loop, and the trip counts of `while` loops.
+/// The work of some statements, an expression over the model's symbols. Extents that are not known before the call
+/// count as 1: those that depend on an outer loop, and the trip counts of `while` loops.
 pub(crate) fn work(program: &Program, body: &[Stmt]) -> Dim {
     let total = Dim::sum(body.iter().map(|stmt| statement(program, stmt)));
     program.facts.simplify(&total)

@@ -3,9 +3,9 @@
 //! - one binds a symbol that the other reads or binds,
 //! - or one of them guards the call, by a requirement or a failure.
 //!
-//! Two kernels can write different parts of one buffer, as the branches of an inception block do. They are independent if
-//! the addresses are proven to be disjoint: one is always below the other, or they always have different remainders. The
-//! channels of a concatenation, for example, differ modulo the distance between two rows.
+//! Two kernels can write different parts of one buffer, as the branches of an inception block do. They are independent
+//! if the addresses are proven to be disjoint: one is always below the other, or they always have different
+//! remainders. The channels of a concatenation, for example, differ modulo the distance between two rows.
 
 use super::{Axis, BufferId, Control, Inst, Kernel, MemorySpace, Program, Stmt, walk};
 use std::{

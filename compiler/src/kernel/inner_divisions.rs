@@ -1,8 +1,8 @@
 //! Finds divisions in innermost loops, where they are expensive.
 //!
-//! An expression that depends on the variable of an innermost loop is computed in each iteration. Codegen hoists all other
-//! expressions out of the loop. Lowering splits and merges loops to eliminate such divisions where shapes allow it, and
-//! tests check the result with this module.
+//! An expression that depends on the variable of an innermost loop is computed in each iteration. Codegen hoists all
+//! other expressions out of the loop. Lowering splits and merges loops to eliminate such divisions where shapes allow
+//! it, and tests check the result with this module.
 
 use super::{Contraction, Inst, Program, Rhs, Stmt, walk};
 use symshape::{Dim, Node, Symbol};

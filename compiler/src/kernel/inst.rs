@@ -65,8 +65,8 @@ pub enum Inst {
     Bits(DType, Reg),
     /// Stores a value into an element.
     Store(Access, Reg),
-    /// Combines a value over all iterations of a strip, starting from the neutral element of the operation. The variable
-    /// holds the result after the strip. Only in strips.
+    /// Combines a value over all iterations of a strip, starting from the neutral element of the operation. The
+    /// variable holds the result after the strip. Only in strips.
     Reduce(ReduceOp, Reg, Local),
     /// See [`Check`].
     Check(Check),

@@ -23,7 +23,8 @@ pub enum MemorySpace {
     Arena,
     /// The arena, with one copy for each worker. The buffer is alive within one kernel only.
     Scratch,
-    /// The memory of the device with this index, at an offset that the plan chooses. Only calls of its target access it.
+    /// The memory of the device with this index, at an offset that the plan chooses. Only calls of its target access
+    /// it.
     Device(u32),
 }
 

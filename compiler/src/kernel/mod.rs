@@ -1,8 +1,8 @@
 //! The kernel IR: a small structured language of loops over flat buffers.
 //!
 //! - A [`Program`] is a list of kernels that run one after another.
-//! - A [`Kernel`] has a body of statements: loops with symbolic extents, branches, blocks of scalar instructions, and two
-//!   statements that become vector code: [`Stmt::Strip`], one inner loop over a straight-line body, and
+//! - A [`Kernel`] has a body of statements: loops with symbolic extents, branches, blocks of scalar instructions, and
+//!   two statements that become vector code: [`Stmt::Strip`], one inner loop over a straight-line body, and
 //!   [`Stmt::Contraction`], a sum of products with an epilogue.
 //! - An element is addressed by a flat index: an expression over the model's symbols, the variables of the enclosing
 //!   loops, and symbols that are bound to loaded integers. The variables of a kernel have distinct names.

@@ -52,7 +52,8 @@ pub struct Contraction {
     pub precision: Precision,
     /// Scratch memory into which a microkernel can pack parts of the operands.
     pub(crate) pack_buffer: Option<BufferId>,
-    /// The instructions that use [`Inst::Sum`](super::Inst::Sum), for each row and column; addressed by their variables.
+    /// The instructions that use [`Inst::Sum`](super::Inst::Sum), for each row and column; addressed by their
+    /// variables.
     pub epilogue: InstSeq,
 }
 

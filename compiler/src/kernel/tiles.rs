@@ -94,9 +94,9 @@ impl Program {
         contraction.dtype == DType::F32 && self.is_const(*buffer) && self.buffers[*buffer].dtype == DType::F32
     }
 
-    /// Whether a microkernel packs a right-hand side that is not a constant. Its columns must be adjacent in memory, with
-    /// one reduction axis, and there must be enough rows to repay the packing. The upper bounds of symbols decide, so that
-    /// the bits of a row don't depend on the values of symbols.
+    /// Whether a microkernel packs a right-hand side that is not a constant. Its columns must be adjacent in memory,
+    /// with one reduction axis, and there must be enough rows to repay the packing. The upper bounds of symbols
+    /// decide, so that the bits of a row don't depend on the values of symbols.
     fn is_worth_packing(&self, contraction: &Contraction) -> bool {
         let mut facts = self.facts.clone();
         for axis in contraction.m.iter().chain(&contraction.k).chain([&contraction.n]) {
@@ -153,7 +153,8 @@ impl Program {
         })
     }
 
-    /// Whether artefacts report their use of tile registers: a lower precision is requested, or a contraction uses them.
+    /// Whether artefacts report their use of tile registers: a lower precision is requested, or a contraction uses
+    /// them.
     pub(crate) fn may_use_tiles(&self) -> bool {
         self.precision != Precision::F32 || self.uses_tiles()
     }

@@ -27,7 +27,8 @@
 //! Partitions
 //! - They cover all kernels in order.
 //! - None of them divides a region.
-//! - If they may run in any order, two of them access no common element that one writes, unless one waits for the other.
+//! - If they may run in any order, two of them access no common element that one writes, unless one waits for the
+//!   other.
 //!
 //! The memory rules are proofs. It is an error if values of the symbols refute a rule, except for an access under a
 //! condition. A rule that is neither proven nor refuted is returned as [`Unproven`]; tests require an empty list.

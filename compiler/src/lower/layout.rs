@@ -56,7 +56,7 @@ fn demands(graph: &Graph) -> HashMap<Value, AxisOrder> {
     demands
 }
 
-/// The preferred order of the value behind `operand` in a contraction: rows outside, then axes that rows and reduction
+/// The preferred order of the value of `operand` in a contraction: rows outside, then axes that rows and reduction
 /// share (windows), then channels.
 fn demand(
     graph: &Graph,

@@ -7,7 +7,8 @@
 //!     for each operand's part P:
 //!         if no operand outside of P is reached from P: the node joins P; stop
 //!     the node is a new part if it joined none
-//!     for each operand's part P: the node's part and P become one, if no path leads from one to the other through a third
+//!     for each operand's part P:
+//!         the node's part and P become one, if no path leads from one to the other through a third
 //! ```
 //!
 //! Nodes that end a call or give a symbol its value are borders that no part crosses.

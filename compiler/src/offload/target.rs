@@ -55,8 +55,8 @@ pub trait Target: Send + Sync {
     /// data-dependent sizes are not offered.
     fn claim(&self, graph: &Graph, node: &Node) -> bool;
 
-    /// Lowers a part into the graph: to calls of its functions ([`Op::Call`](crate::graph::Op::Call)) and any other core operators. Returns a
-    /// value for each output of the part, of the same type.
+    /// Lowers a part into the graph: to calls of its functions ([`Op::Call`](crate::graph::Op::Call)) and any other
+    /// core operators. Returns a value for each output of the part, of the same type.
     ///
     /// # Errors
     /// The part can't be lowered. Compiling ends with this error, and with the names of the target and of the nodes.

@@ -46,7 +46,7 @@ pub(crate) fn layout<A: OffsetArithmetic>(
         for other in below {
             let end = ends.get(other).cloned();
             ends_below.push(end.ok_or_else(|| {
-                Error::internal(format!("{buffer} is placed before {other}, which lies below it"))
+                Error::internal(format!("{buffer} is placed before {other}, which is below it"))
             })?);
         }
 

@@ -1,4 +1,4 @@
-//! The arena plan: which buffer lies above which others, from lifetimes and symbolic sizes.
+//! The arena plan: which buffer is above which others, from lifetimes and symbolic sizes.
 //!
 //! A plan is an order, not a list of offsets: `offset(b) = max over a in below(b) of offset(a) + size(a)`, with sizes
 //! rounded up to [`ALIGN_BYTES`]. Buffers that are alive at once are always ordered, directly or through others. So
@@ -50,8 +50,8 @@ pub(crate) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
 /// Plans the arena of a program.
 ///
 /// # Errors
-/// A buffer, or all of them together, can become larger than memory, or has no upper bound at all; a device has too little
-/// memory.
+/// A buffer, or all of them together, can become larger than memory, or has no upper bound at all; a device has too
+/// little memory.
 pub fn plan(program: &Program, budget: &Budget) -> Result<Plan> {
     let all = lifetimes(program);
     let interference = Interference::of(program);

@@ -8,8 +8,8 @@ use symshape::{Declaration, Dim, Facts, Symbol};
 
 /// Whether `arena_bytes` provably never decreases as one symbol grows within its declaration and the others stay.
 ///
-/// The arena is the longest path of a fixed order, so it is monotone if every buffer is. Relations between symbols hold in
-/// calls, but not on the way from one call to a larger one: a program that has any is not proven.
+/// The arena is the longest path of a fixed order, so it is monotone if every buffer is. Relations between symbols
+/// hold in calls, but not on the way from one call to a larger one: a program that has any is not proven.
 pub(crate) fn is_monotone(program: &Program, plan: &Plan) -> bool {
     if !program.facts.assumptions().is_empty() {
         return false;

@@ -279,7 +279,7 @@ impl Seeds {
 }
 
 /// Reads items from lines of comma-separated values under a head that names the columns `id`, `start`, `end` and
-/// `size` in any order (`lower` and `upper` stand for `start` and `end`); other columns are ignored.
+/// `size` in any order (`lower` and `upper` mean `start` and `end`); other columns are ignored.
 ///
 /// # Errors
 /// The first error, and its line.

@@ -152,7 +152,7 @@ fn check_placements(plan: &Plan, alive: &[BTreeSet<BufferId>]) -> Result<()> {
     let mut placed = BTreeSet::new();
     for placement in &plan.placements {
         if let Some(other) = placement.below.iter().find(|other| !placed.contains(*other)) {
-            return Err(wrong(format!("{other:?} lies below {:?}, and is placed later", placement.buffer)));
+            return Err(wrong(format!("{other:?} is below {:?}, and is placed later", placement.buffer)));
         }
         if !placed.insert(placement.buffer) {
             return Err(wrong(format!("{:?} is placed twice", placement.buffer)));
@@ -235,7 +235,9 @@ fn check_order(plan: &Plan, pairs: &BTreeSet<(BufferId, BufferId)>) -> Result<()
 
     match pairs.iter().find(|(a, b)| !reached[a].contains(b) && !reached[b].contains(a)) {
         None => Ok(()),
-        Some((a, b)) => Err(wrong(format!("{a:?} and {b:?} are alive at once, and neither lies below"))),
+        Some((a, b)) => {
+            Err(wrong(format!("{a:?} and {b:?} are alive at once, and neither is below the other")))
+        }
     }
 }
 
@@ -394,7 +396,7 @@ fn check_devices(
 
         let inside = |span: &Span| span.0 < *end && span.1 > *begin && span.0 < span.1;
         if let Some((id, _)) = spans.iter().find(|(id, span)| !is_own(id) && inside(span)) {
-            return Err(format!("{id:?} lies in the memory of device {number}"));
+            return Err(format!("{id:?} is in the memory of device {number}"));
         }
     }
     Ok(())

@@ -172,8 +172,8 @@ impl Target {
         Ok(Target { triple, level, wider })
     }
 
-    /// Parses a triple and a level, or several levels separated by commas. The default triple is the host's. The default
-    /// level is the host's own, or the lowest one of another architecture.
+    /// Parses a triple and a level, or several levels separated by commas. The default triple is the host's. The
+    /// default level is the host's own, or the lowest one of another architecture.
     ///
     /// # Errors
     /// A name is unknown, a level belongs to another architecture, or the platform has no code generator.

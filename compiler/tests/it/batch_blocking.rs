@@ -1,5 +1,5 @@
-//! Batches that are computed a few images at a time, by one thread or several: the bits of calls for one image, errors of
-//! the whole contract.
+//! Batches that are computed a few images at a time, by one thread or several: the bits of calls for one image, errors
+//! of the whole contract.
 
 use crate::bits::assert_same_bits;
 use crate::machine;

@@ -1,6 +1,6 @@
-//! Values that tile registers multiply as bf16 are stored as bf16: which ones, and compiled code against the definition with
-//! these casts in it. Tile registers are emulated in memory, and used as well on machines that have them; other levels
-//! read the same memory.
+//! Values that tile registers multiply as bf16 are stored as bf16: which ones, and compiled code against the
+//! definition with these casts in it. Tile registers are emulated in memory, and used as well on machines that have
+//! them; other levels read the same memory.
 
 use crate::bits::assert_same_bits;
 use crate::models;
@@ -19,12 +19,12 @@ use symshape_compiler::{
 };
 use symshape_runtime::{Context, DType, Model, TensorRef};
 
-/// How far outputs may be from those of sums in double precision, in parts of the largest: a number that is stored may become
-/// the next bf16.
+/// How far outputs may be from those of sums in double precision, in parts of the largest: a number that is stored may
+/// become the next bf16.
 const ALLOWED: f32 = 4e-3;
 
-/// Images `[N, 24, H, W]` through convolutions of `channels` channels: of pixels and of windows, a residual sum, a maximum, a
-/// concatenation, and a mean.
+/// Images `[N, 24, H, W]` through convolutions of `channels` channels: of pixels and of windows, a residual sum, a
+/// maximum, a concatenation, and a mean.
 fn images(channels: usize) -> Graph {
     let build = || {
         let mut graph = models::graph("images", &[("N", 1, 3), ("H", 3, 5), ("W", 3, 19)]);
@@ -259,7 +259,7 @@ fn what_others_read_as_it_is_stays_as_it_is() {
         };
         build().expect("a valid graph")
     };
-    assert_eq!(rounded(&net(&|g, x| g.neg(x))), 1, "an elementwise reader takes what is there");
+    assert_eq!(rounded(&net(&|g, x| g.neg(x))), 1, "an elementwise reader accepts bf16");
     assert_eq!(rounded(&net(&|g, x| models::dense(g, x, 40, 20, 3))), 1);
     assert_eq!(rounded(&net(&|_, x| Ok(x))), 0, "an output");
     assert_eq!(rounded(&net(&|g, x| g.mean(x, &[1], false))), 0, "a sum along an axis");
@@ -272,7 +272,7 @@ fn what_others_read_as_it_is_stays_as_it_is() {
         let y = g.input("other", DType::F32, vec![Dim::symbol("M"), 3.into()])?;
         g.concat(&[x, y], 1)
     });
-    assert_eq!(rounded(&concat), 1, "it is copied beside what is none");
+    assert_eq!(rounded(&concat), 1, "a concatenation copies it next to an f32 input");
 }
 
 /// One dense layer whose rows are bf16, as a program in text, and its weights.

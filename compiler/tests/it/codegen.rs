@@ -46,7 +46,8 @@ fn close(dtype: DType, a: Scalar, b: Scalar) -> bool {
     a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * (1.0 + b.abs())
 }
 
-/// Runs the program on the same inputs in three ways: compiled with microkernels, compiled without them, and interpreted.
+/// Runs the program on the same inputs in three ways: compiled with microkernels, compiled without them, and
+/// interpreted.
 fn agree(source: &str, bindings: &[&[i64]]) {
     agrees(&Machine::new(source), bindings);
     agrees(&Machine::scalar(source), bindings);

@@ -326,8 +326,8 @@ fn scratch_fits_data_dependent_sizes() {
     }
 }
 
-/// A part of a concatenation that is computed before it is found where in the whole it lies; and a size that turns out to
-/// be another one, which says something of sizes that are known from the start.
+/// A part of a concatenation is computed before its offset is known. A data-dependent size must equal another one,
+/// which constrains sizes that are known from the start.
 const LATE: &str = "graph late {
   symbol A = 0..7
   data_dependent M

@@ -26,8 +26,8 @@ fn numbers(count: usize, seed: u64) -> Vec<f32> {
     random(count, seed, 8)
 }
 
-/// Numbers of so many bits that their products with [`numbers`] are exact and sums of these are not: a sum has the bits of
-/// the definition in one order only, with fused multiply-add and without.
+/// Values whose products with [`numbers`] are exact, but whose sums are not. Such a sum has the bits of the definition
+/// in one order only, with fused multiply-add and without.
 fn inputs(count: usize, seed: u64) -> Vec<f32> {
     random(count, seed, 16)
 }

@@ -1,4 +1,5 @@
-//! Contractions in Einstein notation, imported from ONNX: the oracle and machine code against the definition of `Einsum`.
+//! Contractions in Einstein notation, imported from ONNX: the oracle and machine code against the definition of
+//! `Einsum`.
 
 use crate::{machine, models, protos};
 

@@ -1,5 +1,6 @@
-//! Contractions of `f32` with constants that are bf16 times a scale, as weights stored in one byte are: tile registers multiply
-//! them without loss, at any precision. The registers are emulated in memory, and used as well on machines that have them.
+//! Contractions of `f32` with constants that are bf16 times a scale, as weights stored in one byte are: tile registers
+//! multiply them without loss, at any precision. The registers are emulated in memory, and used as well on machines
+//! that have them.
 
 use crate::bits::assert_same_bits;
 use crate::models;
@@ -39,8 +40,8 @@ fn stored(g: &mut Graph, tensor: Tensor, zero: i64, scales: usize, k: usize) -> 
     let numbers: Vec<f32> =
         floats(&models::weights(&[scales], 9)).iter().map(|x| (x + 1.5) / 200.0).collect();
     let scale = g.constant(Tensor::from_f32(vec![scales], &numbers).expect("one each"))?;
-    let behind: Vec<usize> = (1..g.rank(q) - k).collect();
-    let scale = g.unsqueeze(scale, &behind)?;
+    let trailing: Vec<usize> = (1..g.rank(q) - k).collect();
+    let scale = g.unsqueeze(scale, &trailing)?;
     g.mul(float, scale)
 }
 
@@ -61,8 +62,8 @@ fn product(k: i64, weights: impl FnOnce(&mut Graph) -> Result<Value>) -> Graph {
     build().expect("a valid graph")
 }
 
-/// Two layers, the first of a scale for each column, with what normalisation leaves behind it, the second of bytes without
-/// a sign, transposed.
+/// Two layers: one with a scale for each column, followed by the remains of a normalisation, and one of unsigned bytes,
+/// transposed.
 fn layers() -> Graph {
     let build = || {
         let mut g = models::graph("layers", &[("M", 1, 70)]);

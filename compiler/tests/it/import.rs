@@ -445,7 +445,8 @@ fn shapes_of_recurrent_layers_need_no_bounds() {
     assert_eq!(shape, ["N", "1", "1", "2"]);
 }
 
-/// The sums of all rows of `x` so far, by a loop that ends where its counter, by this comparison, has met the number of rows.
+/// The sums of all rows of `x` so far, by a loop that ends where its counter, by this comparison, has met the number
+/// of rows.
 fn summed(comparison: &str) -> ModelProto {
     let value = |name: &str| ValueInfoProto { name: name.into(), ty: None };
     let compared = match comparison {
@@ -511,7 +512,7 @@ fn ints(name: &str, ints: &[i64]) -> AttributeProto {
     AttributeProto { name: name.into(), kind: 7, ints: ints.to_vec(), ..Default::default() }
 }
 
-/// What compiling takes grows fast with the number of axes.
+/// Compile time grows fast with the number of axes.
 #[test]
 fn tensors_have_a_limited_number_of_axes() {
     let mut known = model(vec![node("Reshape", &["x", "to"], &["y"])]);
@@ -548,8 +549,8 @@ fn reflections_longer_than_the_axis_go_back_and_forth() {
     assert_eq!(rows(1, 2, 1), [1.0; 4]);
 }
 
-/// What stands outside of a tensor is never read: sizes at which a mirror, an edge or a largest element would need it are
-/// outside the contract.
+/// No element outside of a tensor is read. The contract excludes sizes at which a reflection, an edge or a maximum
+/// would need one.
 #[test]
 fn elements_that_are_repeated_or_chosen_must_be_there() {
     let required = |node: NodeProto, pads: &[i64]| -> Vec<String> {

@@ -1,7 +1,7 @@
 //! The integration tests of the compiler, as one program: a folder of tests is linked once.
 //!
-//! `cargo test -p symshape-compiler --test it NAME` runs the tests whose path contains NAME. The first block has the modules
-//! that several tests share.
+//! `cargo test -p symshape-compiler --test it NAME` runs the tests whose path contains NAME. The first block has the
+//! modules that several tests share.
 
 mod bits;
 mod foreign;

@@ -63,9 +63,9 @@ unsafe extern "C" fn four_threads(host: *mut c_void, count: i64, task: Task, dat
     });
 }
 
-/// Every way of sharing a kernel out: rows or columns of a contraction with one row axis or several, joint iterations
-/// of two loops with scratch memory, and elements of a strip; in one kernel, and in several. One strip belongs to no step
-/// of `N`: else threads would take steps of their own.
+/// Every split of a kernel among threads, in one kernel and in several: rows or columns of a contraction with one row
+/// axis or several, joint iterations of two loops with scratch memory, and elements of a strip. One strip belongs to
+/// no step of `N`, or each thread would take whole steps.
 const WAYS: &str = r#"program ways {
   symbol N = 0..64
   workers 3

@@ -300,7 +300,7 @@ const DEMANDING: &str = "graph demanding {
 }
 ";
 
-/// Padding around padding, whose borders are told apart from what is inside by proofs that are found from one side only.
+/// Padding around padding. Only proofs from one side tell its borders from its interior.
 const PADDED: &str = "graph padded {
   symbol A = 2..12
   symbol B = 1..11
@@ -330,7 +330,8 @@ const PADDED: &str = "graph padded {
 }
 ";
 
-/// What is required of a size that is found, two elements for a window, keeps its windows from being less than none.
+/// A window needs two elements of a data-dependent size. This requirement keeps the number of windows from being
+/// negative.
 const WINDOWS: &str = "graph windows {
   symbol C = 0..7
   data_dependent M
@@ -508,7 +509,8 @@ fn c_source_has_the_same_table() {
     assert_eq!(run_steps(folder.path(), "towers.c"), lowered.program.partitions.len());
 }
 
-/// A model of two partitions that don't wait for each other and fail: by an index that addresses nothing, and by a function.
+/// A model of two partitions that don't wait for each other and fail: by an index that addresses nothing, and by a
+/// function.
 const TORN: &str = "graph torn {
   symbol N = 1..4
   input x: f32[N, 3]

@@ -329,7 +329,7 @@ fn the_verifier_finds_what_is_wrong() {
         broken(&|plan| plan.arena_max -= 1),
         broken(&|plan| plan.lower_bound -= 1),
     ];
-    let words = ["is placed later", "neither lies below", "has no place", "ends at", "bytes are alive"];
+    let words = ["is placed later", "neither is below", "has no place", "ends at", "bytes are alive"];
     for (message, word) in cases.iter().zip(words) {
         assert!(message.contains(word), "{message}");
     }
@@ -368,7 +368,7 @@ fn the_verifier_keeps_devices_apart() {
         "device 0 takes 8192 of 8128 bytes",
         "1 devices of 2",
         "device 0 takes 12288 of 8192",
-        "@2 lies in the memory",
+        "@2 is in the memory",
     ];
     for (message, word) in cases.iter().zip(words) {
         assert!(message.contains(word), "{message}");

@@ -1,5 +1,5 @@
-//! Contractions of other precisions than `f32`: compiled code for tile registers, which are emulated in memory, against the
-//! definition and its bound.
+//! Contractions of other precisions than `f32`: compiled code for tile registers, which are emulated in memory,
+//! against the definition and its bound.
 
 use crate::bits::assert_same_bits;
 use crate::machine;
@@ -25,8 +25,8 @@ const PRECISIONS: [Precision; 2] = [Precision::Bf16x3, Precision::Bf16];
 /// Code for machines with tile registers.
 const TILES: MicrokernelSupport = MicrokernelSupport::Native { multiplies_bytes: false, tiles: true };
 
-/// How far outputs may be from those of sums in double precision, in parts of the largest: what rounding sums of a few
-/// hundred products loses, and that a factor of a second layer may become the bf16 beside it, in one of many products.
+/// The largest error of outputs, relative to the largest output of sums in double precision. It covers the rounding of
+/// sums of a few hundred products. An operand of the second layer may also round to a neighbouring bf16.
 fn allowed(precision: Precision) -> f32 {
     if precision == Precision::Bf16 { 1e-3 } else { 1e-5 }
 }
@@ -248,8 +248,7 @@ fn rows_of_computed_products_keep_their_bits() {
     }
 }
 
-/// Calls with so many rows on so many threads, the most rows first: each gives its part of the first one's result, to the
-/// bit.
+/// Calls with the given rows and threads, the largest first. Each must return its part of the first result, to the bit.
 fn assert_rows_keep_their_bits<'x>(
     what: &str,
     model: &Model,
@@ -270,8 +269,8 @@ fn assert_rows_keep_their_bits<'x>(
     }
 }
 
-/// Convolutions whose windows overlap: strides, holes, one axis and two, pixels that are filled up and such that are not
-/// worth laying out; the sizes of the images are symbols.
+/// Convolutions whose windows overlap: strides, holes, one axis and two, pixels that are filled up and such that are
+/// not worth laying out; the sizes of the images are symbols.
 fn convolutions() -> Vec<(&'static str, Graph)> {
     let conv = |name: &'static str, channels: i64, taps: [i64; 2], stride: i64, hole: i64| {
         let build = || {
@@ -426,7 +425,7 @@ fn texts_name_the_precision() {
     }
 }
 
-/// Pixels `[N, P, 64]` times a matrix, the channels of each image weighted by a product of what they are on average.
+/// Pixels `[N, P, 64]` times a matrix. The channels of each image are weighted by a product of their means.
 fn weighted() -> Graph {
     let build = || {
         let mut g = models::graph("weighted", &[("N", 1, 9), ("P", 64, 900)]);

@@ -51,8 +51,8 @@ fn dequantised(g: &mut Graph, x: Value, zero: i64, scales: &[f32], k: usize) -> 
         _ => {
             let tensor = Tensor::from_f32(vec![scales.len()], scales).expect("one each");
             let scale = g.constant(tensor)?;
-            let behind: Vec<usize> = (1..g.rank(x) - k).collect();
-            g.unsqueeze(scale, &behind)?
+            let trailing: Vec<usize> = (1..g.rank(x) - k).collect();
+            g.unsqueeze(scale, &trailing)?
         }
     };
     g.mul(float, scale)
@@ -212,7 +212,8 @@ fn groups() -> Result<Graph> {
     Ok(g)
 }
 
-/// Convolutions whose windows can be read in place by tile registers, over images of this width, with remaining columns.
+/// Convolutions whose windows can be read in place by tile registers, over images of this width, with remaining
+/// columns.
 fn lines(width: i64) -> Result<Graph> {
     let mut g = graph("lines", &[("N", 1, 3)]);
     let x = g.input("x", DType::F32, vec![Dim::symbol("N"), 64.into(), 5.into(), width.into()])?;
@@ -295,7 +296,7 @@ fn contractions_of_stored_integers_are_exact() {
             Pipeline::new(&graph).options(options).lower().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(reads_bytes(&lowered.program), "{name}");
         let wide = lowered.program.buffers.values().any(|buffer| buffer.dtype == DType::I16);
-        assert!(wide || name != "fewer_products", "integers of 16 bits are what tiles are in another basis");
+        assert!(wide || name != "fewer_products", "the transform stores tiles as 16-bit integers");
         let microkernels = MicrokernelSupport::Native { multiplies_bytes: true, tiles: true };
         let options = CompileOptions::default().support(microkernels).threads(1);
         let tiled =

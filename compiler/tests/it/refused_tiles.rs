@@ -1,5 +1,6 @@
-//! Artefacts with code for tile registers in processes whose system refuses these: a seccomp filter answers the request, in
-//! a child process, before the artefact is loaded. Machines without the registers request nothing, and the same must hold.
+//! Artefacts with code for tile registers in processes whose system refuses these: a seccomp filter answers the
+//! request, in a child process, before the artefact is loaded. Machines without the registers request nothing, and the
+//! same must hold.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 use std::{path::Path, process::Command};

@@ -1,4 +1,5 @@
-//! Fourier transforms of windows and of whole signals, by the importer's graphs and by machine code, against the definition.
+//! Fourier transforms of windows and of whole signals, by the importer's graphs and by machine code, against the
+//! definition.
 
 use crate::machine;
 use crate::protos;

@@ -147,7 +147,7 @@ fn source_has_no_room_that_only_machine_code_uses() {
     let y = models::dense(&mut graph, h, 128, 16, 5).expect("a layer");
     graph.output("y", y).expect("an output");
     let [source, code] = arenas(&graph);
-    assert_eq!(source, 8 * 128 * 4, "what passes between the layers, and nothing else");
+    assert_eq!(source, 8 * 128 * 4, "only the tensor between the layers");
     assert!(code > source, "rows that are pages apart are copied");
 }
 

@@ -118,8 +118,8 @@ fn an_accelerator_takes_what_it_can_by_steps_of_the_plan() {
     // The nodes before the softmax, and the difference inside it.
     assert_eq!(steps.iter().filter(|step| *step == "npu/npu_run").count(), 2, "{steps:?}");
     assert!(steps.contains(&"npu/npu_load".into()) && steps.contains(&"npu/npu_store".into()), "{steps:?}");
-    // What passes between its steps lies in its own memory, which no kernel of the machine touches; what the device
-    // computes on the way does too.
+    // The tensors between the device's steps are in its memory, and so are its intermediate results. No kernel of the
+    // machine touches them.
     let [device] = &lowered.program.devices[..] else { panic!("one memory") };
     assert_eq!((device.target.as_str(), device.bytes), ("npu", 1 << 20));
     let [room] = lowered.plan.devices[..] else { panic!("one memory") };

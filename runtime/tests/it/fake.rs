@@ -109,7 +109,8 @@ pub(crate) fn model() -> Model {
 /// A model of this descriptor.
 pub(crate) fn open(desc: ModelDesc) -> Result<Model, OpenError> {
     let desc = Arc::new(SharedDesc(desc));
-    // SAFETY: the descriptor lives in the `Arc`, which the model keeps, and its functions meet the requirements of the ABI.
+    // SAFETY: the descriptor lives in the `Arc`, which the model keeps, and its functions meet the requirements of the
+    // ABI.
     unsafe { Model::from_desc(&raw const desc.0, desc.clone()) }
 }
 

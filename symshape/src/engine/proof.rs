@@ -135,7 +135,8 @@ pub(crate) enum QuotientLaw {
     Merge { id: AtomId },
 }
 
-/// `num // den` is `kept // rest`: `den == factor*rest`, and `num - factor*kept` is not below 0, nor above `factor - 1`.
+/// `num // den` is `kept // rest`: `den == factor*rest`, and `num - factor*kept` is not below 0, nor above
+/// `factor - 1`.
 #[derive(Clone, Debug)]
 pub(crate) struct Cancelled {
     pub(crate) factor: Poly,

@@ -1,4 +1,5 @@
-//! The integration tests of the symbolic engine, as one program; `cases` draws the expressions that several of them share.
+//! The integration tests of the symbolic engine, as one program; `cases` draws the expressions that several of them
+//! share.
 
 mod cases;
 mod contradictions;

@@ -173,8 +173,8 @@ struct Compiled {
 /// Smallest upper bound of data-dependent sizes without a declared bound.
 const MIN_BOUND: i64 = 64;
 
-/// The upper bound of data-dependent sizes: twice the largest size in the data sets, or the largest input element that may
-/// be a size. A fixed bound would be too small for some cases, or too large for the product of several sizes.
+/// The upper bound of data-dependent sizes: twice the largest size in the data sets, or the largest input element that
+/// may be a size. A fixed bound would be too small for some cases, or too large for the product of several sizes.
 fn data_dependent_max(folder: &Path) -> Result<i64> {
     let mut max = MIN_BOUND / 2;
     for (_, set) in sets(folder)? {

@@ -167,8 +167,8 @@ fn bind(f: &mut FuncCtx, symbol: &Symbol, reg: Reg, regs: &Registers) -> Result<
     Ok(())
 }
 
-/// Emits a guard: the function reports an error and returns if the value is out of its range. If several threads fail, the
-/// first report counts.
+/// Emits a guard: the function reports an error and returns if the value is out of its range. If several threads fail,
+/// the first report counts.
 fn emit_check(f: &mut FuncCtx, check: &Check, regs: &mut Registers) -> Result<()> {
     let checked = regs.get(check.value)?;
     let value = f.widened(checked.value, types::I64, checked.dtype.is_signed_int());

@@ -1,9 +1,9 @@
 //! Straight-line kernel code as the bodies of microkernels.
 //!
 //! Registers become lanes of vectors. An access becomes a numbered stream if it is linear in the microkernel's two loop
-//! variables, row and column, either of which may be missing: an origin, which the code around the microkernel computes, and
-//! two strides. Values from outside the loops become scalar arguments. The builder returns `None` for an index that isn't
-//! linear, and for types without lanes: scalar loops run that code.
+//! variables, row and column, either of which may be missing: an origin, which the code around the microkernel
+//! computes, and two strides. Values from outside the loops become scalar arguments. The builder returns `None` for an
+//! index that isn't linear, and for types without lanes: scalar loops run that code.
 
 use crate::{
     codegen::microkernel::op::{Body, Op, Ty},
@@ -170,8 +170,8 @@ impl<'a> BodyBuilder<'a> {
         }
     }
 
-    /// Whether the instruction computes with a 64-bit integer, which could overflow in a lane, or keeps it in a local, which
-    /// has 64 bits. Comparisons and casts of small values give the same results in 32 bits.
+    /// Whether the instruction computes with a 64-bit integer, which could overflow in a lane, or keeps it in a local,
+    /// which has 64 bits. Comparisons and casts of small values give the same results in 32 bits.
     fn has_wide_arithmetic(&self, inst: &Inst, at: impl Fn(&Reg) -> u32) -> bool {
         let is_wide = |reg: &Reg| self.wide.contains(&at(reg));
         match inst {

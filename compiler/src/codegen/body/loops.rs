@@ -75,11 +75,11 @@ fn emit_range(
     f.for_axis_range(axis, range.begin, range.end, |f| emit_all(f, kernel, body))
 }
 
-/// Emits the joint iterations of two nested loops in `range`: iteration `i` is step `i / extent` of the outer loop and step
-/// `i % extent` of the inner one, where `extent` is that of the inner loop.
+/// Emits the joint iterations of two nested loops in `range`: iteration `i` is step `i / extent` of the outer loop and
+/// step `i % extent` of the inner one, where `extent` is that of the inner loop.
 ///
-/// This takes one division for each bound of the range, not one for each iteration: the outer loop runs over the steps that
-/// the range touches, and the first and last of them run a part of the inner loop.
+/// This takes one division for each bound of the range, not one for each iteration: the outer loop runs over the steps
+/// that the range touches, and the first and last of them run a part of the inner loop.
 fn emit_joint_range(
     f: &mut FuncCtx,
     kernel: &Kernel,
@@ -223,8 +223,8 @@ fn declare_accumulators(f: &mut FuncCtx, kernel: &Kernel, code: &InstSeq) -> Vec
     reductions
 }
 
-/// Emits a contraction, or the part of it that the frame and `range` define. Returns whether the code heeds the range: the
-/// scalar loops compute everything.
+/// Emits a contraction, or the part of it that the frame and `range` define. Returns whether the code heeds the range:
+/// the scalar loops compute everything.
 fn emit_contraction(
     f: &mut FuncCtx,
     kernel: &Kernel,

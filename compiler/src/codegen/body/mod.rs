@@ -1,8 +1,8 @@
 //! The body of one kernel: loops, strips and contractions as code of one function.
 //!
-//! [`split`] divides a kernel into parts, each of which becomes a function. [`loops`] emits the statements of a part. Strips
-//! ([`strips`]) and contractions ([`tiles`]) become calls of microkernels, whose bodies [`body_builder`] translates. Code that
-//! microkernels don't support becomes scalar loops ([`block`], [`scalar_contraction`]).
+//! [`split`] divides a kernel into parts, each of which becomes a function. [`loops`] emits the statements of a part.
+//! Strips ([`strips`]) and contractions ([`tiles`]) become calls of microkernels, whose bodies [`body_builder`]
+//! translates. Code that microkernels don't support becomes scalar loops ([`block`], [`scalar_contraction`]).
 
 mod args;
 mod block;

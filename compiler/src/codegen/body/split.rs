@@ -1,13 +1,13 @@
 //! The division of a kernel into parts, and of a part into shares for several threads.
 //!
-//! A kernel runs as one or more *parts*, one after another. Each statement of its body is a part, unless scalar variables,
-//! bindings or scratch memory pass between statements: then the whole body is one part. The [`PartSplit`] of a part names the
-//! iterations that may run at once: those of its parallel loops, the elements of a strip, or the rows or columns of a
-//! contraction.
+//! A kernel runs as one or more *parts*, one after another. Each statement of its body is a part, unless scalar
+//! variables, bindings or scratch memory pass between statements: then the whole body is one part. The [`PartSplit`]
+//! of a part names the iterations that may run at once: those of its parallel loops, the elements of a strip, or the
+//! rows or columns of a contraction.
 //!
-//! The driver divides a part's iterations into one *share* for each thread, see `codegen/run/share.rs`. The boundaries depend
-//! only on the number of shares. A share, not a thread, owns a copy of the kernel's scratch memory. No result depends on
-//! the boundaries: every element is computed within one share, in the same order as on one thread.
+//! The driver divides a part's iterations into one *share* for each thread, see `codegen/run/share.rs`. The boundaries
+//! depend only on the number of shares. A share, not a thread, owns a copy of the kernel's scratch memory. No result
+//! depends on the boundaries: every element is computed within one share, in the same order as on one thread.
 
 use crate::{
     codegen::function::{FuncCtx, frame},
@@ -74,8 +74,9 @@ fn part(body: &[Stmt]) -> KernelPart<'_> {
     KernelPart { body, split: split(body) }
 }
 
-/// Whether scratch memory passes from one statement to another. Each share has its own copy, so the statements must not be
-/// divided separately. A parallel loop reads no scratch of earlier statements: it belongs to one of its iterations.
+/// Whether scratch memory passes from one statement to another. Each share has its own copy, so the statements must
+/// not be divided separately. A parallel loop reads no scratch of earlier statements: it belongs to one of its
+/// iterations.
 fn passes_scratch(program: &Program, body: &[Stmt]) -> bool {
     let mut first_use = BTreeMap::new();
     let mut passes = false;
@@ -121,8 +122,8 @@ pub(crate) fn iterations(split: PartSplit) -> Option<Dim> {
     }
 }
 
-/// The part of `0..count` that a call computes along an axis of a contraction. If the driver splits this axis, it is the
-/// range of the call in units of `step`; else it is everything.
+/// The part of `0..count` that a call computes along an axis of a contraction. If the driver splits this axis, it is
+/// the range of the call in units of `step`; else it is everything.
 pub(crate) fn range(
     f: &mut FuncCtx,
     range: (Value, Value),

@@ -28,8 +28,8 @@ pub(super) struct StripCall {
 }
 
 impl StripCall {
-    /// The call for these statements, repeated along `row` if there is one. `None` unless all of them are strips or scalar
-    /// code that microkernels support.
+    /// The call for these statements, repeated along `row` if there is one. `None` unless all of them are strips or
+    /// scalar code that microkernels support.
     pub(super) fn recognise(
         program: &Program,
         kernel: &Kernel,

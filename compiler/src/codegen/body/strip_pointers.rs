@@ -1,7 +1,7 @@
 //! The pointers of a strip microkernel: streams at a fixed distance from each other share one.
 //!
-//! Fewer pointers need fewer registers. Constants that a stream reads with a stride are *gathered*: copied to a contiguous
-//! data object, so that vectors load them with one instruction. All gathered streams share a pointer.
+//! Fewer pointers need fewer registers. Constants that a stream reads with a stride are *gathered*: copied to a
+//! contiguous data object, so that vectors load them with one instruction. All gathered streams share a pointer.
 
 use super::body_builder::Stream;
 use crate::{
@@ -32,8 +32,8 @@ impl Pointer {
             Pointer::Stream(stream) => stream,
         };
 
-        // Microkernels distinguish a unit step only for 32-bit elements with a stride from column to column: they can load
-        // a vector of rows. Other streams count as strided, so that their strips share a key.
+        // Microkernels distinguish a unit step only for 32-bit elements with a stride from column to column: they can
+        // load a vector of rows. Other streams count as strided, so that their strips share a key.
         let is_word = program.buffers[stream.origin.buffer].dtype.size_bytes() == 4;
         match step(&stream.row) {
             StreamStep::Unit if !is_word || step(&stream.column) != StreamStep::Stride => StreamStep::Stride,
@@ -122,8 +122,8 @@ fn distance(program: &Program, facts: &Facts, from: &Stream, to: &Stream) -> Opt
     (bytes.abs() < MAX_DISTANCE).then_some(bytes)
 }
 
-/// The elements of a stream that reads constants with a stride. All loops must have the same constant extent, because the
-/// elements of all rows and loops share one copy.
+/// The elements of a stream that reads constants with a stride. All loops must have the same constant extent, because
+/// the elements of all rows and loops share one copy.
 fn gather(program: &Program, stream: &Stream, extents: &[Dim]) -> Option<Vec<u8>> {
     let [extent] = extents else { return None };
     let extent = extent.as_i64()?;

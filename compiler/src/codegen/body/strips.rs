@@ -1,7 +1,7 @@
 //! Strips, and loops over strips, as calls of strip microkernels.
 //!
-//! [`StripCall::recognise`] decides whether a microkernel supports the code. Here the call is emitted: the argument block,
-//! the advance of its pointers to the first iteration of a range, the call, and the locals that it sets.
+//! [`StripCall::recognise`] decides whether a microkernel supports the code. Here the call is emitted: the argument
+//! block, the advance of its pointers to the first iteration of a range, the call, and the locals that it sets.
 
 use super::{args::ArgBlock, split::IterationRange, strip_call::StripCall, strip_pointers::Pointer};
 use crate::{
@@ -15,8 +15,8 @@ use crate::{
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 use std::slice;
 
-/// Emits a strip, or its elements in `range`, as one call. Returns false, and emits nothing, if microkernels don't support
-/// the code.
+/// Emits a strip, or its elements in `range`, as one call. Returns false, and emits nothing, if microkernels don't
+/// support the code.
 pub(crate) fn emit_strip(
     f: &mut FuncCtx,
     kernel: &Kernel,

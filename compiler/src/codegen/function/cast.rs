@@ -77,8 +77,8 @@ impl FuncCtx<'_, '_> {
         }
     }
 
-    /// A double rounded to odd in single precision: an inexact result is the neighbour whose last bit is set. Rounding it once
-    /// more gives the same result as rounding the double directly.
+    /// A double rounded to odd in single precision: an inexact result is the neighbour whose last bit is set. Rounding
+    /// it once more gives the same result as rounding the double directly.
     fn demote_to_odd(&mut self, x: Value) -> Value {
         let nearest = self.ins().fdemote(types::F32, x);
         let back = self.ins().fpromote(types::F64, nearest);

@@ -1,7 +1,7 @@
 //! [`FuncCtx`]: one function while it is emitted, with its scopes, locals, buffers and calls.
 //!
-//! Scopes nest as the loops do. A value is computed once, in the scope that binds its innermost symbol, just before control
-//! enters the inner loop: see [`FuncCtx::dim`] and [`FuncCtx::address`].
+//! Scopes nest as the loops do. A value is computed once, in the scope that binds its innermost symbol, just before
+//! control enters the inner loop: see [`FuncCtx::dim`] and [`FuncCtx::address`].
 
 use super::{
     frame,
@@ -97,7 +97,8 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         self.set_dims(frame, frame::symbol_slot(0));
     }
 
-    /// Sets the index of the copy of the scratch buffers that this function uses. The value is computed at the function's top.
+    /// Sets the index of the copy of the scratch buffers that this function uses. The value is computed at the
+    /// function's top.
     pub(crate) fn set_copy(&mut self, copy: Value) {
         self.copy = Some(copy);
     }
@@ -203,7 +204,8 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         Ok(value)
     }
 
-    /// The address of the function's copy of a scratch buffer, given that of the first copy. It is computed at the function's top.
+    /// The address of the function's copy of a scratch buffer, given that of the first copy. It is computed at the
+    /// function's top.
     fn copy_of(&mut self, buffer: BufferId, first: Value) -> Result<Value> {
         let program = self.unit.program;
         let is_scratch = matches!(program.buffers[buffer].space, MemorySpace::Scratch);
@@ -246,8 +248,8 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         self.builder.create_global_value(symbol)
     }
 
-    /// Whether relative addresses reach all of the module. A linker ensures this, but a JIT allocates pieces of memory at any
-    /// distance.
+    /// Whether relative addresses reach all of the module. A linker ensures this, but a JIT allocates pieces of memory
+    /// at any distance.
     fn is_near(&self) -> bool {
         self.unit.module.isa().flags().is_pic()
     }
@@ -365,7 +367,8 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         }
     }
 
-    /// Enters a scope inside the current one. `exit` is the branch just emitted, which must be the only way into the new scope.
+    /// Enters a scope inside the current one. `exit` is the branch just emitted, which must be the only way into the
+    /// new scope.
     pub(crate) fn push_scope(&mut self, exit: Inst) {
         self.innermost().exit = Some(exit);
         let facts = self.facts().clone();

@@ -1,7 +1,7 @@
 //! The frame that `run` hands to every kernel: an array of 64-bit slots. Only this file knows its layout.
 //!
-//! After the fixed slots come the values of the symbols (the dims of the call contract, then the data-dependent symbols), a
-//! pointer for each buffer, a state for each partition, and an error for callers that pass none.
+//! After the fixed slots come the values of the symbols (the dims of the call contract, then the data-dependent
+//! symbols), a pointer for each buffer, a state for each partition, and an error for callers that pass none.
 
 use crate::kernel::{BufferId, Program};
 use symshape_runtime::abi;
@@ -18,7 +18,8 @@ pub(crate) const BODY: i32 = 24;
 pub(crate) const COUNT: i32 = 32;
 /// The number of shares.
 pub(crate) const SHARES: i32 = 40;
-/// The axis of a contraction that threads share, see [`crate::codegen::body::split::split_axis`]. Zero outside of shared work.
+/// The axis of a contraction that threads share, see [`crate::codegen::body::split::split_axis`]. Zero outside of
+/// shared work.
 pub(crate) const SPLIT_AXIS: i32 = 48;
 /// The host's `parallel_for`, or zero if kernels run on the calling thread alone.
 pub(crate) const PARALLEL_FOR: i32 = 56;

@@ -1,8 +1,8 @@
 //! Index expressions as instructions: [`FuncCtx::dim`], and the sums of [`FuncCtx::address`].
 //!
-//! Every term is computed in the scope that binds its innermost symbol. Terms of a sum are added from the outermost scope
-//! inwards, so that a loop adds only the terms that vary in it. Code that is moved out of a loop runs even if the loop does not,
-//! so no instruction here may trap.
+//! Every term is computed in the scope that binds its innermost symbol. Terms of a sum are added from the outermost
+//! scope inwards, so that a loop adds only the terms that vary in it. Code that is moved out of a loop runs even if
+//! the loop does not, so no instruction here may trap.
 
 use super::FuncCtx;
 use crate::{
@@ -145,8 +145,8 @@ impl FuncCtx<'_, '_> {
 
     /// The quotient rounded towards zero, and its remainder.
     ///
-    /// The smallest integer divided by -1 would trap, so the dividend is clamped. It has that value only in code that was moved
-    /// out of a loop which does not run: see [`FuncCtx::require_fit`].
+    /// The smallest integer divided by -1 would trap, so the dividend is clamped. It has that value only in code that
+    /// was moved out of a loop which does not run: see [`FuncCtx::require_fit`].
     fn truncated(&mut self, depth: usize, x: Value, y: Value) -> (Value, Value) {
         let min = emit!(self, depth, iconst, types::I64, -i64::MAX);
         let x = emit!(self, depth, smax, x, min);
@@ -155,7 +155,8 @@ impl FuncCtx<'_, '_> {
         (quotient, emit!(self, depth, isub, x, back))
     }
 
-    /// 1 if the truncated quotient is above the floor, else 0: the remainder is not zero, and its sign differs from the divisor's.
+    /// 1 if the truncated quotient is above the floor, else 0: the remainder is not zero, and its sign differs from
+    /// the divisor's.
     fn rounds_down(&mut self, depth: usize, remainder: Value, y: Value) -> Value {
         let zero = emit!(self, depth, iconst, types::I64, 0);
         let signs = emit!(self, depth, bxor, remainder, y);
@@ -185,16 +186,16 @@ impl FuncCtx<'_, '_> {
         Ok(emit!(self, depth, select, bad, one, y))
     }
 
-    /// Whether the facts of scope `depth` prove that the expression is not negative. Facts of inner scopes do not count: the value
-    /// may be reused outside of them.
+    /// Whether the facts of scope `depth` prove that the expression is not negative. Facts of inner scopes do not
+    /// count: the value may be reused outside of them.
     fn not_negative(&self, dim: &Dim, depth: usize) -> Result<bool> {
         self.require_fit(dim)?;
         let lo = self.scopes[depth].facts.bounds(dim).lo;
         Ok(lo.is_some_and(|lo| !lo.is_negative()))
     }
 
-    /// Requires that an operand of a division or comparison fits in 64 bits. Sums and products may wrap: they are right again as
-    /// soon as they are in range.
+    /// Requires that an operand of a division or comparison fits in 64 bits. Sums and products may wrap: they are
+    /// right again as soon as they are in range.
     fn require_fit(&self, dim: &Dim) -> Result<()> {
         let bounds = self.facts().bounds(dim);
         let fits = |bound: &Option<BigInt>| bound.as_ref().is_none_or(|value| value.to_i64().is_some());

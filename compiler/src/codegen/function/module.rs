@@ -139,8 +139,8 @@ impl<'u> ModuleBuilder<'u> {
         self.options.microkernels != Microkernels::ScalarLoops
     }
 
-    /// The levels above the module's own that there is code for. Levels with tile registers are among them only if a kernel uses
-    /// the registers and the loader can request them.
+    /// The levels above the module's own that there is code for. Levels with tile registers are among them only if a
+    /// kernel uses the registers and the loader can request them.
     pub(crate) fn levels(&self) -> Vec<Level> {
         let is_elf = self.module.isa().triple().binary_format == target_lexicon::BinaryFormat::Elf;
         let with_tiles = is_elf && self.program.uses_tiles();

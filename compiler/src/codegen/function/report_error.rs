@@ -55,7 +55,8 @@ pub(crate) fn emit(
     Ok(())
 }
 
-/// `fail(frame, template, value, lo, hi)`: the first caller sets the frame's code and fills in the error. Later ones do nothing.
+/// `fail(frame, template, value, lo, hi)`: the first caller sets the frame's code and fills in the error. Later ones
+/// do nothing.
 fn function(unit: &mut ModuleBuilder) -> Result<FuncId> {
     if let Some(id) = unit.on_demand.get("fail") {
         return Ok(*id);

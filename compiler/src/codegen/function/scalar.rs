@@ -89,8 +89,8 @@ impl FuncCtx<'_, '_> {
         self.ins().bitcast(types::F32, MemFlagsData::new(), result)
     }
 
-    /// Rounds to nearest even: normal results by an addition to the bits, subnormal ones by adding a float so large that the last
-    /// bit of the sum is the last bit to keep.
+    /// Rounds to nearest even: normal results by an addition to the bits, subnormal ones by adding a float so large
+    /// that the last bit of the sum is the last bit to keep.
     pub(crate) fn f16_from_f32(&mut self, value: Value) -> Value {
         let bits = self.ins().bitcast(types::I32, MemFlagsData::new(), value);
         let sign = self.ins().ushr_imm_u(bits, 16);
@@ -244,8 +244,8 @@ impl FuncCtx<'_, '_> {
         })
     }
 
-    /// A divisor that can't trap, and whether the divisor is 0. The divisor is replaced by 1 if it is 0, or if it is -1 and the
-    /// dividend is the smallest integer: 1 then gives the wrapped quotient and the remainder.
+    /// A divisor that can't trap, and whether the divisor is 0. The divisor is replaced by 1 if it is 0, or if it is
+    /// -1 and the dividend is the smallest integer: 1 then gives the wrapped quotient and the remainder.
     fn safe_divisor(&mut self, dtype: DType, a: Value, b: Value) -> (Value, Value) {
         let ty = Self::reg_type(dtype);
         let one = self.ins().iconst(ty, 1);

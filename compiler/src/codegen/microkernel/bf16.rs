@@ -1,7 +1,7 @@
 //! bf16 values in lanes: floats whose low half is zero.
 //!
-//! `cast bf16 (high x)` stores the bf16 nearest to `x`. It is two instructions of a body, and one store on machines with
-//! tile registers.
+//! `cast bf16 (high x)` stores the bf16 nearest to `x`. It is two instructions of a body, and one store on machines
+//! with tile registers.
 
 use super::{
     math,

@@ -1,8 +1,8 @@
 //! Elementary functions of f32 vectors, as polynomials written over the vector builder.
 //!
-//! Each is within [`MAX_ULP`] of the exact result, subnormal results included. NaN, infinities and zeros give the limits that
-//! `scalar::eval` defines. The coefficients are minimax fits (min squares with Lawson's weights) to the interval in their
-//! comment.
+//! Each is within [`MAX_ULP`] of the exact result, subnormal results included. NaN, infinities and zeros give the
+//! limits that `scalar::eval` defines. The coefficients are minimax fits (min squares with Lawson's weights) to the
+//! interval in their comment.
 
 use crate::codegen::vector::{
     Builder,
@@ -163,7 +163,8 @@ pub(super) fn exp(b: &mut Builder, x: Vector) -> Vector {
     scale_by_power(b, value, n)
 }
 
-/// `e^x` as a float near 1 and a power of two to multiply it by. `e^x` must be neither subnormal nor infinite, and `one` is 1.
+/// `e^x` as a float near 1 and a power of two to multiply it by. `e^x` must be neither subnormal nor infinite, and
+/// `one` is 1.
 fn exp_in_two(b: &mut Builder, x: Vector, one: Vector) -> (Vector, Vector) {
     let (n, r) = reduce_exp(b, x);
     let near = expm1_near(b, r);

@@ -2,8 +2,8 @@
 //!
 //! A lane extends a narrower element. A bf16 is the high half of its lane.
 //!
-//! Not every ISA has masked loads and stores of narrow elements, and none has strided ones. Partial and strided accesses of
-//! narrow elements go through scratch memory on the stack, so that no other byte is touched.
+//! Not every ISA has masked loads and stores of narrow elements, and none has strided ones. Partial and strided
+//! accesses of narrow elements go through scratch memory on the stack, so that no other byte is touched.
 
 use super::op::Ty;
 use crate::{

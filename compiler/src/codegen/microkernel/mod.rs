@@ -1,7 +1,8 @@
-//! Microkernels: the hot loops of kernels as functions `extern "C" fn(args: *const i64)`, written once over the vector ISA.
+//! Microkernels: the hot loops of kernels as functions `extern "C" fn(args: *const i64)`, written once over the vector
+//! ISA.
 //!
-//! A [`MicrokernelKey`] is everything that the code depends on. Equal keys share one function, across kernels and layers. The
-//! argument block has the values that differ from call to call: addresses, strides, counts and scalars.
+//! A [`MicrokernelKey`] is everything that the code depends on. Equal keys share one function, across kernels and
+//! layers. The argument block has the values that differ from call to call: addresses, strides, counts and scalars.
 
 mod bf16;
 mod body;

@@ -20,8 +20,8 @@ pub enum Ty {
     I16,
     /// A bf16, held as the equal `f32`.
     Bf16,
-    /// A float that the store rounds to bf16, as [`UnaryOp::RoundBf16`] does. Only ISAs with tile registers have such stores,
-    /// and no instruction has a result of this type.
+    /// A float that the store rounds to bf16, as [`UnaryOp::RoundBf16`] does. Only ISAs with tile registers have such
+    /// stores, and no instruction has a result of this type.
     RoundToBf16,
     /// A truth value.
     Bool,

@@ -1,8 +1,8 @@
 //! The microkernel that packs panels of rhs for tile registers: pairs of bf16.
 //!
-//! Two consecutive elements of a column become a pair, the first in the low half. Pairs of 16 columns are a row of a tile
-//! register, and 16 rows are a register of high bf16. A register of low bf16 follows it if the key says so. The rest of the
-//! last register, and columns after the last, are zeros. Only memory of rhs is read.
+//! Two consecutive elements of a column become a pair, the first in the low half. Pairs of 16 columns are a row of a
+//! tile register, and 16 rows are a register of high bf16. A register of low bf16 follows it if the key says so. The
+//! rest of the last register, and columns after the last, are zeros. Only memory of rhs is read.
 
 use super::{bf16, contraction::PANEL};
 use crate::codegen::vector::{

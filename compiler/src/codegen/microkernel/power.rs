@@ -1,8 +1,8 @@
 //! Powers of `f32` vectors.
 //!
-//! `x^y = 2^(y log2 x)` needs a logarithm that has more bits than a float: as many more as the exponent of the result has.
-//! The logarithm is the sum of two floats. Factors whose products must be exact are truncated to [`KEPT_BITS`], so no result
-//! depends on fused multiply-add. With `x = 2^e m` and `m` in √½..√2,
+//! `x^y = 2^(y log2 x)` needs a logarithm that has more bits than a float: as many more as the exponent of the result
+//! has. The logarithm is the sum of two floats. Factors whose products must be exact are truncated to [`KEPT_BITS`],
+//! so no result depends on fused multiply-add. With `x = 2^e m` and `m` in √½..√2,
 //!
 //! ```text
 //! log2 x = e + log2((1 + r) / (1 - r)),  r = (m - 1) / (m + 1)
@@ -151,7 +151,8 @@ pub(super) fn pow(b: &mut Builder, x: Vector, y: Vector) -> Vector {
     b.select(is_flat, one, value)
 }
 
-/// Corrects `value = a^y` for negative finite `x = -a`: odd powers are negative, and powers that are not integral are NaN.
+/// Corrects `value = a^y` for negative finite `x = -a`: odd powers are negative, and powers that are not integral are
+/// NaN.
 fn signed(b: &mut Builder, x: Vector, a: Vector, y: Vector, value: Vector) -> Vector {
     let zero = b.float(0.0);
     let half = b.float(0.5);

@@ -1,11 +1,11 @@
 //! Quantisation: floats rounded to an integer of few bits, `cast(round(x / scale) + zero_point)`.
 //!
-//! The cast clamps to integer bounds. So the quotient can be clamped to the bounds minus `zero_point`, or `x` to `scale`
-//! times those limits. The conversion to an integer then rounds, in one instruction.
+//! The cast clamps to integer bounds. So the quotient can be clamped to the bounds minus `zero_point`, or `x` to
+//! `scale` times those limits. The conversion to an integer then rounds, in one instruction.
 //!
 //! Division by a constant becomes multiplication by its reciprocal, which is split into two floats:
-//! `x * high + x * low`, rounded once. This replaces the division only where every `x` gives the same integer. Integers can
-//! differ only near the midpoints between two integers, so all floats near each midpoint are tried.
+//! `x * high + x * low`, rounded once. This replaces the division only where every `x` gives the same integer.
+//! Integers can differ only near the midpoints between two integers, so all floats near each midpoint are tried.
 
 use super::{
     math,
@@ -97,8 +97,8 @@ impl Quantisations {
     }
 }
 
-/// If instruction `idx` subtracts the zero point of a quantisation that only it reads, lets the quantisation leave its zero
-/// point out, and returns the minuend.
+/// If instruction `idx` subtracts the zero point of a quantisation that only it reads, lets the quantisation leave its
+/// zero point out, and returns the minuend.
 fn cancel_zero_point(
     body: &Body,
     idx: usize,

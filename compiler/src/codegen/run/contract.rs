@@ -1,7 +1,8 @@
-//! `check`, from the guards of the call contract: binds the symbols to the sizes of the inputs, or reports the failed guard.
+//! `check`, from the guards of the call contract: binds the symbols to the sizes of the inputs, or reports the failed
+//! guard.
 //!
-//! [`crate::kernel::contract`] derives the guards, in an order in which each refers only to symbols that are bound already.
-//! The driver reuses the guards on symbols and relations from here, because it checks the dims again.
+//! [`crate::kernel::contract`] derives the guards, in an order in which each refers only to symbols that are bound
+//! already. The driver reuses the guards on symbols and relations from here, because it checks the dims again.
 
 use crate::{
     codegen::function::{FuncCtx, ModuleBuilder, frame, report_error},
@@ -157,8 +158,8 @@ fn axis_size(f: &mut FuncCtx, shapes: Value, axis: InputAxis) -> Value {
     f.load_word(shape, 8 * axis.axis as i32)
 }
 
-/// Returns the failure from the function unless `guard` holds. The values are the one that was met, and the smallest and
-/// largest one allowed.
+/// Returns the failure from the function unless `guard` holds. The values are the one that was met, and the smallest
+/// and largest one allowed.
 pub(crate) fn require(
     f: &mut FuncCtx,
     report: Value,

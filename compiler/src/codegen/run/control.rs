@@ -1,7 +1,8 @@
-//! Control markers between kernels, as blocks of the driver: branches, loops, data-dependent symbols and external calls.
+//! Control markers between kernels, as blocks of the driver: branches, loops, data-dependent symbols and external
+//! calls.
 //!
-//! A data-dependent symbol has two slots. One is in the frame, where kernels load the model's symbols too. The other one
-//! follows the caller's dims: after the call, the shapes of the outputs are computed from it.
+//! A data-dependent symbol has two slots. One is in the frame, where kernels load the model's symbols too. The other
+//! one follows the caller's dims: after the call, the shapes of the outputs are computed from it.
 
 use super::{contract, external};
 use crate::{

@@ -3,8 +3,8 @@
 //! The first call detects the machine's level, and stores it in a word of the artefact: the only memory of an artefact
 //! that is ever written. Threads whose first calls overlap all store the same value, so the word needs no lock.
 //!
-//! On Linux, the system must grant tile registers to a process. No call may enter the system, so a function that runs when
-//! the artefact is loaded requests them.
+//! On Linux, the system must grant tile registers to a process. No call may enter the system, so a function that runs
+//! when the artefact is loaded requests them.
 
 use super::entries::TileFunctions;
 use crate::{

@@ -1,8 +1,8 @@
 //! `run`: checks the dims, places the buffers, and calls the kernels one after another.
 //!
-//! It works on a frame, see [`frame`], which all kernels of a call share: [`open`] fills it, and [`run_steps`] executes the
-//! list of kernels and control markers. It allocates nothing. It calls only the kernels, the program's external functions,
-//! and the host's `parallel_for`, if there is one.
+//! It works on a frame, see [`frame`], which all kernels of a call share: [`open`] fills it, and [`run_steps`]
+//! executes the list of kernels and control markers. It allocates nothing. It calls only the kernels, the program's
+//! external functions, and the host's `parallel_for`, if there is one.
 
 use super::{
     arguments::{RUN_PARAMS, RunArguments},
@@ -83,8 +83,8 @@ pub(crate) fn open(f: &mut FuncCtx, frame: Value, arguments: &RunArguments) -> R
     Ok(host)
 }
 
-/// Sets the frame's error slot and executor. Without an `exec`, errors go to the frame's own memory, and nothing runs in
-/// parallel.
+/// Sets the frame's error slot and executor. Without an `exec`, errors go to the frame's own memory, and nothing runs
+/// in parallel.
 fn open_frame(f: &mut FuncCtx, frame: Value, exec: Value) -> Host {
     let own_error = i64::from(frame::spare_error(f.unit.program));
     let own_error = f.ins().iadd_imm_s(frame, own_error);
@@ -124,8 +124,8 @@ fn open_frame(f: &mut FuncCtx, frame: Value, exec: Value) -> Host {
 
 /// Copies the dims into the frame, and checks the guards on them.
 ///
-/// `check` has the same guards, but a caller may skip it, or call `run` with other dims. A dim out of its range would make
-/// kernels access memory out of bounds.
+/// `check` has the same guards, but a caller may skip it, or call `run` with other dims. A dim out of its range would
+/// make kernels access memory out of bounds.
 fn check_dims(f: &mut FuncCtx, frame: Value, dims: Value) -> Result<()> {
     let contract = f.unit.contract;
     for (idx, declared) in contract.symbols.iter().enumerate() {

@@ -20,8 +20,8 @@ const MIN_PARALLEL_WORK: f64 = 200_000.0;
 /// Work that starting a `parallel_for` and waiting for its end is equal to.
 pub(crate) const PARALLEL_FOR_WORK: f64 = 60_000.0;
 
-/// Overhead of a shared kernel, as a factor of its work. Shares are never even, and a thread often reads data that another
-/// thread's caches hold. Partitions that run at once have no such overhead.
+/// Overhead of a shared kernel, as a factor of its work. Shares are never even, and a thread often reads data that
+/// another thread's caches hold. Partitions that run at once have no such overhead.
 const SHARING_OVERHEAD: f64 = 1.06;
 
 /// The upper bound of an estimate: sums of all estimates of a program stay within 64 bits.

@@ -1,8 +1,8 @@
 //! Calls of external functions, as [`symshape_runtime::abi::Call`] describes them.
 //!
 //! In an object file an external function is an undefined symbol, which the linker resolves. In this process it is the
-//! address that was registered. `run` writes the description of a call to its stack; all calls reuse one area, since they
-//! run one after another:
+//! address that was registered. `run` writes the description of a call to its stack; all calls reuse one area, since
+//! they run one after another:
 //!
 //! ```text
 //! abi::Call | a CallTensor for each operand, then for each result | their shapes, one word an axis

@@ -1,7 +1,7 @@
 //! The functions of a range of kernels, in the order in which the driver calls them.
 //!
-//! Each kernel becomes one function or several, its [parts](crate::codegen::body::split); a control marker becomes none,
-//! because the driver executes it in place.
+//! Each kernel becomes one function or several, its [parts](crate::codegen::body::split); a control marker becomes
+//! none, because the driver executes it in place.
 
 use super::host::TASK_PARAMS;
 use crate::{

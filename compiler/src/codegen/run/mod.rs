@@ -1,9 +1,10 @@
 //! One call: the functions that an artefact exports, and the code between a call and its kernels.
 //!
-//! `check` binds the symbols ([`contract`]), `arena_bytes` and `output_shape` evaluate sizes ([`sizes`]), and `run` calls
-//! the kernels ([`driver`]). Three layers may surround the driver, from the inside out: a scheduler of partitions
-//! ([`partitions`], [`scheduler`]), a dispatcher over levels of the instruction set ([`levels`], [`dispatch`]), and a loop
-//! over blocks of the batch ([`batch_blocking`]). Kernel bodies are emitted by [`super::body`].
+//! `check` binds the symbols ([`contract`]), `arena_bytes` and `output_shape` evaluate sizes ([`sizes`]), and `run`
+//! calls the kernels ([`driver`]). Three layers may surround the driver, from the inside out: a scheduler of
+//! partitions ([`partitions`], [`scheduler`]), a dispatcher over levels of the instruction set ([`levels`],
+//! [`dispatch`]), and a loop over blocks of the batch ([`batch_blocking`]). Kernel bodies are emitted by
+//! [`super::body`].
 //!
 //! No exported function allocates memory, and `run` guards the dims itself: a caller may skip `check`.
 

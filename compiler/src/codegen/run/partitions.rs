@@ -1,6 +1,7 @@
 //! The partitions of a program: a function for each, `begin`, which prepares the frame that they share, and the table.
 //!
-//! [`super::scheduler`] emits the driver that reads the table. A caller may read it too, and schedule the partitions itself.
+//! [`super::scheduler`] emits the driver that reads the table. A caller may read it too, and schedule the partitions
+//! itself.
 
 use super::{
     arguments::RunArguments,
@@ -123,8 +124,8 @@ fn begin(unit: &mut ModuleBuilder) -> Result<FuncId> {
     Ok(id)
 }
 
-/// Emits `arena_slice(partition, dims, slice) -> code`, which stores the begin and the end of the bytes of the arena that a
-/// partition accesses.
+/// Emits `arena_slice(partition, dims, slice) -> code`, which stores the begin and the end of the bytes of the arena
+/// that a partition accesses.
 fn arena_slice(unit: &mut ModuleBuilder) -> Result<FuncId> {
     let name = unit.symbol("arena_slice");
     let id = unit.declare(&name, Linkage::Export, &[types::I32, types::I64, types::I64], &[types::I32])?;

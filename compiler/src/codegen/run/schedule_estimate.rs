@@ -19,8 +19,8 @@ use cranelift_module::{DataId, FuncId};
 /// Upper bound of the threads that the simulation counts.
 const MAX_THREADS: i64 = 64;
 
-/// Work that taking a partition is equal to: the code and data of its functions are not in the caches, and other workers
-/// may look at the states at the same time.
+/// Work that taking a partition is equal to: the code and data of its functions are not in the caches, and other
+/// workers may look at the states at the same time.
 const TAKE_WORK: i64 = 20_000;
 
 /// The state of the simulation: arrays of words on the stack, and variables.

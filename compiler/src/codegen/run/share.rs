@@ -8,10 +8,11 @@ use crate::{
 use cranelift_codegen::ir::{InstBuilder, types};
 use cranelift_module::FuncId;
 
-/// The task `(frame, begin, end, worker)`, which runs shares `begin..end` of the part in the frame. Defined on first use.
+/// The task `(frame, begin, end, worker)`, which runs shares `begin..end` of the part in the frame. Defined on first
+/// use.
 ///
-/// The frame holds the part's function and the counts of iterations and shares. Share `s` of `n` runs the iterations from
-/// `count * s / n` up to `count * (s + 1) / n`, so the cuts don't depend on which thread runs a share.
+/// The frame holds the part's function and the counts of iterations and shares. Share `s` of `n` runs the iterations
+/// from `count * s / n` up to `count * (s + 1) / n`, so the cuts don't depend on which thread runs a share.
 pub(crate) fn share(unit: &mut ModuleBuilder) -> Result<FuncId> {
     if let Some(id) = unit.on_demand.get("share") {
         return Ok(*id);

@@ -1,7 +1,7 @@
 //! Sizes as functions of the dims: `arena_bytes`, `output_shape`, and the layout of the arena.
 //!
-//! A buffer begins at the largest end of the buffers that its placement lists, see [`crate::plan`]. The functions rely on
-//! dims that passed the guards, and on [`require_bounds`]: then no size exceeds 64 bits.
+//! A buffer begins at the largest end of the buffers that its placement lists, see [`crate::plan`]. The functions rely
+//! on dims that passed the guards, and on [`require_bounds`]: then no size exceeds 64 bits.
 
 use crate::{
     codegen::function::{FuncCtx, ModuleBuilder},
@@ -110,8 +110,8 @@ pub(crate) fn arena_bytes(unit: &mut ModuleBuilder) -> Result<FuncId> {
     Ok(id)
 }
 
-/// Binds data-dependent symbols to the values that `run` stored after the dims. Before the call they have no values: then
-/// their upper bounds are used.
+/// Binds data-dependent symbols to the values that `run` stored after the dims. Before the call they have no values:
+/// then their upper bounds are used.
 fn bind_data_dependent(f: &mut FuncCtx, dims: Value) -> Result<()> {
     let program = f.unit.program;
     for (idx, declared) in program.data_dependent.iter().enumerate() {

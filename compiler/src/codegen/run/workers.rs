@@ -1,9 +1,10 @@
 //! The task that runs the partitions of a stage at once.
 //!
-//! The host calls the task on each of its threads. A worker takes the first partition that is free and whose dependencies
-//! are done, runs it, and looks again, until no partition is free. While partitions are free but none is ready, it waits
-//! for those that run on other threads. A host that calls its tasks one by one works too: the first worker then never
-//! finds a partition that another thread runs, so it runs all of them in an order that respects the dependencies.
+//! The host calls the task on each of its threads. A worker takes the first partition that is free and whose
+//! dependencies are done, runs it, and looks again, until no partition is free. While partitions are free but none is
+//! ready, it waits for those that run on other threads. A host that calls its tasks one by one works too: the first
+//! worker then never finds a partition that another thread runs, so it runs all of them in an order that respects the
+//! dependencies.
 //!
 //! ```text
 //! look:

@@ -1,8 +1,9 @@
 //! The vector ISA that microkernels are written for, and the backends that compile it to machine code.
 //!
-//! A [`builder::Builder`] records a microkernel once as [`vcode::VCode`]. It knows the [`VectorShape`] of the ISA: lanes,
-//! registers, fused multiply-add. A [`VectorIsa`] then defines the microkernel as `extern "C" fn(args: *const i64)` in the same
-//! Cranelift module as all other functions, for the JIT and for objects alike.
+//! A [`builder::Builder`] records a microkernel once as [`vcode::VCode`]. It knows the [`VectorShape`] of the ISA:
+//! lanes, registers, fused multiply-add. A [`VectorIsa`] then defines the microkernel as
+//! `extern "C" fn(args: *const i64)` in the same Cranelift module as all other functions, for the JIT and for objects
+//! alike.
 
 pub mod builder;
 mod clif;

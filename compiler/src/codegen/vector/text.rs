@@ -1,5 +1,5 @@
-//! The text form of [`VCode`]: one instruction a line, indented by loops and branches. Registers are `i3`, `v3` and `m3`,
-//! addresses `[i1 + i2*4 + 8]`.
+//! The text form of [`VCode`]: one instruction a line, indented by loops and branches. Registers are `i3`, `v3` and
+//! `m3`, addresses `[i1 + i2*4 + 8]`.
 
 use super::vcode::{Int, Mask, Mem, VCode, VInst, Vector};
 use std::fmt::{self, Debug, Display, Formatter};

@@ -1,10 +1,12 @@
-//! The code of a microkernel: a linear list of instructions on typed virtual registers, with structured loops and branches.
+//! The code of a microkernel: a linear list of instructions on typed virtual registers, with structured loops and
+//! branches.
 //!
-//! A register is a variable that instructions may set again, as accumulators and running pointers are. Backends rely on two
-//! rules. If a loop reads a register before it sets it, the register must be set before the loop. If a register is set only
-//! under a condition, only code under that condition may read it.
+//! A register is a variable that instructions may set again, as accumulators and running pointers are. Backends rely
+//! on two rules. If a loop reads a register before it sets it, the register must be set before the loop. If a register
+//! is set only under a condition, only code under that condition may read it.
 //!
-//! A vector has `lanes` lanes of 32 bits, which are floats or integers depending on the instruction. Memory may be unaligned.
+//! A vector has `lanes` lanes of 32 bits, which are floats or integers depending on the instruction. Memory may be
+//! unaligned.
 
 use crate::{kernel::tiles, scalar::CompareOp};
 
@@ -102,12 +104,13 @@ impl NarrowInt {
     }
 }
 
-/// A multiplication of tile registers. Lhs has 16 elements of 32 bits in each row, and rhs 16 in each column. The variants say
-/// how the instruction multiplies two elements.
+/// A multiplication of tile registers. Lhs has 16 elements of 32 bits in each row, and rhs 16 in each column. The
+/// variants say how the instruction multiplies two elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TileDot {
-    /// An element is a pair of bf16. The products of the first bf16 of each pair are accumulated over the row, and so are those
-    /// of the second, each step rounded once to `f32`. Then both sums are added, and the accumulator. Denormals are zeros.
+    /// An element is a pair of bf16. The products of the first bf16 of each pair are accumulated over the row, and so
+    /// are those of the second, each step rounded once to `f32`. Then both sums are added, and the accumulator.
+    /// Denormals are zeros.
     Bf16,
     /// An element is four bytes, unsigned in lhs and signed in rhs. Accumulators are integers.
     Bytes,
@@ -175,12 +178,12 @@ pub enum VBinary {
     MinInt,
     /// Signed maximum.
     MaxInt,
-    /// A lane is a pair of signed 16-bit integers. The result is the sum of the two products. It is exact unless all four
-    /// integers are the smallest one.
+    /// A lane is a pair of signed 16-bit integers. The result is the sum of the two products. It is exact unless all
+    /// four integers are the smallest one.
     DotPairs,
     /// One of the two results of a stage of a transposition. In each group of four lanes, the results of stage 0 are
-    /// `a0 b0 a1 b1` and `a2 b2 a3 b3`, those of stage 1 `a0 a1 b0 b1` and `a2 a3 b2 b3`. The results of a later stage are the
-    /// even groups of `a` followed by those of `b`, and the odd groups.
+    /// `a0 b0 a1 b1` and `a2 b2 a3 b3`, those of stage 1 `a0 a1 b0 b1` and `a2 a3 b2 b3`. The results of a later stage
+    /// are the even groups of `a` followed by those of `b`, and the odd groups.
     Exchange {
         /// Counted from 0.
         stage: u8,
@@ -266,8 +269,8 @@ pub enum VInst {
     Move(Vector, Vector),
     /// All lanes from consecutive memory.
     Load(Vector, Mem),
-    /// The first `n` lanes, the others zero. The mask must be that of the first `n` lanes. Other memory is not touched. `n` may
-    /// be negative or larger than the number of lanes.
+    /// The first `n` lanes, the others zero. The mask must be that of the first `n` lanes. Other memory is not
+    /// touched. `n` may be negative or larger than the number of lanes.
     LoadFirst(Vector, Mem, Int, Mask),
     /// Lane `i` from address `i`. The second register is clobbered.
     LoadLanes(Vector, Vector, Vec<Mem>),
@@ -281,11 +284,11 @@ pub enum VInst {
     LoadHalves(Vector, Mem, NarrowInt),
     /// One narrow integer, extended, in all lanes.
     BroadcastNarrow(Vector, Mem, NarrowInt),
-    /// The low bits of each lane to consecutive memory. The second register is clobbered. For 16 bits, the lanes must be in their
-    /// range.
+    /// The low bits of each lane to consecutive memory. The second register is clobbered. For 16 bits, the lanes must
+    /// be in their range.
     StoreNarrow(Mem, Vector, Vector, NarrowInt),
-    /// The nearest bf16 of each float, ties to even, as the high half of the lane, whose low half is zero. NaN stays NaN,
-    /// denormals become zeros. This and the next five instructions exist only on ISAs with tile registers.
+    /// The nearest bf16 of each float, ties to even, as the high half of the lane, whose low half is zero. NaN stays
+    /// NaN, denormals become zeros. This and the next five instructions exist only on ISAs with tile registers.
     RoundBf16(Vector, Vector),
     /// The nearest bf16 of each float of two vectors, those of the first vector before those of the second.
     PackBf16(Vector, Vector, Vector),
@@ -309,8 +312,8 @@ pub enum VInst {
     Prefetch(Mem),
     /// `a * b + c`, rounded once where the ISA can.
     Fma(Vector, Vector, Vector, Vector),
-    /// `a · b + c`, where `a · b` is the sum of the products of four unsigned bytes of each lane of `a` with four signed bytes of
-    /// `b`. The result's register differs from those of `a` and `b`.
+    /// `a · b + c`, where `a · b` is the sum of the products of four unsigned bytes of each lane of `a` with four
+    /// signed bytes of `b`. The result's register differs from those of `a` and `b`.
     DotBytes(Vector, Vector, Vector, Vector),
     /// See [`VBinary`].
     Binary(VBinary, Vector, Vector, Vector),

@@ -1,7 +1,7 @@
 //! Kernels as C functions: each takes the symbols and buffers that it uses.
 //!
-//! A contraction computes [`COLUMNS`] columns at a time, or the columns of a panel. Their partial sums are an array that
-//! the C compiler keeps in vector registers.
+//! A contraction computes [`COLUMNS`] columns at a time, or the columns of a panel. Their partial sums are an array
+//! that the C compiler keeps in vector registers.
 
 use super::{
     code::{self, RegisterText},

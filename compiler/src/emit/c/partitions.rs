@@ -1,5 +1,5 @@
-//! Partitions in C: a function and a cost for each, the table, `begin`, `arena_slice`, and the one driver that reads the
-//! table.
+//! Partitions in C: a function and a cost for each, the table, `begin`, `arena_slice`, and the one driver that reads
+//! the table.
 //!
 //! Partitions that run at once run in waves. One call of the host's `parallel_for` runs all partitions that are ready.
 

@@ -14,9 +14,9 @@
 //! axes        = [axis (',' axis)*]      axis = dim | name '...'      (any number of axes)
 //! ```
 //!
-//! Operands match the inputs of the node in order, attributes by name. A name alone as a dim is bound to the size at its
-//! first occurrence. At other places, and in expressions, the sizes are compared. The name of an `int` attribute is its
-//! value there. [`apply`] builds the graph of a node.
+//! Operands match the inputs of the node in order, attributes by name. A name alone as a dim is bound to the size at
+//! its first occurrence. At other places, and in expressions, the sizes are compared. The name of an `int` attribute
+//! is its value there. [`apply`] builds the graph of a node.
 
 pub(crate) mod apply;
 pub(crate) mod declaration;

@@ -1,7 +1,7 @@
 //! Dims as exporters and people write them: names, and expressions with exact fractions.
 //!
-//! sympy prints `floor(height/2 - 1/2) + 1` for `(height - 1)//2 + 1`. So a term is a fraction until `floor`, `ceiling` or
-//! `//` makes it an integer:
+//! sympy prints `floor(height/2 - 1/2) + 1` for `(height - 1)//2 + 1`. So a term is a fraction until `floor`,
+//! `ceiling` or `//` makes it an integer:
 //!
 //! ```text
 //! sum    = term (('+' | '-') term)*

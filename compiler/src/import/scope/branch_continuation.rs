@@ -17,7 +17,7 @@ use crate::{
 };
 use symshape::Relation;
 
-/// A node with branches, and what follows it.
+/// A node with branches, and the nodes that follow it.
 struct Continuation<'r, 'a> {
     node: &'a NodeProto,
     /// The nodes after it.

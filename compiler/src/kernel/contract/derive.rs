@@ -30,8 +30,8 @@ impl Contract {
 
 /// A binding of every symbol, in an order in which each needs only the ones before it.
 ///
-/// Symbols with one allowed value come first. Then a dim that is a lone symbol gives that symbol's value, and last, a dim
-/// that is linear in its only unbound symbol is solved for it.
+/// Symbols with one allowed value come first. Then a dim that is a lone symbol gives that symbol's value, and last, a
+/// dim that is linear in its only unbound symbol is solved for it.
 fn bindings(program: &Program) -> Result<Vec<SymbolBinding>> {
     let mut bound: HashSet<Symbol> = HashSet::new();
     let mut list = Vec::new();

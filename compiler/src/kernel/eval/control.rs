@@ -37,8 +37,8 @@ pub(super) fn run(program: &Program, machine: &mut Machine<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The matching marker of each marker: the `Else` or `End` of an `If`, the `End` of an `Else` or `While`, and the marker
-/// that an `End` closes.
+/// The matching marker of each marker: the `Else` or `End` of an `If`, the `End` of an `Else` or `While`, and the
+/// marker that an `End` closes.
 fn ends(program: &Program) -> Vec<usize> {
     let mut ends = vec![0; program.kernels.len()];
     let mut open = Vec::new();

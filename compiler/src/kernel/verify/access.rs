@@ -1,8 +1,8 @@
 //! The rule about parallel loops: their iterations are independent.
 //!
 //! For each buffer that the loop writes, all accesses must be `c*p + base + r` with `p` the loop's variable, one `c`
-//! and one `base` for all of them, and `0 <= r < c`. Then iterations access disjoint windows. Scratch is exempt, because
-//! each worker has a copy.
+//! and one `base` for all of them, and `0 <= r < c`. Then iterations access disjoint windows. Scratch is exempt,
+//! because each worker has a copy.
 
 use crate::kernel::{Access, Axis, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt};
 use std::collections::BTreeSet;
@@ -15,8 +15,8 @@ struct GuardedAccess {
     facts: Facts,
 }
 
-/// The buffers for which the independence of iterations of the loop over `axis` is not proven. `facts` include the range
-/// of its variable.
+/// The buffers for which the independence of iterations of the loop over `axis` is not proven. `facts` include the
+/// range of its variable.
 pub(super) fn conflicts(program: &Program, axis: &Axis, body: &[Stmt], facts: &Facts) -> Vec<String> {
     let mut collector = AccessCollector { sites: Vec::new(), vars: BTreeSet::new() };
     collector.stmts(body, facts.clone());

@@ -1,5 +1,5 @@
-//! Elements of one byte: conversions against their definition, tails and strides that touch no other byte, and rows packed for
-//! tiles.
+//! Elements of one byte: conversions against their definition, tails and strides that touch no other byte, and rows
+//! packed for tiles.
 
 use super::jit::{Compiled, address, address_mut, isas, tile};
 use symshape_compiler::{

@@ -43,7 +43,8 @@ pub(crate) fn isas() -> Vec<(Box<dyn VectorIsa>, bool)> {
     isas
 }
 
-/// The ISAs that round to bf16 and run here: the one with emulated tile registers, and that of the machine if it has them.
+/// The ISAs that round to bf16 and run here: the one with emulated tile registers, and that of the machine if it has
+/// them.
 pub(crate) fn isas_of_tiles() -> Vec<(Box<dyn VectorIsa>, bool)> {
     let module = module(true);
     let portable = symshape_compiler::codegen::vector::Portable::new(cranelift_module::Module::isa(&module));
@@ -74,8 +75,8 @@ impl Compiled {
 
     /// Calls it with these arguments, which it may write results into.
     pub(crate) fn call(&self, args: &mut [i64]) {
-        // SAFETY: the microkernel was compiled with this signature and its memory is still mapped. Tests pass pointers that
-        // cover the memory of the key's streams.
+        // SAFETY: the microkernel was compiled with this signature and its memory is still mapped. Tests pass pointers
+        // that cover the memory of the key's streams.
         unsafe {
             let entry: extern "C" fn(*mut i64) = std::mem::transmute(self.entry);
             entry(args.as_mut_ptr());
@@ -83,8 +84,8 @@ impl Compiled {
     }
 }
 
-/// A tile of `f32` or bytes whose reduction is one dense loop over packed panels, without prefetch. Its epilogue has `streams`
-/// streams along the columns.
+/// A tile of `f32` or bytes whose reduction is one dense loop over packed panels, without prefetch. Its epilogue has
+/// `streams` streams along the columns.
 pub(crate) fn tile([rows, vectors]: [usize; 2], product: DotOp, streams: usize, epilogue: Body) -> TileKey {
     TileKey {
         rows: rows as u8,

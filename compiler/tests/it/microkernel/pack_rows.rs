@@ -1,4 +1,5 @@
-//! Packed rows of floats: unchanged, and as bf16 for tile registers, bit by bit as defined, in planes padded with zeros.
+//! Packed rows of floats: unchanged, and as bf16 for tile registers, bit by bit as defined, in planes padded with
+//! zeros.
 
 use super::jit::{Compiled, address, address_mut, elements, isas, isas_of_tiles};
 use symshape_compiler::{
@@ -44,8 +45,8 @@ fn bits(x: f32) -> u16 {
     (x.to_bits() >> 16) as u16
 }
 
-/// The arguments that pack all rows of `from`: the elements between rows on either side, and the counts and steps of the two
-/// loops that read a row.
+/// The arguments that pack all rows of `from`: the elements between rows on either side, and the counts and steps of
+/// the two loops that read a row.
 fn arguments<F, T>(
     from: &[F],
     from_row: usize,

@@ -1,5 +1,5 @@
-//! Properties of random graphs at random sizes: inference agrees with the oracle, printing and parsing a text keeps it, and
-//! optimisation keeps the results. Every law of scalar operators is checked on a set of special values.
+//! Properties of random graphs at random sizes: inference agrees with the oracle, printing and parsing a text keeps
+//! it, and optimisation keeps the results. Every law of scalar operators is checked on a set of special values.
 
 mod checks;
 mod laws;

@@ -292,6 +292,20 @@ fn file_names_are_specific() {
 }
 
 #[test]
+fn comments_are_at_most_120_columns_wide() {
+    check("a comment of more than 120 columns", |source, out| {
+        for (idx, line) in source.text.lines().enumerate() {
+            let Some(comment) = line.trim_start().strip_prefix("//") else { continue };
+            // Examples of operators and rules of a grammar are one line each.
+            let is_unbreakable = comment.trim_start_matches(['/', '!']).trim_start().starts_with(['`', '|']);
+            if line.chars().count() > 120 && !is_unbreakable {
+                _ = writeln!(out, "  {}:{}", source.path, idx + 1);
+            }
+        }
+    });
+}
+
+#[test]
 fn files_and_functions_are_short() {
     check("too long: split by what the parts do", |source, out| {
         let lines: Vec<&str> = source.code().collect();
@@ -340,8 +354,8 @@ fn the_list_of_unsafe_files_is_exact() {
     assert!(gone.is_empty(), "in UNSAFE but not in the tree: {gone:?}");
 }
 
-/// The circles of files that exist, one a line, in `cycles.txt`. The list only shrinks: `BLESS=1` takes files out of it and
-/// never puts one in.
+/// The circles of files that exist, one a line, in `cycles.txt`. The list only shrinks: `BLESS=1` takes files out of
+/// it and never puts one in.
 #[test]
 fn files_do_not_use_each_other_in_circles() {
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/tidy/cycles.txt");

@@ -1,8 +1,8 @@
 //! The device's instructions: a listing for people, and the bytes that it is assembled into.
 //!
-//! Registers are tensors of `[tiles][rows][8]`. Those that are loaded come first, then one for each instruction. A program
-//! is bytes in groups: how many are loaded, how many instructions, then for each its opcode, tiles, two operands and a
-//! constant, and at the end which registers are the results.
+//! Registers are tensors of `[tiles][rows][8]`. Those that are loaded come first, then one for each instruction. A
+//! program is bytes in groups: how many are loaded, how many instructions, then for each its opcode, tiles, two
+//! operands and a constant, and at the end which registers are the results.
 
 use super::TILE;
 use symshape_compiler::{Error, Result};

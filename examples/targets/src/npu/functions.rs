@@ -1,4 +1,5 @@
-//! The run-time pieces: transfers, and the device itself, which executes instructions. `c/npu.c` has the same for objects.
+//! The run-time pieces: transfers, and the device itself, which executes instructions. `c/npu.c` has the same for
+//! objects.
 
 use super::{TILE, code};
 use symshape_runtime::external::{Call, Function, Input, scratch_elems};

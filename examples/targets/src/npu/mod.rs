@@ -7,9 +7,10 @@
 //! host: tile x ─ npu_load ▶ device memory ─ npu_run (instructions) ▶ device memory ─ npu_store ▶ host: untile y
 //! ```
 //!
-//! Hooks in the order of their use: [`Target::claim`] takes what the device can do, [`Target::graph_pass`] rewrites
-//! differences, [`Target::lower`] writes the steps and a listing of what the device is to do, [`Target::memory_bytes`]
-//! lets the plan place what is on the device in its memory, [`Target::emit`] assembles the listing.
+//! Hooks in the order of their use: [`Target::claim`] claims the operations of the device, [`Target::graph_pass`]
+//! rewrites differences, [`Target::lower`] writes the steps and a listing of the device's instructions,
+//! [`Target::memory_bytes`] lets the plan place the device's tensors in its memory, [`Target::emit`] assembles the
+//! listing.
 
 mod code;
 mod functions;
@@ -277,8 +278,8 @@ fn call(
     graph.push(Op::Call { callee, results, scratch }, operands)
 }
 
-/// `[rows, columns]` as the device wants it: `[tiles, rows, 8]`, with zeros behind the last column. Of constants this is
-/// computed while compiling.
+/// `[rows, columns]` in the layout of the device, `[tiles, rows, 8]`, with zeros after the last column. Constants are
+/// converted at compile time.
 fn tile(graph: &mut Graph, value: Value) -> Result<Value> {
     let shape = graph.shape(value).to_vec();
     let tiles = shape[1].ceil_div(TILE);

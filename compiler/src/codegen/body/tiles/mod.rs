@@ -1,8 +1,9 @@
 //! Contractions as loops around calls of tile microkernels.
 //!
-//! Rows are divided along the last row axis into as few tiles as the tallest tile of the ISA allows, of two heights that
-//! differ by at most one, so no tile is padded: first the `high` tiles, then the `low` ones with one row less. Columns are
-//! divided into wide tiles as long as they last, then tiles of one panel, then a masked rest. The loops, outermost first:
+//! Rows are divided along the last row axis into as few tiles as the tallest tile of the ISA allows, of two heights
+//! that differ by at most one, so no tile is padded: first the `high` tiles, then the `low` ones with one row less.
+//! Columns are divided into wide tiles as long as they last, then tiles of one panel, then a masked rest. The loops,
+//! outermost first:
 //!
 //! ```text
 //! for each block of rows whose part of the lhs stays in the second-level cache
@@ -12,11 +13,11 @@
 //!         call the microkernel for the high tiles, then the one for the low tiles
 //! ```
 //!
-//! A reduction has several parts where it is deep and there are many rows. A panel of a part then stays in the first-level
-//! cache while the rows of a block go by, and the block's part of the lhs in the second-level cache.
+//! A reduction has several parts where it is deep and there are many rows. A panel of a part then stays in the
+//! first-level cache while the rows of a block go by, and the block's part of the lhs in the second-level cache.
 //!
-//! [`plan`] decides all this without emitting code, [`emit`] emits the loops. The number of rows may be known only at run
-//! time. Then a chain of comparisons selects the microkernels, once for each contraction.
+//! [`plan`] decides all this without emitting code, [`emit`] emits the loops. The number of rows may be known only at
+//! run time. Then a chain of comparisons selects the microkernels, once for each contraction.
 
 mod emit;
 mod plan;
@@ -29,8 +30,8 @@ use crate::{
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
 use plan::Isa;
 
-/// Emits a contraction by tiles, or the part of it that the frame and `range` say. Returns false, and emits nothing, where
-/// no microkernel can compute it.
+/// Emits a contraction by tiles, or the part of it that the frame and `range` say. Returns false, and emits nothing,
+/// where no microkernel can compute it.
 pub(super) fn contraction(
     f: &mut FuncCtx,
     kernel: &Kernel,

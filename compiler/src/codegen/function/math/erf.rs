@@ -89,8 +89,8 @@ pub(super) fn erf(x: V<'_>) -> V<'_> {
     a.is_nan().pick(a, result).copysign(x)
 }
 
-/// `1 - erfc(a)` for `1.25 <= a < 6`: `erfc(a) = exp(-a² - 0.5625 + R/S) / a`. The square is split into two exponents so that its
-/// rounding has no effect.
+/// `1 - erfc(a)` for `1.25 <= a < 6`: `erfc(a) = exp(-a² - 0.5625 + R/S) / a`. The square is split into two exponents
+/// so that its rounding has no effect.
 fn tail(a: V<'_>) -> V<'_> {
     let a = a.max(1.0).min(6.0);
     let s = 1.0 / (a * a);

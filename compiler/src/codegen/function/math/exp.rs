@@ -1,6 +1,7 @@
 //! Exponentials, logarithms, and functions defined by them, in double precision.
 //!
-//! The reductions and coefficients are those of FreeBSD's msun (Sun Microsystems, 1993), with selections instead of branches.
+//! The reductions and coefficients are those of FreeBSD's msun (Sun Microsystems, 1993), with selections instead of
+//! branches.
 
 use super::value::V;
 

@@ -1,7 +1,7 @@
 //! Mathematical functions as local functions of the artefact, defined on first use. No library is called.
 //!
-//! All are computed in double precision. For narrower types the result is rounded once, so its error is little more than half
-//! an ulp. Vector code has other forms, see [`crate::codegen::microkernel::math`].
+//! All are computed in double precision. For narrower types the result is rounded once, so its error is little more
+//! than half an ulp. Vector code has other forms, see [`crate::codegen::microkernel::math`].
 
 mod erf;
 mod exact;

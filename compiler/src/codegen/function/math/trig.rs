@@ -1,8 +1,8 @@
 //! Trigonometric functions and their inverses in double precision.
 //!
-//! Arguments are reduced by multiples of π/2 in three exact steps (Cody and Waite). From 2^20 on, they are multiplied by as many
-//! bits of 2/π as affect the result (Payne and Hanek). Kernels and inverses are those of FreeBSD's msun (Sun Microsystems,
-//! 1993), with selections instead of branches.
+//! Arguments are reduced by multiples of π/2 in three exact steps (Cody and Waite). From 2^20 on, they are multiplied
+//! by as many bits of 2/π as affect the result (Payne and Hanek). Kernels and inverses are those of FreeBSD's msun
+//! (Sun Microsystems, 1993), with selections instead of branches.
 
 use super::value::V;
 use crate::error::Result;
@@ -86,8 +86,8 @@ fn reduce_large<'e>(x: V<'e>) -> Result<[V<'e>; 3]> {
     let bits = x.abs().bits();
     let m = (bits & x.int((1 << 52) - 1)) | x.int(1 << 52);
 
-    // The first bit of 2/π that affects the result has the weight 2 in the product: bit `e - 1` after the point, which is bit
-    // `e + 62` of the table. Infinities and NaN would point beyond the table. Their result is discarded.
+    // The first bit of 2/π that affects the result has the weight 2 in the product: bit `e - 1` after the point, which
+    // is bit `e + 62` of the table. Infinities and NaN would point beyond the table. Their result is discarded.
     let e = (bits >> 52) - 1075;
     let first = (e + 62).int_lt(1034).pick(e + 62, x.int(0));
     let at = table + ((first >> 6) << 3);

@@ -1,4 +1,5 @@
-//! [`V`]: a value of the function that is being emitted. It has the operators of Rust, so that formulas are easy to read.
+//! [`V`]: a value of the function that is being emitted. It has the operators of Rust, so that formulas are easy to
+//! read.
 //!
 //! All code is straight-line: if a definition has cases, all are computed and [`V::pick`] selects one.
 

@@ -1,8 +1,8 @@
 //! Tiles of a contraction on AMX tile registers: up to 32 rows by 32 columns, or 16 by 64.
 //!
-//! Lhs is packed by [`crate::codegen::microkernel::pack_rows`], or is bytes as they are stored. Rhs is packed in panels of 16
-//! columns. For each 64 bytes of a row of lhs, a panel has 16 rows of 64 bytes, with a 32-bit element for each column. If rhs
-//! has low bf16 parts, as many rows of these follow.
+//! Lhs is packed by [`crate::codegen::microkernel::pack_rows`], or is bytes as they are stored. Rhs is packed in
+//! panels of 16 columns. For each 64 bytes of a row of lhs, a panel has 16 rows of 64 bytes, with a 32-bit element for
+//! each column. If rhs has low bf16 parts, as many rows of these follow.
 //!
 //! ```text
 //! accumulators = 0
@@ -14,8 +14,8 @@
 //!
 //! The epilogue of a tile runs between the multiplications of the next one, see [`DeferredEpilogue`].
 //!
-//! Every element takes the same steps in this order, whichever tile it is in and however many rows a tile has. So its bits
-//! depend on the reduction alone. Registers are configured with the rows that exist, so few rows cost little.
+//! Every element takes the same steps in this order, whichever tile it is in and however many rows a tile has. So its
+//! bits depend on the reduction alone. Registers are configured with the rows that exist, so few rows cost little.
 
 use super::{
     amx_prefetch::AmxPanelPrefetch,
@@ -115,7 +115,8 @@ struct AmxTile {
     /// Registers of columns, which are panels.
     width: usize,
     rows: Int,
-    /// Whether the two registers of rows are independent halves with `rows` rows each. [`TileKey::PAIR_ARGS`] locates the second.
+    /// Whether the two registers of rows are independent halves with `rows` rows each. [`TileKey::PAIR_ARGS`] locates
+    /// the second.
     paired: bool,
     lines: Option<LineBatch>,
     /// Bytes from row to row of lhs.
@@ -162,8 +163,8 @@ impl AmxTile {
         (TILE_BYTES * self.width) as i32
     }
 
-    /// Configures the registers with the rows that exist. The configuration depends on [`TileKey::TILE_ROWS`] alone: each half
-    /// of a paired tile has at most the rows of one register.
+    /// Configures the registers with the rows that exist. The configuration depends on [`TileKey::TILE_ROWS`] alone:
+    /// each half of a paired tile has at most the rows of one register.
     fn configure(&self, b: &mut Builder) {
         // The accumulators are not in use yet, so their memory holds the configuration.
         let config = Mem::from(self.accumulators);
@@ -424,7 +425,8 @@ impl AmxTile {
         if self.dot == DotOp::AmxBytes { TileDot::Bytes } else { TileDot::Bf16 }
     }
 
-    /// Multiplies one register of rows with all panels. Lhs has two registers, so two of its parts are loaded at a time.
+    /// Multiplies one register of rows with all panels. Lhs has two registers, so two of its parts are loaded at a
+    /// time.
     fn multiply_row(&self, b: &mut Builder, pointers: &OperandPointers) {
         let op = self.tile_dot();
         let has_low_rhs = self.dot.parts().rhs > 1;

@@ -10,8 +10,8 @@ use crate::{
     target::LINE_BYTES,
 };
 
-/// Cache lines to prefetch in one step of the reduction. If a step needs more, the hardware prefetcher fetches the lines that
-/// follow. More prefetches would take the fill buffers that tile loads wait for.
+/// Cache lines to prefetch in one step of the reduction. If a step needs more, the hardware prefetcher fetches the
+/// lines that follow. More prefetches would take the fill buffers that tile loads wait for.
 const LINES_PER_STEP: i32 = 8;
 
 /// The prefetch of the panels of the next tile of columns, spread over the multiplications of all tiles of rows.

@@ -1,5 +1,5 @@
-//! The deferred epilogue of a tile on tile registers: its rows run between the multiplications of the next tile, because the
-//! two use different units of the machine.
+//! The deferred epilogue of a tile on tile registers: its rows run between the multiplications of the next tile,
+//! because the two use different units of the machine.
 
 use super::{
     key::{DotOp, TileKey},
@@ -119,10 +119,11 @@ impl<'a> DeferredEpilogue<'a> {
     }
 }
 
-/// The number of rows to finish in one step: the smallest power of two that finishes the epilogue by the end of the reduction.
+/// The number of rows to finish in one step: the smallest power of two that finishes the epilogue by the end of the
+/// reduction.
 ///
-/// With few rows a step, the machine's out-of-order window holds multiplications too. Multiplications of bytes take so short that
-/// all rows run in one step.
+/// With few rows a step, the machine's out-of-order window holds multiplications too. Multiplications of bytes take so
+/// short that all rows run in one step.
 fn rows_per_step(b: &mut Builder, key: &TileKey) -> Int {
     if key.dot == DotOp::AmxBytes {
         return b.imm(key.rows.into());

@@ -57,8 +57,8 @@ impl Tile<'_> {
         self.epilogue_rows(b, stored, rows);
     }
 
-    /// The epilogue of `rows` rows, whose accumulators are consecutive in memory. `accumulators` advances past them, and `rows`
-    /// becomes 0.
+    /// The epilogue of `rows` rows, whose accumulators are consecutive in memory. `accumulators` advances past them,
+    /// and `rows` becomes 0.
     pub(super) fn epilogue_rows(&self, b: &mut Builder, accumulators: Int, rows: Int) {
         let bytes = 4 * b.lanes();
         let vectors = self.key.vectors as usize;
@@ -239,8 +239,8 @@ impl LaneAccess for VectorAccess<'_> {
     }
 }
 
-/// Stores the lanes below `n` at addresses `stride` bytes apart. Each lane is moved to lane 0 first: there is no instruction that
-/// stores another one on all ISAs.
+/// Stores the lanes below `n` at addresses `stride` bytes apart. Each lane is moved to lane 0 first: there is no
+/// instruction that stores another one on all ISAs.
 fn store_existing(b: &mut Builder, address: Int, stride: Int, ty: Ty, value: Vector, n: Int) {
     for lane in 0..b.lanes() {
         b.when(CompareOp::Gt, n, lane as i32, |b| {

@@ -29,12 +29,13 @@ pub enum DotOp {
     F32,
     /// Pairs of signed 16-bit integers: the sum of both products, in 32 bits.
     I16Pairs,
-    /// Four bytes, unsigned in lhs and signed in rhs: the sum of all products, in 32 bits. Each panel begins with a row that the
-    /// accumulators start from.
+    /// Four bytes, unsigned in lhs and signed in rhs: the sum of all products, in 32 bits. Each panel begins with a
+    /// row that the accumulators start from.
     Vnni,
     /// Pairs of bf16 on tile registers. Elements have this number of parts.
     AmxBf16(Bf16Parts),
-    /// Four bytes on tile registers, unsigned in lhs and signed in rhs. Panels begin with a row as those of [`DotOp::Vnni`] do.
+    /// Four bytes on tile registers, unsigned in lhs and signed in rhs. Panels begin with a row as those of
+    /// [`DotOp::Vnni`] do.
     AmxBytes,
 }
 
@@ -75,8 +76,8 @@ impl DotOp {
     }
 }
 
-/// The part of the reduction that a tile computes. Partial sums are kept in a stream that the last part's epilogue stores to,
-/// so they need no extra memory.
+/// The part of the reduction that a tile computes. Partial sums are kept in a stream that the last part's epilogue
+/// stores to, so they need no extra memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReductionPart {
     /// The whole reduction.
@@ -130,8 +131,8 @@ pub struct TileKey {
     pub part: ReductionPart,
     /// Whether the second half of a tile on tile registers has separate rows, see [`TileKey::PAIR_ARGS`].
     pub paired: bool,
-    /// Whether a call computes the tiles of many lines, see [`TileKey::line_batch_slot`]. A line is an iteration of the loop around
-    /// the rows, and two lines form one paired tile. Only on tile registers.
+    /// Whether a call computes the tiles of many lines, see [`TileKey::line_batch_slot`]. A line is an iteration of
+    /// the loop around the rows, and two lines form one paired tile. Only on tile registers.
     pub line_batch: bool,
     /// The epilogue's streams.
     pub streams: Vec<StreamStep>,
@@ -168,8 +169,9 @@ impl TileKey {
     /// Number of columns, in tail tiles.
     pub const COLUMNS: usize = 7;
 
-    /// The slots of level `level` of the reduction, 0 being the innermost: its count, and except for level 0, the steps of lhs and
-    /// rhs. On tile registers, the step of lhs is relative to the end of the inner level, and rhs is packed.
+    /// The slots of level `level` of the reduction, 0 being the innermost: its count, and except for level 0, the
+    /// steps of lhs and rhs. On tile registers, the step of lhs is relative to the end of the inner level, and rhs is
+    /// packed.
     pub fn level(level: u8) -> usize {
         8 + 3 * level as usize
     }
@@ -178,18 +180,20 @@ impl TileKey {
     /// together prefetch all panels. Not on tile registers. Level 0 does not use the slot.
     pub const PREFETCH_ROUNDS: usize = 9;
 
-    /// Bytes of each of the next panels that other calls prefetch. Not on tile registers. Level 0 does not use the slot.
+    /// Bytes of each of the next panels that other calls prefetch. Not on tile registers. Level 0 does not use the
+    /// slot.
     pub const PREFETCH_SKIP: usize = 10;
 
-    /// The address of a second argument block, which locates lhs and the streams of the second half of a paired tile. Each half has
-    /// [`TileKey::TILE_ROWS`] rows. Level 0 does not use the slot.
+    /// The address of a second argument block, which locates lhs and the streams of the second half of a paired tile.
+    /// Each half has [`TileKey::TILE_ROWS`] rows. Level 0 does not use the slot.
     pub(crate) const PAIR_ARGS: usize = 9;
 
-    /// Nonzero if tile registers are already configured for [`TileKey::TILE_ROWS`] rows. Configuring them takes as long as many
-    /// multiplications. Level 0 does not use the slot.
+    /// Nonzero if tile registers are already configured for [`TileKey::TILE_ROWS`] rows. Configuring them takes as
+    /// long as many multiplications. Level 0 does not use the slot.
     pub(crate) const CONFIGURED: usize = 10;
 
-    /// The slots of stream `stream`: its address at the first row and column, bytes from row to row, bytes from column to column.
+    /// The slots of stream `stream`: its address at the first row and column, bytes from row to row, bytes from column
+    /// to column.
     pub fn stream(&self, stream: u32) -> usize {
         TileKey::level(self.levels) + 3 * stream as usize
     }
@@ -199,8 +203,8 @@ impl TileKey {
         self.stream(self.streams.len() as u32) + scalar as usize
     }
 
-    /// The slots of a batch of lines: the number of lines, at least one; bytes from line to line of lhs; for each stream, the bytes
-    /// it moves after the last row of a line. [`TileKey::TILES`] then counts the tiles of one line.
+    /// The slots of a batch of lines: the number of lines, at least one; bytes from line to line of lhs; for each
+    /// stream, the bytes it moves after the last row of a line. [`TileKey::TILES`] then counts the tiles of one line.
     pub(crate) fn line_batch_slot(&self) -> usize {
         self.scalar(self.scalars)
     }

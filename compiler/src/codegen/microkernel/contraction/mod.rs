@@ -1,17 +1,17 @@
 //! The contraction tile: `rows` rows by `vectors` vectors of columns, repeated down the rows.
 //!
-//! The accumulators of a tile start at zero and stay in registers during the reduction. The reduction is a nest of loops, the
-//! innermost of which runs over consecutive `k`. One iteration loads a row of rhs, broadcasts one element of lhs for each row
-//! of the tile, and multiplies and adds. Then the epilogue runs on the accumulators, vector by vector, and the pointers move
-//! to the next tile.
+//! The accumulators of a tile start at zero and stay in registers during the reduction. The reduction is a nest of
+//! loops, the innermost of which runs over consecutive `k`. One iteration loads a row of rhs, broadcasts one element
+//! of lhs for each row of the tile, and multiplies and adds. Then the epilogue runs on the accumulators, vector by
+//! vector, and the pointers move to the next tile.
 //!
-//! The sum of an element runs over `k` in the order of the nest, one fused multiply-add after another, from zero. So its bits
-//! depend neither on the shape of the tile nor on the number of rows. A deep reduction may be cut into parts that run one
-//! after another over many tiles, see [`ReductionPart`]. Partial sums are stored and loaded unrounded.
+//! The sum of an element runs over `k` in the order of the nest, one fused multiply-add after another, from zero. So
+//! its bits depend neither on the shape of the tile nor on the number of rows. A deep reduction may be cut into parts
+//! that run one after another over many tiles, see [`ReductionPart`]. Partial sums are stored and loaded unrounded.
 //!
-//! Rhs is either rows in memory or packed in panels of [`PANEL`] columns, which list one `k` after another and are padded with
-//! zeros. [`PANEL`] is a multiple of the lanes of every ISA, so all ISAs share one packed constant. Wide tiles read several
-//! panels.
+//! Rhs is either rows in memory or packed in panels of [`PANEL`] columns, which list one `k` after another and are
+//! padded with zeros. [`PANEL`] is a multiple of the lanes of every ISA, so all ISAs share one packed constant. Wide
+//! tiles read several panels.
 
 mod amx;
 mod amx_prefetch;

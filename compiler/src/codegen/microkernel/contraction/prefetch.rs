@@ -10,7 +10,7 @@ use crate::{
     target::LINE_BYTES,
 };
 
-/// Smaller tiles read so much of rhs for their work that a prefetch would delay them.
+/// Smaller tiles read a large part of rhs for their work, and a prefetch would delay them.
 const MIN_ROWS: u8 = 4;
 
 /// Number of panels of `width` columns that a tile reads.
@@ -48,8 +48,8 @@ impl PanelPrefetch {
         Some(PanelPrefetch { next, rounds: b.arg(TileKey::PREFETCH_ROUNDS), panels })
     }
 
-    /// Counts an unrolled iteration that reads `bytes` bytes of each panel. Every [`TileKey::PREFETCH_ROUNDS`] of them, it
-    /// prefetches as much of the next panels.
+    /// Counts an unrolled iteration that reads `bytes` bytes of each panel. Every [`TileKey::PREFETCH_ROUNDS`] of
+    /// them, it prefetches as much of the next panels.
     pub(super) fn advance(&self, b: &mut Builder, bytes: i32, offsets: &[Int]) {
         b.advance(self.rounds, -1);
         b.when(CompareOp::Le, self.rounds, 0, |b| {

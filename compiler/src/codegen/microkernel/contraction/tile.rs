@@ -32,7 +32,8 @@ pub(super) struct Tile<'a> {
     /// The current row of each epilogue stream.
     pub(super) streams: Vec<Int>,
     prefetch: Option<PanelPrefetch>,
-    /// In tail tiles, for each vector the number of columns from its first lane on, and the mask of its existing columns.
+    /// In tail tiles, for each vector the number of columns from its first lane on, and the mask of its existing
+    /// columns.
     pub(super) tail: Vec<(Int, Mask)>,
     /// The streams that are the same for all rows and are held in registers.
     pub(super) held: Vec<RowInvariant>,
@@ -189,7 +190,8 @@ impl<'a> Tile<'a> {
         }
     }
 
-    /// Offsets of the panels that the tile reads from the first one, which is not listed: multiples of the panel stride.
+    /// Offsets of the panels that the tile reads from the first one, which is not listed: multiples of the panel
+    /// stride.
     fn panels(&self, b: &mut Builder) -> Vec<Int> {
         let Rhs::Panels(width) = self.key.rhs else { return Vec::new() };
         let count = n_panels(self.key, width, b.lanes());

@@ -1,7 +1,8 @@
-//! Rows of floats for tile registers. An element becomes its high bf16, a high and a low bf16, or three bf16 whose sum is the
-//! element, see [`crate::scalar::precision`].
+//! Rows of floats for tile registers. An element becomes its high bf16, a high and a low bf16, or three bf16 whose sum
+//! is the element, see [`crate::scalar::precision`].
 //!
-//! A row becomes a plane of high bf16, padded with zeros to whole rows of a tile register. A plane for each lower part follows.
+//! A row becomes a plane of high bf16, padded with zeros to whole rows of a tile register. A plane for each lower part
+//! follows.
 
 use super::{
     super::{bf16, memory, op::Ty},
@@ -95,7 +96,8 @@ impl RowPacker for Bf16 {
         }
     }
 
-    /// Packs two vectors or one at a time, the last of which may overlap those before, or fewer elements than a vector has.
+    /// Packs two vectors or one at a time, the last of which may overlap those before, or fewer elements than a vector
+    /// has.
     fn contiguous(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let lanes = b.lanes() as i32;
         let all = b.copy(count);

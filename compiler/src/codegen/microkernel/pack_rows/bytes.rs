@@ -1,7 +1,7 @@
 //! Rows of bytes: each becomes 16 bits, or an unsigned byte, to which a signed one adds 128.
 //!
-//! Runs are copied in vectors, the last of which may overlap the one before. The bytes after the end of a row are undefined:
-//! rhs is zero there.
+//! Runs are copied in vectors, the last of which may overlap the one before. The bytes after the end of a row are
+//! undefined: rhs is zero there.
 
 use super::row_packer::{CopySize, RowPacker, copy_overlapping};
 use crate::codegen::vector::{
@@ -82,7 +82,8 @@ fn copy_word(b: &mut Builder, from: impl Into<Mem>, to: impl Into<Mem>) {
     b.store_int(to, word, IntWidth::I64);
 }
 
-/// Copies `words` words from the start and as many up to the end, which together cover all bytes. Both pointers advance.
+/// Copies `words` words from the start and as many up to the end, which together cover all bytes. Both pointers
+/// advance.
 fn from_both_ends(b: &mut Builder, count: Int, words: usize, (from, to): (Int, Int)) {
     let bytes = 8 * words;
     let copy = |b: &mut Builder| {
@@ -98,8 +99,8 @@ fn from_both_ends(b: &mut Builder, count: Int, words: usize, (from, to): (Int, I
 }
 
 impl RowPacker for Bytes {
-    /// Whole vectors, the last of which may overlap the one before. Shorter runs are copied in words of 8 bytes the same way,
-    /// a few of them without a loop.
+    /// Whole vectors, the last of which may overlap the one before. Shorter runs are copied in words of 8 bytes the
+    /// same way, a few of them without a loop.
     fn contiguous(&self, b: &mut Builder, count: Int, from: Int, to: Int) {
         let bytes = self.vector_bytes(b);
         let short = b.copy(count);

@@ -1,5 +1,5 @@
-//! Rows of floats as contiguous `f32`. Unpacked rows that are whole pages apart would compete for the same few lines of the
-//! first-level cache.
+//! Rows of floats as contiguous `f32`. Unpacked rows that are whole pages apart would compete for the same few lines
+//! of the first-level cache.
 
 use super::{
     super::{memory, op::Ty},

@@ -30,7 +30,8 @@ pub(super) struct CopySize {
     pub(super) to_bytes: i32,
 }
 
-/// Packs `count` contiguous elements, at least `size.elements`, by calls of `copy`. Both pointers advance past the elements.
+/// Packs `count` contiguous elements, at least `size.elements`, by calls of `copy`. Both pointers advance past the
+/// elements.
 ///
 /// The last copy ends with the last element, so it may overlap the one before. This needs neither masks nor a loop over
 /// single elements.

@@ -1,10 +1,11 @@
 //! Strips whose loops are interchanged: for each vector of columns, a loop down the rows.
 //!
-//! Streams that are the same for all rows, as the taps of a depthwise convolution are for all pixels, are loaded once and
-//! held in registers.
+//! Streams that are the same for all rows, as the taps of a depthwise convolution are for all pixels, are loaded once
+//! and held in registers.
 //!
-//! A stream whose rows are contiguous, but whose columns are strided, is read along the rows. Squares of as many rows and
-//! columns as a vector has lanes are transpose in registers. So a matrix transposition uses whole vectors on both sides.
+//! A stream whose rows are contiguous, but whose columns are strided, is read along the rows. Squares of as many rows
+//! and columns as a vector has lanes are transpose in registers. So a matrix transposition uses whole vectors on both
+//! sides.
 //!
 //! Each element is computed by the same instructions as without the interchange.
 

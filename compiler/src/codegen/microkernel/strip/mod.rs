@@ -1,18 +1,19 @@
-//! The strip: phases over the rows of a row loop. Each phase is scalar code or one strip-mined loop over straight-line code.
+//! The strip: phases over the rows of a row loop. Each phase is scalar code or one strip-mined loop over straight-line
+//! code.
 //!
 //! ```text
 //! for row { phase; phase; … }
 //! ```
 //!
-//! A loop phase covers `extent` elements: vectors of them, then a tail. Scalar code runs with the same value in all lanes.
-//! Scalar variables live in vector registers whose lanes are all equal, so one phase reads the maximum that another found
-//! without leaving the vector unit: softmax and layer norm are one strip each.
+//! A loop phase covers `extent` elements: vectors of them, then a tail. Scalar code runs with the same value in all
+//! lanes. Scalar variables live in vector registers whose lanes are all equal, so one phase reads the maximum that
+//! another found without leaving the vector unit: softmax and layer norm are one strip each.
 //!
 //! Where it saves memory accesses, the loops are interchanged, see [`columns`].
 //!
-//! A reduction keeps `rows::ACCUMULATORS` vectors of partial results where the body is short, `rows::unroll_factor` where
-//! it is a long chain, else one. The vectors are combined pairwise, then lanes by halves. So the order of a sum depends on its
-//! length, the body and the ISA, and on nothing else.
+//! A reduction keeps `rows::ACCUMULATORS` vectors of partial results where the body is short, `rows::unroll_factor`
+//! where it is a long chain, else one. The vectors are combined pairwise, then lanes by halves. So the order of a sum
+//! depends on its length, the body and the ISA, and on nothing else.
 
 mod columns;
 mod key;

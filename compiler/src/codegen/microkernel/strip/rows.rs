@@ -25,8 +25,8 @@ const MAX_CHAIN_INSTS: usize = 24;
 /// Vectors of partial results of a short reduction.
 const ACCUMULATORS: usize = 4;
 
-/// Vectors whose instructions are interleaved to hide latency where the body is one long chain of dependent instructions, as
-/// elementary functions are: as many as registers allow.
+/// Vectors whose instructions are interleaved to hide latency where the body is one long chain of dependent
+/// instructions, as elementary functions are: as many as registers allow.
 fn unroll_factor(shape: VectorShape) -> usize {
     match shape {
         // Unrolled loops are long, and conditional branches of small machines don't reach far.

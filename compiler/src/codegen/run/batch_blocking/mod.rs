@@ -2,8 +2,8 @@
 //!
 //! A program qualifies if the images of a batch are independent: a symbol is the batch size, and every kernel computes
 //! each image from that image and from constants. A call for many images then gives the same bits as several calls for
-//! a few. Blocks are faster if the tensors between kernels are large and the weights are small: the tensors of a few images
-//! stay in the caches from one kernel to the next, those of a whole batch don't.
+//! a few. Blocks are faster if the tensors between kernels are large and the weights are small: the tensors of a few
+//! images stay in the caches from one kernel to the next, those of a whole batch don't.
 //!
 //! `run` becomes a loop around the function that runs all kernels. The loop advances the addresses of the caller's
 //! tensors from block to block. The arena and the call contract remain those of the whole batch. Several threads may

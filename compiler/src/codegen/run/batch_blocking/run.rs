@@ -1,12 +1,12 @@
 //! `run` as a loop over blocks of a batch, whose images several threads may share.
 //!
-//! Each thread then takes the same number of whole images: a *share*. A share reads and writes the caller's tensors, and
-//! has a slice of the arena for itself. Threads don't wait for each other between kernels, and the output of a kernel is in
-//! the caches of the thread that runs the next one. The images that remain run afterwards, kernel by kernel, on all
-//! threads.
+//! Each thread then takes the same number of whole images: a *share*. A share reads and writes the caller's tensors,
+//! and has a slice of the arena for itself. Threads don't wait for each other between kernels, and the output of a
+//! kernel is in the caches of the thread that runs the next one. The images that remain run afterwards, kernel by
+//! kernel, on all threads.
 //!
-//! A share that fails only sets a flag, because several may fail at once. The loop then starts again from the first image,
-//! meets the failure again, and reports it exactly as a call on one thread does.
+//! A share that fails only sets a flag, because several may fail at once. The loop then starts again from the first
+//! image, meets the failure again, and reports it exactly as a call on one thread does.
 
 use super::BatchBlocking;
 use crate::{
@@ -246,8 +246,8 @@ struct Shares {
 }
 
 impl ImageSharing<'_> {
-    /// Runs the largest number of images that threads can share evenly, if that pays. Returns how many were run: none if
-    /// a share failed.
+    /// Runs the largest number of images that threads can share evenly, if that pays. Returns how many were run: none
+    /// if a share failed.
     fn emit(&self, f: &mut FuncCtx, arguments: &RunArguments) -> Result<Value> {
         let [has_exec, can_share, pays, sized, smaller, shared, after] = [0; 7].map(|_| f.create_block());
         let block = f.builder.append_block_param(sized, types::I64);

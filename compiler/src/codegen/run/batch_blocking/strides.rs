@@ -1,8 +1,8 @@
 //! The proof that the images of a batch are independent, and the distance from image to image in each buffer.
 //!
-//! Every top-level statement must have a parallel *head*: an outermost loop whose extent is a multiple of the batch size,
-//! so that it runs the same number of steps for each image. Each access must then stay within the image of the current
-//! step, or within memory that all images share. Nothing else may depend on the batch size.
+//! Every top-level statement must have a parallel *head*: an outermost loop whose extent is a multiple of the batch
+//! size, so that it runs the same number of steps for each image. Each access must then stay within the image of the
+//! current step, or within memory that all images share. Nothing else may depend on the batch size.
 
 use crate::kernel::{Access, Axis, BufferId, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt, walk};
 use std::{

@@ -1,5 +1,5 @@
-//! Records vector code: one method for each instruction. A method returns its result in a fresh register, unless its name
-//! begins with `set`.
+//! Records vector code: one method for each instruction. A method returns its result in a fresh register, unless its
+//! name begins with `set`.
 
 mod tiles;
 
@@ -380,8 +380,8 @@ impl Builder {
 
     /// Transposes as many vectors as there are lanes: vector `i` of the result holds lane `i` of each vector.
     ///
-    /// A stage pairs the vectors whose indices differ in one bit. It exchanges this bit of the vector's index with one bit of the
-    /// lane's index.
+    /// A stage pairs the vectors whose indices differ in one bit. It exchanges this bit of the vector's index with one
+    /// bit of the lane's index.
     pub fn transpose(&mut self, mut rows: Vec<Vector>) -> Vec<Vector> {
         let lanes = self.lanes();
         debug_assert_eq!(rows.len(), lanes, "a square");
@@ -436,8 +436,8 @@ impl Builder {
         dst
     }
 
-    /// Runs `body` for each index below `count` and interleaves the recorded steps, so that their latencies overlap. An iteration
-    /// may neither read registers that another one sets, nor loop or branch.
+    /// Runs `body` for each index below `count` and interleaves the recorded steps, so that their latencies overlap.
+    /// An iteration may neither read registers that another one sets, nor loop or branch.
     pub(crate) fn interleave(&mut self, count: usize, body: &mut dyn FnMut(&mut Builder, usize)) {
         let start = self.code.steps.len();
         let mut iterations: Vec<std::vec::IntoIter<VInst>> = Vec::new();

@@ -1,7 +1,7 @@
 //! The portable backend: vector code as Cranelift IR on 128-bit vectors.
 //!
-//! Registers become variables of the function builder, and each step one to five instructions. Fused multiply-add is used only
-//! if the target has the instruction, because Cranelift would call a library otherwise.
+//! Registers become variables of the function builder, and each step one to five instructions. Fused multiply-add is
+//! used only if the target has the instruction, because Cranelift would call a library otherwise.
 
 mod lanes;
 mod memory;
@@ -44,14 +44,16 @@ impl Portable {
     pub fn new(isa: &dyn TargetIsa) -> Portable {
         use target_lexicon::Architecture;
         let x86 = isa.triple().architecture == Architecture::X86_64;
-        // RISC-V has 32 registers, but its conditional branches reach only 4 KB. Tiles for 16 registers stay within that range.
+        // RISC-V has 32 registers, but its conditional branches reach only 4 KB. Tiles for 16 registers stay within
+        // that range.
         let few = x86 || matches!(isa.triple().architecture, Architecture::Riscv64(_));
         let fma =
             !x86 || isa.isa_flags().iter().any(|flag| flag.name == "has_fma" && flag.as_bool() == Some(true));
         Portable { fma, registers: if few { 16 } else { 32 }, tiles: false }
     }
 
-    /// The backend with tile registers in memory. It is slow, but computes the same bits as machines with tile registers.
+    /// The backend with tile registers in memory. It is slow, but computes the same bits as machines with tile
+    /// registers.
     pub fn with_tiles(self) -> Portable {
         Portable { tiles: true, ..self }
     }
@@ -127,8 +129,8 @@ struct Translator<'a> {
     ints: Vec<Variable>,
     vectors: Vec<Variable>,
     masks: Vec<Variable>,
-    /// The bits of the registers that are constants. Each use emits the constant again, so that it occupies no register across a
-    /// loop.
+    /// The bits of the registers that are constants. Each use emits the constant again, so that it occupies no
+    /// register across a loop.
     constants: Vec<Option<u32>>,
     scratch: StackSlot,
     /// The block that an open loop returns to, or that an open branch ends in.

@@ -1,7 +1,7 @@
 //! Tile registers in stack memory: an emulation for machines without them.
 //!
-//! The emulation adds in the order and with the roundings that [`TileDot`] documents. Results are therefore bit by bit those
-//! of a machine with tile registers, except where an intermediate sum is denormal.
+//! The emulation adds in the order and with the roundings that [`TileDot`] documents. Results are therefore bit by bit
+//! those of a machine with tile registers, except where an intermediate sum is denormal.
 
 use super::lanes::{cast, no_trap, splat};
 use crate::codegen::vector::vcode::{
@@ -180,8 +180,8 @@ impl RowSums {
     }
 }
 
-/// `before` plus the product of the first (`part` 0) or second bf16 of each lane. The product of two bf16 is exact in `f32`,
-/// so only the addition rounds.
+/// `before` plus the product of the first (`part` 0) or second bf16 of each lane. The product of two bf16 is exact in
+/// `f32`, so only the addition rounds.
 fn add_bf16_product(b: &mut FunctionBuilder, before: Value, operands: [Value; 2], part: usize) -> Value {
     let [x, y] = operands.map(|pairs| {
         let bits = if part == 0 {

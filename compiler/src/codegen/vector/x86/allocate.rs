@@ -1,13 +1,13 @@
 //! Register allocation by linear scan.
 //!
-//! The live range of a virtual register is one interval of positions, from its first mention to its last. Step `i` has two
-//! positions: it reads at `2 * i` and sets at `2 * i + 1`. A register that is set before a loop and mentioned in it lives to
-//! the loop's end, because the next round may read it.
+//! The live range of a virtual register is one interval of positions, from its first mention to its last. Step `i` has
+//! two positions: it reads at `2 * i` and sets at `2 * i + 1`. A register that is set before a loop and mentioned in
+//! it lives to the loop's end, because the next round may read it.
 //!
-//! The scan visits intervals in the order of their starts. An interval prefers the register of an operand that dies at the
-//! step that sets it. When no register is free, the interval with the fewest mentions for its length is spilled. Mentions in
-//! loops count more. Each mention of a spilled register becomes a separate short-lived one, loaded before and stored after
-//! the step. Then the scan restarts.
+//! The scan visits intervals in the order of their starts. An interval prefers the register of an operand that dies at
+//! the step that sets it. When no register is free, the interval with the fewest mentions for its length is spilled.
+//! Mentions in loops count more. Each mention of a spilled register becomes a separate short-lived one, loaded before
+//! and stored after the step. Then the scan restarts.
 
 use super::{
     legalize::Constants,

@@ -1,10 +1,10 @@
 //! The function that detects the machine's ISA level: `extern "C" fn() -> i64`, as machine code.
 //!
-//! `cpuid` tells which instructions the machine has, and `xgetbv` which registers the operating system saves. The constants
-//! below list the bits that each level requires, by their positions in the manuals of Intel and AMD.
+//! `cpuid` tells which instructions the machine has, and `xgetbv` which registers the operating system saves. The
+//! constants below list the bits that each level requires, by their positions in the manuals of Intel and AMD.
 //!
-//! Linux grants tile registers only on request, by a system call. The function therefore runs when code is loaded, never
-//! during a call of the model.
+//! Linux grants tile registers only on request, by a system call. The function therefore runs when code is loaded,
+//! never during a call of the model.
 
 use super::asm::{Assembler, Label, Operand};
 use crate::error::Result;

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 /// The bits of the vector registers that are constants.
 pub(super) type Constants = HashMap<Vector, u32>;
 
-/// Rewrites the code so that constants are operands only where a memory operand may be, and returns them. Elsewhere a step
-/// before moves the constant into a register.
+/// Rewrites the code so that constants are operands only where a memory operand may be, and returns them. Elsewhere a
+/// step before moves the constant into a register.
 pub(super) fn legalize(code: &VCode) -> (VCode, Constants) {
     let constants: Constants = code
         .steps

@@ -1,8 +1,8 @@
 //! The x86 backends: AVX2 with FMA, and AVX-512 (F, BW, DQ, VL), encoded by iced-x86.
 //!
-//! The stages are [`legalize`] (constants become memory operands), [`allocate`] (linear scan), [`select`] (instructions from
-//! the tables of [`simd`]) and [`asm`] (bytes). The code is position-independent, includes its constants, and refers to
-//! nothing outside.
+//! The stages are [`legalize`] (constants become memory operands), [`allocate`] (linear scan), [`select`]
+//! (instructions from the tables of [`simd`]) and [`asm`] (bytes). The code is position-independent, includes its
+//! constants, and refers to nothing outside.
 
 mod allocate;
 mod asm;

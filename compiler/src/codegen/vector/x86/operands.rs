@@ -136,7 +136,8 @@ pub(super) fn operands(step: &VInst) -> Operands {
     }
 }
 
-/// The step with its registers renamed. The second argument of `int` and `vector` says whether the step sets the register.
+/// The step with its registers renamed. The second argument of `int` and `vector` says whether the step sets the
+/// register.
 pub(super) fn rename(
     step: &VInst,
     int: &mut dyn FnMut(Int, bool) -> Int,
@@ -145,11 +146,6 @@ pub(super) fn rename(
 ) -> VInst {
     let mut step = step.clone();
     masks(&mut step).into_iter().for_each(|reg| *reg = mask(*reg));
-
-    let mem = |mem: &mut Mem, int: &mut dyn FnMut(Int, bool) -> Int| {
-        mem.base = int(mem.base, false);
-        mem.index = mem.index.map(|(index, scale)| (int(index, false), scale));
-    };
 
     match &mut step {
         VInst::Imm(dst, _) | VInst::Scratch(dst) => *dst = int(*dst, true),
@@ -238,6 +234,12 @@ pub(super) fn rename(
     }
 
     step
+}
+
+/// Renames the registers of a memory operand.
+fn mem(mem: &mut Mem, int: &mut dyn FnMut(Int, bool) -> Int) {
+    mem.base = int(mem.base, false);
+    mem.index = mem.index.map(|(index, scale)| (int(index, false), scale));
 }
 
 /// The masks of a step.

@@ -19,7 +19,7 @@ pub(crate) struct Example {
     pub(crate) model: ModelProto,
     /// The inputs of the model.
     pub(crate) given: Vec<Tensor>,
-    /// What it gives.
+    /// Its outputs.
     pub(crate) wanted: Vec<Tensor>,
 }
 

@@ -32,8 +32,8 @@ const MIN_BLOCK_ROWS: i64 = 144;
 /// Rows of a small block: enough that all but one of a few tiles are finished while the next one is multiplied.
 const SMALL_BLOCK_ROWS: i64 = 128;
 
-/// Emits the loop over blocks of rows. A block consists of tiles where there is one row axis, else of joint iterations of
-/// the outer ones: both are called steps here.
+/// Emits the loop over blocks of rows. A block consists of tiles where there is one row axis, else of joint iterations
+/// of the outer ones: both are called steps here.
 pub(super) fn blocks(
     f: &mut FuncCtx,
     plan: &TilePlan,
@@ -85,8 +85,8 @@ pub(super) fn blocks(
     })
 }
 
-/// Emits the calls for one tile of columns and the steps of a block. `packed` is the offset of packed rows where there is
-/// one row axis.
+/// Emits the calls for one tile of columns and the steps of a block. `packed` is the offset of packed rows where there
+/// is one row axis.
 fn column_tile(
     f: &mut FuncCtx,
     plan: &TilePlan,
@@ -117,8 +117,8 @@ fn column_tile(
     })
 }
 
-/// Steps of a block that has few rows, and at most `max`: all columns of it are computed before the next rows, so the result
-/// and the epilogue's operands are touched row by row, in the order of memory.
+/// Steps of a block that has few rows, and at most `max`: all columns of it are computed before the next rows, so the
+/// result and the epilogue's operands are touched row by row, in the order of memory.
 fn small_block_steps(f: &mut FuncCtx, plan: &TilePlan, rows: &RowTiles, max: Value) -> Result<Value> {
     let step_rows = step_rows(f, plan, rows)?;
     let block_rows = f.int(SMALL_BLOCK_ROWS);
@@ -163,8 +163,8 @@ fn min_block_steps(f: &mut FuncCtx, plan: &TilePlan, rows: &RowTiles) -> Result<
     Ok(f.ins().smax(steps, one))
 }
 
-/// About the bytes that one more step touches: those of the lhs, and where the rhs is small and the result wider than the
-/// lhs those of the result, which then is written to in a few places at a time.
+/// About the bytes that one more step touches: those of the lhs, and where the rhs is small and the result wider than
+/// the lhs those of the result, which then is written to in a few places at a time.
 fn step_bytes(f: &mut FuncCtx, plan: &TilePlan, rows: &RowTiles) -> Result<Value> {
     let origin = &plan.lhs.stream.origin.index;
     let distance = match plan.outer_axes().last() {
@@ -181,7 +181,8 @@ fn step_bytes(f: &mut FuncCtx, plan: &TilePlan, rows: &RowTiles) -> Result<Value
         && n.as_i64().zip(depth.as_i64()).is_some_and(|(n, depth)| n >= 2 * depth);
     let result = if is_small { n.clone() } else { Dim::zero() };
 
-    // Windows overlap: new bytes are those that the address moves by. Where it doesn't move, the same bytes are read again.
+    // Windows overlap: new bytes are those that the address moves by. Where it doesn't move, the same bytes are read
+    // again.
     let lhs_bytes = depth * 4;
     let result_bytes = result * 4;
     let distance = distance.map(|distance| distance * plan.lhs.unit_bytes);

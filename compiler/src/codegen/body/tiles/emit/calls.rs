@@ -66,8 +66,8 @@ pub(super) fn for_joint_rows(
     })
 }
 
-/// Bytes from the beginning of the pack buffer to the packed rows of joint iteration `iteration`, in a block that begins
-/// with iteration `first`; `None` where the lhs is not packed.
+/// Bytes from the beginning of the pack buffer to the packed rows of joint iteration `iteration`, in a block that
+/// begins with iteration `first`; `None` where the lhs is not packed.
 pub(super) fn packed_offset(
     f: &mut FuncCtx,
     plan: &TilePlan,
@@ -210,7 +210,8 @@ struct TileRun {
 
 /// Calls the microkernels for a range of row tiles, or for all, at one tile of columns.
 ///
-/// `lhs_offset` is the offset of packed rows in bytes. `turn` says where the call is one of several with the same columns.
+/// `lhs_offset` is the offset of packed rows in bytes. `turn` says where the call is one of several with the same
+/// columns.
 pub(super) fn call_tiles(
     f: &mut FuncCtx,
     plan: &TilePlan,

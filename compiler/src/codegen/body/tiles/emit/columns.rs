@@ -11,8 +11,8 @@ use crate::{
 };
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, condcodes::IntCC, types};
 
-/// Addresses of the microkernels: high and low of wide tiles, of one panel, and of the rest. On tile registers where rows are
-/// in pairs, the second of each two computes a pair. Zero where no tile has that form.
+/// Addresses of the microkernels: high and low of wide tiles, of one panel, and of the rest. On tile registers where
+/// rows are in pairs, the second of each two computes a pair. Zero where no tile has that form.
 pub(super) type Microkernels = [Value; 6];
 
 /// The column tiles, and the microkernels that compute them. All values are known at run time only.

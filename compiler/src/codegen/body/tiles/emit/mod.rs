@@ -76,8 +76,8 @@ fn release_tiles(f: &mut FuncCtx) -> Result<()> {
     Ok(())
 }
 
-/// Emits the loops. Where the reduction is deep they are emitted once for many rows and once for few, unless it is known
-/// which of the two applies.
+/// Emits the loops. Where the reduction is deep they are emitted once for many rows and once for few, unless it is
+/// known which of the two applies.
 fn reduction_parts(
     f: &mut FuncCtx,
     plan: &TilePlan,

@@ -14,8 +14,8 @@ use crate::{
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl PackedLhs {
-    /// Steps of a block that fit the pack buffer, at least one. A step is a row tile where there is one row axis, else a joint
-    /// iteration of the outer ones.
+    /// Steps of a block that fit the pack buffer, at least one. A step is a row tile where there is one row axis, else
+    /// a joint iteration of the outer ones.
     pub(super) fn block_steps(&self, f: &mut FuncCtx, plan: &TilePlan, rows: &RowTiles) -> Result<Value> {
         match self {
             PackedLhs::Rows(packed) => packed.block_steps(f, plan, rows),
@@ -23,8 +23,8 @@ impl PackedLhs {
         }
     }
 
-    /// Packs the rows of a block. Where there is one row axis, returns the offset in bytes from the beginning of the pack
-    /// buffer at which row 0 would be.
+    /// Packs the rows of a block. Where there is one row axis, returns the offset in bytes from the beginning of the
+    /// pack buffer at which row 0 would be.
     pub(super) fn pack_block(
         &self,
         f: &mut FuncCtx,

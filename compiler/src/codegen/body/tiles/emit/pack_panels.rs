@@ -1,7 +1,8 @@
 //! Packing of a rhs that is computed at run time, for tile registers.
 //!
-//! The panels of a tile of columns are packed at the beginning of the pack buffer before the rows of a block are multiplied
-//! with them. They stay in the second-level cache, and are packed once for each block. The block's rows follow them.
+//! The panels of a tile of columns are packed at the beginning of the pack buffer before the rows of a block are
+//! multiplied with them. They stay in the second-level cache, and are packed once for each block. The block's rows
+//! follow them.
 
 use super::position::Position;
 use crate::{

@@ -37,8 +37,8 @@ impl PackedPixels {
         Ok(f.ins().smax(steps, one))
     }
 
-    /// Packs the pixels of rows `first..end` of the only row axis. Returns the offset in bytes from the beginning of the pack
-    /// buffer at which row 0 would be.
+    /// Packs the pixels of rows `first..end` of the only row axis. Returns the offset in bytes from the beginning of
+    /// the pack buffer at which row 0 would be.
     pub(super) fn pack_row_range(&self, f: &mut FuncCtx, (first, end): (Value, Value)) -> Result<Value> {
         let step = f.dim(&self.windows.row_step)?;
         let window = f.dim(&self.windows.span_of_row())?;
@@ -71,8 +71,8 @@ impl PackedPixels {
         self.pack(f, from, count)
     }
 
-    /// Bytes from the beginning of the pack buffer to the first row of joint iteration `iteration`, in a block that begins
-    /// with iteration `first`.
+    /// Bytes from the beginning of the pack buffer to the first row of joint iteration `iteration`, in a block that
+    /// begins with iteration `first`.
     pub(super) fn offset(
         &self,
         f: &mut FuncCtx,

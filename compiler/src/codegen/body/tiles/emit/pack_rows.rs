@@ -43,8 +43,8 @@ impl PackedRows {
         Ok(f.ins().select(fits, tiles, steps))
     }
 
-    /// Packs rows `first..end` at the beginning of the pack buffer. Returns the offset in bytes from there at which row 0
-    /// would be.
+    /// Packs rows `first..end` at the beginning of the pack buffer. Returns the offset in bytes from there at which
+    /// row 0 would be.
     pub(super) fn pack_row_range(&self, f: &mut FuncCtx, (first, end): (Value, Value)) -> Result<Value> {
         let count = f.ins().isub(end, first);
         let from = f.address(&self.stream.origin)?;

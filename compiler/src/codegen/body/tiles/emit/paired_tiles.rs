@@ -1,8 +1,8 @@
 //! Pairs of short row axes, on tile registers.
 //!
 //! Where the last row axis has at most as many rows as one register, as in small images, a tile would fill half of the
-//! registers and read twice as much of the rhs for each row as it could. Two iterations of the outer axes then form one tile,
-//! each with registers and an argument block for itself. An odd last iteration is a tile alone.
+//! registers and read twice as much of the rhs for each row as it could. Two iterations of the outer axes then form
+//! one tile, each with registers and an argument block for itself. An odd last iteration is a tile alone.
 
 use super::{
     calls::{TileRange, call_microkernel, call_tiles, for_joint_rows, packed_offset, shared_args},
@@ -58,7 +58,8 @@ pub(super) fn emit(
     })
 }
 
-/// Stores the arguments of the upper iteration of a pair in a stack slot that outlives the argument block of the lower one.
+/// Stores the arguments of the upper iteration of a pair in a stack slot that outlives the argument block of the lower
+/// one.
 fn store_upper_args(
     f: &mut FuncCtx,
     plan: &TilePlan,

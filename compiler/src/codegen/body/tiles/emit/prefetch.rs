@@ -30,8 +30,8 @@ pub(super) struct PrefetchSchedule {
 }
 
 impl PrefetchSchedule {
-    /// The schedule of a call with `tiles` row tiles, or `None` where nothing is prefetched. Without a turn, the call is the
-    /// only one.
+    /// The schedule of a call with `tiles` row tiles, or `None` where nothing is prefetched. Without a turn, the call
+    /// is the only one.
     pub(super) fn emit(
         f: &mut FuncCtx,
         plan: &TilePlan,

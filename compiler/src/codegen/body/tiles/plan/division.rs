@@ -35,7 +35,8 @@ pub(crate) fn column_step(facts: &Facts, contraction: &Contraction) -> i64 {
     if has_many { WIDE_COLUMNS } else { PANEL as i64 }
 }
 
-/// Number of row units that are divided among threads: tiles where there is one row axis, else iterations of the outer axes.
+/// Number of row units that are divided among threads: tiles where there is one row axis, else iterations of the outer
+/// axes.
 pub(crate) fn row_units(program: &Program, contraction: &Contraction, isa: &Isa) -> Dim {
     match contraction.m.split_last() {
         Some((last, [])) => last.extent.ceil_div(max_tile_rows(program, contraction, isa) as i64),

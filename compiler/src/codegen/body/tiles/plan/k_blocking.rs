@@ -25,15 +25,15 @@ struct Depths {
 /// A panel of a part leaves room for the rows of a block in the second-level cache.
 const DEEP: Depths = Depths { min: 2048, part: 1024 };
 
-/// The depths where rows are whole pages apart. All rows of a tile then compete for the same few lines of the first-level
-/// cache, and the panel of a part should stay there with them.
+/// The depths where rows are whole pages apart. All rows of a tile then compete for the same few lines of the
+/// first-level cache, and the panel of a part should stay there with them.
 const DEEP_IN_PAGES: Depths = Depths { min: 1024, part: 384 };
 
 /// Iterations of the unrolled innermost loop.
 const UNROLLED: i64 = 8;
 
-/// A deep reduction in parts. Between two reads of the lhs, the panel of a part stays in the first-level cache and the part
-/// of the lhs in the second.
+/// A deep reduction in parts. Between two reads of the lhs, the panel of a part stays in the first-level cache and the
+/// part of the lhs in the second.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct KBlocking {
     /// The stream that holds partial sums from one part to the next.
@@ -47,8 +47,8 @@ pub(crate) struct KBlocking {
 }
 
 impl KBlocking {
-    /// The blocking of a reduction, where it is deep and partial sums have memory to wait in: a stream that the epilogue
-    /// finally stores to and never loads.
+    /// The blocking of a reduction, where it is deep and partial sums have memory to wait in: a stream that the
+    /// epilogue finally stores to and never loads.
     pub(super) fn of(
         loops: &[ReductionLoop],
         lhs: &Stream,

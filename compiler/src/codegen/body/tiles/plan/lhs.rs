@@ -11,13 +11,15 @@ use symshape::{Dim, Facts};
 pub(crate) struct LhsPlan {
     /// Its first row. `column` is not used.
     pub(crate) stream: Stream,
-    /// Bytes of the unit that its steps count: 32-bit elements, or operand elements where groups of them are read in place.
+    /// Bytes of the unit that its steps count: 32-bit elements, or operand elements where groups of them are read in
+    /// place.
     pub(crate) unit_bytes: i64,
     /// How it is packed before that.
     pub(crate) packed: Option<PackedLhs>,
 }
 
-/// The lhs in memory: a stream along the last row axis, and the steps of the reduction axes. `None` where it is not linear.
+/// The lhs in memory: a stream along the last row axis, and the steps of the reduction axes. `None` where it is not
+/// linear.
 pub(super) fn in_memory(facts: &Facts, contraction: &Contraction) -> Option<(Stream, Vec<Dim>)> {
     let (last, outer) = contraction.m.split_last()?;
     let (steps, origin) = linear_steps(facts, &contraction.lhs.index, &contraction.k)?;
@@ -31,8 +33,8 @@ pub(super) fn in_memory(facts: &Facts, contraction: &Contraction) -> Option<(Str
 }
 
 impl LhsPlan {
-    /// The lhs and the loops of the reduction as tiles see them, given those in memory. `None` where it would have to be
-    /// packed and nothing packs it.
+    /// The lhs and the loops of the reduction as tiles see them, given those in memory. `None` where it would have to
+    /// be packed and nothing packs it.
     pub(super) fn of(
         packing: Option<&Packing>,
         stream: Stream,
@@ -55,7 +57,7 @@ impl LhsPlan {
     }
 }
 
-/// The loops of the reduction over groups of a lhs that is read in place. For what it moves by on tile registers, see
+/// The loops of the reduction over groups of a lhs that is read in place. For its steps on tile registers, see
 /// [`ReductionLoop::lhs_step`].
 fn in_place_loops(packing: &Packing, loops: Vec<ReductionLoop>) -> Vec<ReductionLoop> {
     let mut moved_inside = Dim::zero();

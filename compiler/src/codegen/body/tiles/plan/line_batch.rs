@@ -1,9 +1,9 @@
 //! Several lines of an image in one call, on tile registers.
 //!
-//! A line is an iteration of the innermost outer row axis. Where each line but the last moves everything that a microkernel
-//! reads and writes by the same steps, one call goes through as many lines as there are: it finishes a line while it
-//! multiplies the next, and configures registers once. All tiles of a line must have the same number of rows. Two lines that
-//! each fill half of the registers form a pair.
+//! A line is an iteration of the innermost outer row axis. Where each line but the last moves everything that a
+//! microkernel reads and writes by the same steps, one call goes through as many lines as there are: it finishes a
+//! line while it multiplies the next, and configures registers once. All tiles of a line must have the same number of
+//! rows. Two lines that each fill half of the registers form a pair.
 
 use super::{lhs::LhsPlan, packed_lhs::PackedLhs};
 use crate::{

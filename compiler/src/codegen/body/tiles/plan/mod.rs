@@ -1,8 +1,8 @@
-//! The decisions about a contraction, before any code is emitted: how its operands are read or packed, how rows, columns
-//! and the reduction are divided into tiles, and which microkernels run them.
+//! The decisions about a contraction, before any code is emitted: how its operands are read or packed, how rows,
+//! columns and the reduction are divided into tiles, and which microkernels run them.
 //!
-//! Nothing here emits code or knows Cranelift: a [`TilePlan`] follows from the program, the contraction and the description
-//! of the vector ISA. The modules of `emit` turn it into loops around calls of microkernels.
+//! Nothing here emits code or knows Cranelift: a [`TilePlan`] follows from the program, the contraction and the
+//! description of the vector ISA. The modules of `emit` turn it into loops around calls of microkernels.
 
 mod division;
 mod isa;

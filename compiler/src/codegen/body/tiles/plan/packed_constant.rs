@@ -52,9 +52,9 @@ impl PackedConstant {
         }
     }
 
-    /// Panels of `f32` as panels for tile registers. For each row of a register along the reduction they hold 16 rows of pairs
-    /// of high bf16, one pair for each column, and then, with `low`, as many pairs of low ones. Each run of a column is padded
-    /// with zeros to whole registers.
+    /// Panels of `f32` as panels for tile registers. For each row of a register along the reduction they hold 16 rows
+    /// of pairs of high bf16, one pair for each column, and then, with `low`, as many pairs of low ones. Each run of a
+    /// column is padded with zeros to whole registers.
     fn bf16(&self, tensor: &Tensor, low: bool) -> Vec<u8> {
         let elements: Vec<f32> = tensor
             .bytes()
@@ -120,8 +120,8 @@ fn pairs(tensor: &Tensor, depth: usize) -> Vec<u8> {
     bytes
 }
 
-/// Panels of integers as panels of groups of four bytes. Each begins with a row of sums, which cancels what adding `shift`
-/// to each element of the lhs adds to the result. `rows` rows of groups follow, the last ones zero.
+/// Panels of integers as panels of groups of four bytes. Each begins with a row of sums, which cancels the amount that
+/// adding `shift` to each element of the lhs adds to the result. `rows` rows of groups follow, the last ones zero.
 fn quads(tensor: &Tensor, depth: usize, rows: usize, shift: i32) -> Vec<u8> {
     let all = integers(tensor);
     let mut bytes = Vec::with_capacity(all.len() + 8 * all.len() / depth.max(1));

@@ -1,8 +1,9 @@
-//! Left operands that are packed at run time, a block of rows at a time: row by row, or pixel by pixel where rows overlap.
+//! Left operands that are packed at run time, a block of rows at a time: row by row, or pixel by pixel where rows
+//! overlap.
 //!
-//! A block of joint iterations of the outer row axes reads one sequence of pixels, see [`SlidingWindows`]: from where the
-//! window of its first row begins to where that of its last row ends. These pixels are packed once each, and rows are read
-//! from there.
+//! A block of joint iterations of the outer row axes reads one sequence of pixels, see [`SlidingWindows`]: from where
+//! the window of its first row begins to where that of its last row ends. These pixels are packed once each, and rows
+//! are read from there.
 
 use super::reduction::ReductionLoop;
 use crate::{

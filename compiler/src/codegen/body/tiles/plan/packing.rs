@@ -1,10 +1,10 @@
 //! The formats in which operands are packed into the 32-bit elements that tiles multiply.
 //!
-//! For bytes, an element is a group of neighbours along the reduction: a pair of 16-bit integers, whose products add up in
-//! 32 bits without loss, or four bytes where the ISA multiplies these. On tile registers an element is a pair of bf16, or
-//! four bytes, and a whole row of a register is the least that is multiplied. Rows of the lhs are packed into the pack
-//! buffer at run time, a block at a time and dense, whatever nest of loops the reduction was. A constant rhs is packed at
-//! compile time; groups that would be incomplete are padded with zeros.
+//! For bytes, an element is a group of neighbours along the reduction: a pair of 16-bit integers, whose products add
+//! up in 32 bits without loss, or four bytes where the ISA multiplies these. On tile registers an element is a pair of
+//! bf16, or four bytes, and a whole row of a register is the least that is multiplied. Rows of the lhs are packed into
+//! the pack buffer at run time, a block at a time and dense, whatever nest of loops the reduction was. A constant rhs
+//! is packed at compile time; groups that would be incomplete are padded with zeros.
 
 use super::{
     isa::Isa,
@@ -35,7 +35,7 @@ const LINE_ELEMS: i64 = 16;
 
 /// The formats of both operands of a contraction.
 pub(crate) struct Packing {
-    /// What is multiplied.
+    /// The multiplication.
     pub(crate) dot: DotOp,
     /// The pack buffer.
     pub(crate) buffer: BufferId,
@@ -209,8 +209,8 @@ impl Packing {
         Some(packing)
     }
 
-    /// Whether rows are read in place in a reduction with this innermost loop: they consist of whole groups of four unsigned
-    /// bytes, of two 16-bit integers, or of whole rows of tile registers.
+    /// Whether rows are read in place in a reduction with this innermost loop: they consist of whole groups of four
+    /// unsigned bytes, of two 16-bit integers, or of whole rows of tile registers.
     pub(super) fn reads_in_place(&self, innermost: &ReductionLoop) -> bool {
         let group = match (self.dot, self.lhs_elements) {
             (DotOp::Vnni, LhsElements::Narrow(NarrowInt::U8)) => 4,
@@ -277,8 +277,8 @@ impl Packing {
         })
     }
 
-    /// The loops of the reduction over a packed lhs, innermost first: over 32-bit elements or rows of tile registers, and
-    /// over the pixels of a row.
+    /// The loops of the reduction over a packed lhs, innermost first: over 32-bit elements or rows of tile registers,
+    /// and over the pixels of a row.
     pub(super) fn loops(&self) -> Vec<ReductionLoop> {
         let level = |extent, lhs_step| ReductionLoop { extent, lhs_step, rhs_step: Dim::zero() };
         let inner = if self.dot.is_amx() { self.register_rows() } else { self.part_elems.clone() };
@@ -312,8 +312,8 @@ impl Packing {
         self.part_bytes().floor_div(TILE_ROW_BYTES as i64)
     }
 
-    /// 32-bit elements from one packed row or pixel to the next: an odd number of cache lines, so that the rows of a tile
-    /// don't compete for the same few.
+    /// 32-bit elements from one packed row or pixel to the next: an odd number of cache lines, so that the rows of a
+    /// tile don't compete for the same few.
     fn step_elems(&self) -> Dim {
         let lines = (&self.part_elems * i64::from(self.dot.parts().lhs)).ceil_div(LINE_ELEMS);
         (lines.floor_div(2) * 2 + 1) * LINE_ELEMS

@@ -7,9 +7,9 @@ use symshape::Dim;
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct ReductionLoop {
     pub(crate) extent: Dim,
-    /// What the lhs moves by in each iteration; on tile registers, what it moves by after the loop inside has moved it.
+    /// Step of the lhs in each iteration. On tile registers, the step after the inner loop has advanced the lhs.
     pub(crate) lhs_step: Dim,
-    /// What the rhs moves by in each iteration, in elements. Packed panels just run on: zero.
+    /// Step of the rhs in each iteration, in elements. It is zero for packed panels, which are consecutive.
     pub(crate) rhs_step: Dim,
 }
 

@@ -33,8 +33,8 @@ const NEAR_RHS_SHARE: (i64, i64) = (1, 2);
 /// A rhs of this many elements is read from beyond the second-level cache.
 const LARGE_RHS_ELEMS: i64 = 1 << 18;
 
-/// A rhs of this many elements has left the second-level cache by the next call, whatever that cache's size: the panels of
-/// a tile are worth prefetching.
+/// A rhs of this many elements has left the second-level cache by the next call, whatever that cache's size: the
+/// panels of a tile are worth prefetching.
 const MIN_PREFETCHED_RHS_ELEMS: i64 = 1 << 16;
 
 /// Largest depth at which panels are prefetched: two such panels fit the second-level cache together, so the next panel
@@ -71,7 +71,8 @@ pub(crate) struct TilePlan<'a> {
     pub(crate) pairs_rows: bool,
     /// The rhs is larger than the second-level cache.
     pub(crate) has_large_rhs: bool,
-    /// Blocks have few rows: tile registers multiply them quickly, and the rhs is near enough to be read again for each.
+    /// Blocks have few rows: tile registers multiply them quickly, and the rhs is near enough to be read again for
+    /// each.
     pub(crate) small_blocks: bool,
     /// Tiles prefetch the next panels of the rhs.
     pub(crate) prefetches_panels: bool,
@@ -169,8 +170,8 @@ pub(crate) fn plan<'a>(
     })
 }
 
-/// Whether tiles prefetch the next panels of the rhs: not where these are near, nor so deep that they would evict the panels
-/// in use. On tile registers `on_tiles` tells whether one call has all rows of a block.
+/// Whether tiles prefetch the next panels of the rhs: not where these are near, nor so deep that they would evict the
+/// panels in use. On tile registers `on_tiles` tells whether one call has all rows of a block.
 fn prefetches_panels(contraction: &Contraction, on_tiles: Option<bool>) -> bool {
     let depth = contraction.depth();
     let is_large =
@@ -178,8 +179,8 @@ fn prefetches_panels(contraction: &Contraction, on_tiles: Option<bool>) -> bool 
     is_large && on_tiles.unwrap_or(depth.as_i64().is_some_and(|depth| depth <= MAX_PREFETCHED_DEPTH))
 }
 
-/// Whether rows of the result are so much longer than those of the lhs that reading and writing them takes as long as many
-/// multiplications, of which there are enough to hide a few more instructions.
+/// Whether rows of the result are so much longer than those of the lhs that reading and writing them takes as long as
+/// many multiplications, of which there are enough to hide a few more instructions.
 fn has_long_result_rows(contraction: &Contraction) -> bool {
     let sizes = contraction.depth().as_i64().zip(contraction.n.extent.as_i64());
     sizes.is_some_and(|(depth, columns)| depth >= MIN_DEPTH_TO_PREFETCH_ROWS && columns >= 2 * depth)

@@ -1,7 +1,7 @@
 //! The microkernels that run the tiles of a contraction, by the height of row tiles and by the width of column tiles.
 //!
-//! StreamStep are divided into wide tiles as long as they last, then into tiles of one panel, then a masked rest: three widths,
-//! always in this order. Rows are divided into high tiles and low ones with one row less.
+//! StreamStep are divided into wide tiles as long as they last, then into tiles of one panel, then a masked rest:
+//! three widths, always in this order. Rows are divided into high tiles and low ones with one row less.
 
 use super::{keys::MicrokernelVariant, tile_plan::TilePlan};
 use crate::codegen::microkernel::contraction::{
@@ -69,8 +69,8 @@ impl TilePlan<'_> {
         !self.facts.divides(&Dim::from(PANEL), &self.contraction.n.extent).is_yes()
     }
 
-    /// The widest tile of at most `columns` columns that there are enough columns for, but at least `min` wide. A wider one
-    /// would never be called.
+    /// The widest tile of at most `columns` columns that there are enough columns for, but at least `min` wide. A
+    /// wider one would never be called.
     fn useful_columns(&self, mut columns: usize, min: usize) -> usize {
         let n = &self.contraction.n.extent;
         while columns > min && self.upper_bound(n).is_some_and(|n| n < columns as i64) {
@@ -155,7 +155,8 @@ impl TilePlan<'_> {
         AmxTiling { wide_columns, is_small, choices }
     }
 
-    /// The microkernels for tiles of `columns[0]` columns where high tiles fit one register and of `columns[1]` elsewhere.
+    /// The microkernels for tiles of `columns[0]` columns where high tiles fit one register and of `columns[1]`
+    /// elsewhere.
     fn amx_choice(&self, columns: [usize; 2], tail: bool, is_small: bool) -> AmxChoice {
         let [small_vectors, large_vectors] = columns.map(|columns| columns / self.shape.lanes);
         let variant = |rows, vectors, pair| MicrokernelVariant { rows, vectors, tail, pair };
@@ -176,8 +177,8 @@ impl TilePlan<'_> {
         AmxChoice::ByHeight { small, large, low }
     }
 
-    /// Whether there are always, or never, enough row tiles for a deep reduction to be divided; `None` where that depends on
-    /// symbols.
+    /// Whether there are always, or never, enough row tiles for a deep reduction to be divided; `None` where that
+    /// depends on symbols.
     pub(crate) fn is_k_blocked(&self) -> Option<bool> {
         let rows = self.contraction.rows();
         let limit = Dim::from(((TILES_TO_BLOCK - 1) * self.max_tile_rows) as i64);

@@ -65,8 +65,8 @@ impl Selector<'_> {
             IntOp::Shl | IntOp::Shr => unreachable!("microkernels shift by constants"),
         };
 
-        // The instruction overwrites its first operand. If the destination is the register of `b`, the operands are exchanged,
-        // and a difference is negated.
+        // The instruction overwrites its first operand. If the destination is the register of `b`, the operands are
+        // exchanged, and a difference is negated.
         let (first, second) = if dst == b { (b, a) } else { (a, b) };
         self.move_int(dst, first);
         self.asm.op(code, &[dst.into(), second.into()]);

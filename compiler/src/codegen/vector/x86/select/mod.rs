@@ -249,8 +249,8 @@ impl Selector<'_> {
         let z = self.source(c);
         let is_dst = |operand: &Operand| matches!(operand, Operand::Reg(reg) if *reg == to);
 
-        // The order decides which operand the result overwrites, and the last operand may be a constant. `a` is never one, and
-        // `b` and `c` are not both: see `legalize`.
+        // The order decides which operand the result overwrites, and the last operand may be a constant. `a` is never
+        // one, and `b` and `c` are not both: see `legalize`.
         if is_dst(&z) {
             self.asm.op(order231, &[to.into(), x, y]);
         } else if is_dst(&x) && matches!(y, Operand::Reg(_)) {

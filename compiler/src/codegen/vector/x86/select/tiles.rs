@@ -7,9 +7,9 @@ use crate::codegen::vector::{
 };
 use iced_x86::{Code, Register};
 
-/// The table of `vfixupimmps`: the replacement of a lane by the class of another lane, four bits for each class. From the
-/// lowest bits, the classes are quiet NaN, signalling NaN, zero, one, negative infinity, positive infinity, negative and
-/// positive. Replacement 0 keeps the lane, 8 is zero.
+/// The table of `vfixupimmps`: the replacement of a lane by the class of another lane, four bits for each class. From
+/// the lowest bits, the classes are quiet NaN, signalling NaN, zero, one, negative infinity, positive infinity,
+/// negative and positive. Replacement 0 keeps the lane, 8 is zero.
 const ZERO_OF_INFINITE: u32 = 0x0088_0000;
 
 impl Selector<'_> {
