@@ -281,11 +281,15 @@ impl Op {
     /// Whether axes of the results can have sizes that attributes define. Other results only repeat or join axes of
     /// the operands. The results of a branch are created, and checked, within it.
     pub(crate) fn creates_axes(&self) -> bool {
-        match self {
-            Op::Index { .. } | Op::View { .. } | Op::Pad { .. } | Op::Gather { .. } => true,
-            Op::Loop { .. } | Op::Call { .. } => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            Op::Index { .. }
+                | Op::View { .. }
+                | Op::Pad { .. }
+                | Op::Gather { .. }
+                | Op::Loop { .. }
+                | Op::Call { .. }
+        )
     }
 
     /// Whether it only computes elements of its results from those of its operands: it is neither a source, nor control

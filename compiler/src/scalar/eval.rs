@@ -266,13 +266,13 @@ impl Body {
     /// use symshape_compiler::scalar::{Body, Reg, Scalar, Step, UnaryOp};
     /// use symshape_runtime::DType;
     /// let body = Body { params: vec![DType::F32], steps: vec![Step::Unary(UnaryOp::Recip, Reg(0))], result: Reg(1) };
-    /// let third = body.eval_on_the_other_side(&[Scalar::f32(3.0)], &mut Vec::new());
+    /// let third = body.eval_rounded_away(&[Scalar::f32(3.0)], &mut Vec::new());
     /// assert_eq!(third, Scalar::f32((1.0_f32 / 3.0).next_down()));
     /// ```
     ///
     /// # Panics
     /// As [`Body::eval`].
-    pub(crate) fn eval_on_the_other_side(&self, args: &[Scalar], regs: &mut Vec<Scalar>) -> Scalar {
+    pub fn eval_rounded_away(&self, args: &[Scalar], regs: &mut Vec<Scalar>) -> Scalar {
         self.eval_with(args, regs, |step, regs| {
             let nearest = eval_step(step, regs);
             exact(step, regs).map_or(nearest, |exact| other_side(nearest, exact))

@@ -40,7 +40,7 @@ fn imported(equation: &str, shapes: &[&[&str]]) -> Result<Graph> {
 
     let used =
         |symbol: &&str| shapes.iter().any(|dims| dims.contains(&symbol.split_once('=').expect("a range").0));
-    let ranges = ["N=1..5", "M=1..4"].into_iter().filter(|range| used(&range));
+    let ranges = ["N=1..5", "M=1..4"].into_iter().filter(|range| used(range));
     let dims = ranges.map(|range| parse_dim(range).expect("a range")).collect();
     import(&Model::from(proto), &ImportOptions { dims, ..Default::default() })
 }

@@ -108,7 +108,7 @@ fn map(body: &Body, operands: &[Tensor], shape: &[usize], rounding: Rounding) ->
         args.clear();
         args.extend(operands.iter().map(|operand| operand.get(i)));
         out.push(match rounding {
-            Rounding::Each if i % 2 == 0 => body.eval_on_the_other_side(&args, &mut regs),
+            Rounding::Each if i % 2 == 0 => body.eval_rounded_away(&args, &mut regs),
             _ => body.eval(&args, &mut regs),
         });
     }

@@ -36,7 +36,7 @@ fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     };
 
     let inputs = n.all()?;
-    let terms = left.split(',').map(Term::parse).collect::<Result<Vec<_>>>()?;
+    let terms = left.split(',').map(TermText::parse).collect::<Result<Vec<_>>>()?;
     if terms.len() != inputs.len() {
         return Err(Error::invalid(format!(
             "`{equation}` has {} terms for {} inputs",
@@ -58,7 +58,7 @@ fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
 
     let out = match right {
-        Some(right) => Term::parse(right)?.labels(&dots),
+        Some(right) => TermText::parse(right)?.labels(&dots),
         None => implicit(&operands, &dots),
     };
 
@@ -71,15 +71,15 @@ fn einsum(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// The text of a term of an equation, split at `...`.
-struct Term<'a> {
+struct TermText<'a> {
     text: &'a str,
     head: &'a str,
     tail: &'a str,
     has_dots: bool,
 }
 
-impl<'a> Term<'a> {
-    fn parse(text: &'a str) -> Result<Term<'a>> {
+impl<'a> TermText<'a> {
+    fn parse(text: &'a str) -> Result<TermText<'a>> {
         let split = text.split_once("...");
         let (head, tail) = split.unwrap_or((text, ""));
         if let Some(wrong) = head.chars().chain(tail.chars()).find(|c| !c.is_ascii_alphabetic()) {
@@ -87,7 +87,7 @@ impl<'a> Term<'a> {
             return Err(Error::invalid(format!("`{wrong}` in the term `{text}`: {message}")));
         }
 
-        Ok(Term { text, head, tail, has_dots: split.is_some() })
+        Ok(TermText { text, head, tail, has_dots: split.is_some() })
     }
 
     /// The number of axes that `...` stands for in an input with `rank` axes.

@@ -152,7 +152,7 @@ fn qlinear_average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn qlinear_concat(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let count = (n.input_count().max(2) - 2) / 3;
     let rest = n.input_count().max(2) - 2;
-    if count == 0 || rest % 3 != 0 {
+    if count == 0 || !rest.is_multiple_of(3) {
         return Err(Error::invalid(format!("QLinearConcat of {} inputs", n.input_count())));
     }
     let dtype = g.dtype(n.input(2)?);
