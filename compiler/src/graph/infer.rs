@@ -1,7 +1,7 @@
 //! The shape and type rule of every core operator in one match, and the rule of symbolic contents in another.
 //!
 //! [`requirements`] lists the relations between dims that an operator relies on. [`types`] gives the types of its
-//! results if they hold. [`contents`] computes the elements of small integer tensors as expressions over the symbols.
+//! results if they hold. `contents` computes the elements of small integer tensors as expressions over the symbols.
 //! None of them changes the graph: [`super::build`] assumes the relations, and [`super::verify`] checks that they hold.
 
 mod check;
