@@ -327,7 +327,7 @@ fn run(graph: &Graph, tail: &[&str]) -> Result<String> {
             }
             Err(error) => _ = writeln!(out, "  error: {error}"),
         }
-        // Optimisation must not change a bit of what the evaluator computes; kernels may add in another order.
+        // Optimisation must not change a bit of the evaluator's results; kernels may add in another order.
         let others = [
             ("optimised", eval::eval(&optimized, &inputs), 0.0),
             ("interpreted", interpreted(graph, &lowered, &inputs), TOLERANCE),

@@ -2,10 +2,9 @@
 
 use crate::machine;
 use crate::models;
+use crate::random_cases;
 
 use machine::{Machine, Refusal};
-use proptest::{prelude::*, test_runner::TestRunner};
-use std::cell::Cell;
 use symshape_compiler::{
     CompileOptions, ErrorKind,
     emit::jit::jit,
@@ -53,7 +52,7 @@ fn machine_code_computes_graphs() {
 }
 
 /// Compares machine code with the oracle for a random graph at a random binding. Returns whether outputs were compared.
-fn check_random(bytes: &[u8]) -> Result<bool, String> {
+fn compare_random(bytes: &[u8]) -> Result<bool, String> {
     let graph = arbitrary::graph(&mut RandomSource::new(bytes));
     // The binding reads the bytes from the end, since the graph uses those at the beginning.
     let reversed: Vec<u8> = bytes.iter().rev().copied().collect();
@@ -449,18 +448,5 @@ fn dims_are_solved_whatever_equals_their_symbols() {
 
 #[test]
 fn machine_code_computes_random_graphs() {
-    const N_CASES: u32 = 60;
-    let config = ProptestConfig { cases: N_CASES, failure_persistence: None, ..ProptestConfig::default() };
-    let n_compared = Cell::new(0);
-    let result = TestRunner::new(config).run(&proptest::collection::vec(any::<u8>(), 0..160), |bytes| {
-        let is_compared = check_random(&bytes).map_err(TestCaseError::fail)?;
-        n_compared.set(n_compared.get() + u32::from(is_compared));
-        Ok(())
-    });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
-
-    let n_compared = n_compared.get();
-    assert!(10 * n_compared > N_CASES, "only {n_compared} of {N_CASES} random graphs could be compared");
+    random_cases::check_random(60, 160, 15, compare_random);
 }

@@ -3,31 +3,17 @@
 use crate::{machine, protos};
 
 use machine::Machine;
-use protos::{float, node};
+use protos::{float, int64_tensor, node};
 use symshape_compiler::{
     Result,
     graph::{Graph, eval::eval},
     import::{
         ImportOptions, Model, import, parse_dim,
-        proto::{
-            AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
-            ValueInfoProto,
-        },
+        proto::{AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto},
     },
     lower, schedule,
     tensor::Tensor,
 };
-
-fn ints(name: &str, values: &[i64]) -> TensorProto {
-    let raw: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    TensorProto {
-        name: name.into(),
-        dims: vec![values.len() as i64],
-        data_type: 7,
-        raw_data: Some(raw.into()),
-        ..Default::default()
-    }
-}
 
 fn with_int(mut node: NodeProto, name: &str, value: i64) -> NodeProto {
     node.attribute.push(AttributeProto { name: name.into(), kind: 2, i: value, ..Default::default() });
@@ -40,7 +26,12 @@ fn imported(nodes: Vec<NodeProto>, inputs: Vec<ValueInfoProto>, ranges: &[&str])
         node: nodes,
         input: inputs,
         output: vec![ValueInfoProto { name: "y".into(), ty: None }],
-        initializer: vec![ints("one", &[1]), ints("two", &[2]), ints("four", &[4]), ints("open", &[-1])],
+        initializer: vec![
+            int64_tensor("one", &[1]),
+            int64_tensor("two", &[2]),
+            int64_tensor("four", &[4]),
+            int64_tensor("open", &[-1]),
+        ],
         ..Default::default()
     };
     let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 21 }];

@@ -2,7 +2,7 @@
 
 use crate::protos;
 
-use protos::{float, node};
+use protos::{float, int64_tensor, node};
 use symshape_compiler::{
     graph::{Op, eval::eval},
     import::{
@@ -207,17 +207,6 @@ fn every_part_of_a_file_is_read_or_refused() {
     }
 }
 
-fn int(name: &str, values: &[i64]) -> TensorProto {
-    let raw: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    TensorProto {
-        name: name.into(),
-        dims: vec![values.len() as i64],
-        data_type: 7,
-        raw_data: Some(raw.into()),
-        ..Default::default()
-    }
-}
-
 fn branch(name: &str, nodes: Vec<NodeProto>, output: &str) -> AttributeProto {
     let output = vec![ValueInfoProto { name: output.into(), ty: None }];
     let graph = GraphProto { node: nodes, output, ..Default::default() };
@@ -240,7 +229,7 @@ fn squeezed_if_single() -> ModelProto {
     let mut proto = model(vec![size, node("Equal", &["size", "one"], &["single"]), choice, dots]);
     let graph = proto.graph.as_mut().expect("there is one");
     graph.input = vec![float("x", &["N", "M"])];
-    graph.initializer.push(int("one", &[1]));
+    graph.initializer.push(int64_tensor("one", &[1]));
     proto
 }
 
@@ -349,7 +338,7 @@ fn sequences_are_taken_apart_inside_of_branches_too() {
         branch("else_branch", again, "b"),
     ];
     let mut proto = with_condition(model(vec![parts, choice]));
-    proto.graph.as_mut().expect("there is one").initializer.push(int("last", &[-1]));
+    proto.graph.as_mut().expect("there is one").initializer.push(int64_tensor("last", &[-1]));
     let graph = import(&Model::from(proto), &bounded()).expect("four parts");
     for (condition, expected) in [(true, vec![4.0]), (false, vec![1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0])] {
         let x = Tensor::from_f32(vec![1, 4], &[1.0, 2.0, 3.0, 4.0]).expect("four elements");
@@ -384,7 +373,7 @@ fn size_plus(proto: &mut ModelProto, more: i64, out: &str) {
     let graph = proto.graph.as_mut().expect("there is one");
     let mut size = node("Shape", &["x"], &["size"]);
     size.attribute.push(AttributeProto { name: "end".into(), kind: 2, i: 1, ..Default::default() });
-    graph.initializer.push(int("more", &[more]));
+    graph.initializer.push(int64_tensor("more", &[more]));
     graph.node.extend([size, node("Add", &["size", "more"], &[out])]);
 }
 
@@ -401,7 +390,7 @@ fn rows_of(proto: &ModelProto, n: usize) -> Vec<f64> {
 fn slices_start_where_symbols_may_be_negative() {
     let mut proto = model(vec![node("Slice", &["x", "start", "end"], &["y"])]);
     size_plus(&mut proto, -3, "start");
-    proto.graph.as_mut().expect("there is one").initializer.push(int("end", &[99]));
+    proto.graph.as_mut().expect("there is one").initializer.push(int64_tensor("end", &[99]));
     // Positions below zero count from the end.
     assert_eq!(rows_of(&proto, 1), [1.0]);
     assert_eq!(rows_of(&proto, 2), [2.0]);
@@ -418,7 +407,11 @@ fn pads_may_add_or_take_away() {
     ]);
     size_plus(&mut proto, 4, "grown");
     let graph = proto.graph.as_mut().expect("there is one");
-    graph.initializer.extend([int("nine", &[9]), int("zeros", &[0, 0]), int("zero", &[0])]);
+    graph.initializer.extend([
+        int64_tensor("nine", &[9]),
+        int64_tensor("zeros", &[0, 0]),
+        int64_tensor("zero", &[0]),
+    ]);
     graph.node[1].attribute.push(AttributeProto { name: "axis".into(), kind: 2, ..Default::default() });
     assert_eq!(rows_of(&proto, 1), [1.0, 0.0, 0.0, 0.0, 0.0]);
     assert_eq!(rows_of(&proto, 5), [1.0, 2.0, 3.0, 4.0, 5.0]);
@@ -438,7 +431,7 @@ fn shapes_of_recurrent_layers_need_no_bounds() {
     layer.attribute.push(AttributeProto { name: "hidden_size".into(), kind: 2, i: 2, ..Default::default() });
     let mut proto = model(vec![node("Unsqueeze", &["x", "one"], &["steps"]), layer]);
     let graph = proto.graph.as_mut().expect("there is one");
-    graph.initializer = vec![int("one", &[1]), floats("w", &[1, 6, 4]), floats("r", &[1, 6, 2])];
+    graph.initializer = vec![int64_tensor("one", &[1]), floats("w", &[1, 6, 4]), floats("r", &[1, 6, 2])];
     let options = ImportOptions { unbounded: true, ..Default::default() };
     let graph = import(&Model::from(proto), &options).expect("its shape is known");
     let shape: Vec<String> = graph.shape(graph.outputs[0].1).iter().map(ToString::to_string).collect();
@@ -481,7 +474,12 @@ fn summed(comparison: &str) -> ModelProto {
         node("Squeeze", &["sums", "one"], &["y"]),
     ]);
     size_plus(&mut proto, 0, "limit");
-    proto.graph.as_mut().expect("there is one").initializer.extend([int("zero", &[0]), int("one", &[1])]);
+    proto
+        .graph
+        .as_mut()
+        .expect("there is one")
+        .initializer
+        .extend([int64_tensor("zero", &[0]), int64_tensor("one", &[1])]);
     proto
 }
 
@@ -517,7 +515,7 @@ fn ints(name: &str, ints: &[i64]) -> AttributeProto {
 fn tensors_have_a_limited_number_of_axes() {
     let mut known = model(vec![node("Reshape", &["x", "to"], &["y"])]);
     let axes: Vec<i64> = [vec![-1, 4], vec![1; 27]].concat();
-    known.graph.as_mut().expect("a graph").initializer.push(int("to", &axes));
+    known.graph.as_mut().expect("a graph").initializer.push(int64_tensor("to", &axes));
     let limit = "node `the Reshape`: a tensor of 29 axes; the limit is 28";
     refused(known, &bounded(), limit);
     let mut found = model(vec![node("Reshape", &["x", "to"], &["y"])]);
@@ -555,7 +553,7 @@ fn reflections_longer_than_the_axis_go_back_and_forth() {
 fn elements_that_are_repeated_or_chosen_must_be_there() {
     let required = |node: NodeProto, pads: &[i64]| -> Vec<String> {
         let mut proto = model(vec![node]);
-        proto.graph.as_mut().expect("a graph").initializer.push(int("pads", pads));
+        proto.graph.as_mut().expect("a graph").initializer.push(int64_tensor("pads", pads));
         let from_none = ImportOptions { dims: vec![parse_dim("N=0..64").unwrap()], ..Default::default() };
         let graph = import(&Model::from(proto), &from_none).expect("it is taken");
         graph.constraints.iter().map(|assumed| assumed.relation.to_string()).collect()
@@ -572,7 +570,7 @@ fn pools_of_short_axes_are_empty() {
     let mut pool = node("MaxPool", &["image"], &["y"]);
     pool.attribute.extend([ints("kernel_shape", &[5, 1]), ints("strides", &[3, 1])]);
     let mut proto = model(vec![node("Unsqueeze", &["x", "places"], &["image"]), pool]);
-    proto.graph.as_mut().expect("there is one").initializer.push(int("places", &[0, 1]));
+    proto.graph.as_mut().expect("there is one").initializer.push(int64_tensor("places", &[0, 1]));
     let options = ImportOptions { dims: vec![parse_dim("N=1..8").expect("a range")], ..Default::default() };
     let graph = import(&Model::from(proto), &options).expect("any size is fine");
     for (n, windows) in [(1, 0), (2, 0), (4, 0), (5, 1), (7, 1), (8, 2)] {
@@ -589,7 +587,8 @@ fn what_a_slice_left_may_broadcast() {
     ]);
     let graph = proto.graph.as_mut().expect("there is one");
     graph.input.push(float("z", &["1", "M"]));
-    graph.initializer = vec![int("zero", &[0]), int("four", &[4]), int("one", &[1])];
+    graph.initializer =
+        vec![int64_tensor("zero", &[0]), int64_tensor("four", &[4]), int64_tensor("one", &[1])];
     let dims = vec![parse_dim("N=1..8").expect("a range"), parse_dim("M=1..8").expect("a range")];
     let graph = import(&Model::from(proto), &ImportOptions { dims, ..Default::default() });
     let graph = graph.expect("calls decide");
@@ -636,7 +635,11 @@ fn long_transforms_need_no_tables() {
         ];
         let mut proto = model(nodes);
         let graph = proto.graph.as_mut().expect("there is one");
-        graph.initializer.extend([int("last", &[2]), int("points", &[points]), int("axis", &[1])]);
+        graph.initializer.extend([
+            int64_tensor("last", &[2]),
+            int64_tensor("points", &[points]),
+            int64_tensor("axis", &[1]),
+        ]);
         let graph = import(&Model::from(proto), &bounded()).expect("the length is only a size here");
         assert_eq!(graph.shape(graph.outputs[0].1)[1].as_i64(), Some(points));
     }

@@ -9,6 +9,7 @@ mod machine;
 mod models;
 mod networks;
 mod protos;
+mod random_cases;
 
 mod accuracy;
 mod artifact;

@@ -1,7 +1,7 @@
 //! Parts of ONNX models for tests of the importer.
 
 use symshape_compiler::import::proto::{
-    DimensionProto, NodeProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+    DimensionProto, NodeProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
 
 /// A value of 32-bit floats; dims are numbers or names.
@@ -26,6 +26,18 @@ pub(crate) fn node(op: &str, input: &[&str], output: &[&str]) -> NodeProto {
         name,
         input: names(input),
         output: names(output),
+        ..Default::default()
+    }
+}
+
+/// A vector of `int64` as an initialiser.
+pub(crate) fn int64_tensor(name: &str, values: &[i64]) -> TensorProto {
+    let raw: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    TensorProto {
+        name: name.into(),
+        dims: vec![values.len() as i64],
+        data_type: 7,
+        raw_data: Some(raw.into()),
         ..Default::default()
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::protos;
 
-use protos::{float, node};
+use protos::{float, int64_tensor, node};
 use symshape_compiler::{
     graph::{Op, eval::eval},
     import::{
@@ -18,17 +18,6 @@ use symshape_runtime::DType;
 
 fn value(name: &str) -> ValueInfoProto {
     ValueInfoProto { name: name.into(), ty: None }
-}
-
-fn ints(name: &str, values: &[i64]) -> TensorProto {
-    let raw: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    TensorProto {
-        name: name.into(),
-        dims: vec![values.len() as i64],
-        data_type: 7,
-        raw_data: Some(raw.into()),
-        ..Default::default()
-    }
 }
 
 fn floats(name: &str, values: &[f32]) -> TensorProto {
@@ -196,7 +185,7 @@ fn loop_bodies_may_reuse_names() {
     };
     let rounds = with_graphs(node("Loop", &["times", "", "x"], &["total"]), vec![("body", body)]);
     let mut proto = model(vec![rounds, node("Abs", &["total"], &["sum"]), node("Neg", &["sum"], &["y"])]);
-    proto.graph.as_mut().expect("there is one").initializer.push(ints("times", &[3]));
+    proto.graph.as_mut().expect("there is one").initializer.push(int64_tensor("times", &[3]));
     chooses(&proto, |_, _| [-4.0, -8.0, -12.0]);
 }
 
@@ -224,7 +213,12 @@ fn limits_of_loops_are_those_of_the_body() {
 
     let rounds = with_graphs(node("Loop", &["", "", "zero", "x"], &["count", "y"]), vec![("body", body)]);
     let mut proto = model(vec![rounds]);
-    let constants = [ints("limits", &[7, 4]), ints("limit", &[1]), ints("one", &[1]), ints("zero", &[0])];
+    let constants = [
+        int64_tensor("limits", &[7, 4]),
+        int64_tensor("limit", &[1]),
+        int64_tensor("one", &[1]),
+        int64_tensor("zero", &[0]),
+    ];
     proto.graph.as_mut().expect("there is one").initializer.extend(constants);
     chooses(&proto, |_, _| [-5.0, 10.0, -15.0]);
 }

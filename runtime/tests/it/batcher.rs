@@ -56,27 +56,31 @@ fn request(batcher: &Batcher, rows: usize, seed: f32) -> Result<bool, BatchError
     Ok(z[..4 * rows].iter().all(|z| *z == 2.5 * seed) && z[4 * rows..].iter().all(|z| z.is_nan()))
 }
 
-/// Number of calls of [`run_counted`].
-static CALLS_OF_MODEL: AtomicUsize = AtomicUsize::new(0);
-
-/// The model of rows, which counts its calls.
-unsafe extern "C" fn run_counted(
-    inputs: *const *const c_void,
-    outputs: *const *mut c_void,
-    dims: *mut i64,
-    arena: *mut c_void,
-    exec: *const Exec,
-) -> i32 {
-    CALLS_OF_MODEL.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: as the caller promises.
-    unsafe { fake::run_rows(inputs, outputs, dims, arena, exec) }
+/// Defines `$run`, the function of the model of rows, which adds its calls to `$calls`. Tests run at the same time, so
+/// each needs a counter.
+macro_rules! counted_model {
+    ($run:ident, $calls:ident) => {
+        static $calls: AtomicUsize = AtomicUsize::new(0);
+        unsafe extern "C" fn $run(
+            inputs: *const *const c_void,
+            outputs: *const *mut c_void,
+            dims: *mut i64,
+            arena: *mut c_void,
+            exec: *const Exec,
+        ) -> i32 {
+            $calls.fetch_add(1, Ordering::SeqCst);
+            // SAFETY: as the caller promises.
+            unsafe { fake::run_rows(inputs, outputs, dims, arena, exec) }
+        }
+    };
 }
 
 #[test]
 fn many_threads_share_batches_and_get_their_own_results() {
     const THREADS: usize = 24;
     const ROUNDS: usize = 200;
-    let desc = ModelDesc { n_outputs: 1, run: run_counted, ..fake::desc() };
+    counted_model!(run, N_CALLS);
+    let desc = ModelDesc { n_outputs: 1, run, ..fake::desc() };
     let model = fake::open(desc).expect("well-formed");
     let options = options(16, Duration::from_micros(100));
     let batcher = Batcher::new(&model, "N", &[&[4], &[]], options).expect("a model of rows");
@@ -96,25 +100,13 @@ fn many_threads_share_batches_and_get_their_own_results() {
         }
     });
 
-    let n_calls = CALLS_OF_MODEL.load(Ordering::SeqCst);
+    let n_calls = N_CALLS.load(Ordering::SeqCst);
     assert!(n_calls < THREADS * ROUNDS, "no two requests shared a batch: {n_calls} calls");
 }
 
 #[test]
 fn requests_that_fill_a_batch_share_one_call() {
-    static N_CALLS: AtomicUsize = AtomicUsize::new(0);
-    unsafe extern "C" fn run(
-        inputs: *const *const c_void,
-        outputs: *const *mut c_void,
-        dims: *mut i64,
-        arena: *mut c_void,
-        exec: *const Exec,
-    ) -> i32 {
-        N_CALLS.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: as the caller promises.
-        unsafe { fake::run_rows(inputs, outputs, dims, arena, exec) }
-    }
-
+    counted_model!(run, N_CALLS);
     let model = fake::open(ModelDesc { n_outputs: 1, run, ..fake::desc() }).expect("well-formed");
     let options = options(4, Duration::from_secs(3600));
     let batcher = Batcher::new(&model, "N", &[&[4], &[]], options).expect("a model of rows");

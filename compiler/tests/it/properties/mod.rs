@@ -4,31 +4,14 @@
 mod checks;
 mod laws;
 
+use crate::random_cases;
 use checks::{Check, Outcome};
-use proptest::{prelude::*, test_runner::TestRunner};
-use std::cell::Cell;
 use symshape_compiler::{graph::text, tensor::Tensor};
 
-/// Number of random graphs for each property.
-const N_CASES: u32 = 400;
-
-/// Checks a property of random graphs. At least a tenth of the graphs must allow the check.
+/// Checks a property of random graphs, most of which must allow the check.
 fn check_random(property: fn(&[u8]) -> Check) {
-    let config = ProptestConfig { cases: N_CASES, failure_persistence: None, ..ProptestConfig::default() };
     // Enough bytes for a graph of all steps.
-    let bytes = proptest::collection::vec(any::<u8>(), 0..200);
-    let n_compared = Cell::new(0);
-    let result = TestRunner::new(config).run(&bytes, |bytes| {
-        let outcome = property(&bytes).map_err(TestCaseError::fail)?;
-        n_compared.set(n_compared.get() + u32::from(outcome == Outcome::Compared));
-        Ok(())
-    });
-    if let Err(error) = result {
-        panic!("{error}");
-    }
-
-    let n_compared = n_compared.get();
-    assert!(10 * n_compared > N_CASES, "only {n_compared} of {N_CASES} random graphs could be compared");
+    random_cases::check_random(400, 200, 300, |bytes| Ok(property(bytes)? == Outcome::Compared));
 }
 
 #[test]

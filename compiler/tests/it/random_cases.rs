@@ -1,0 +1,30 @@
+//! Properties of random cases, and the number of cases that a property could judge.
+
+use proptest::{prelude::*, test_runner::TestRunner};
+use std::cell::Cell;
+
+/// Checks a property for `n_cases` random byte strings of less than `max_len` bytes. The property returns whether it
+/// compared anything.
+///
+/// # Panics
+/// If the property fails, or if it compared something in fewer than `min_compared` cases.
+pub(crate) fn check_random(
+    n_cases: u32,
+    max_len: usize,
+    min_compared: u32,
+    property: impl Fn(&[u8]) -> Result<bool, String>,
+) {
+    let config = ProptestConfig { cases: n_cases, failure_persistence: None, ..ProptestConfig::default() };
+    let n_compared = Cell::new(0);
+    let result = TestRunner::new(config).run(&proptest::collection::vec(any::<u8>(), 0..max_len), |bytes| {
+        let is_compared = property(&bytes).map_err(TestCaseError::fail)?;
+        n_compared.set(n_compared.get() + u32::from(is_compared));
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+
+    let n_compared = n_compared.get();
+    assert!(n_compared >= min_compared, "only {n_compared} of {n_cases} cases could be compared");
+}
