@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// Print the arena's bytes and the shapes of the outputs at these sizes
     #[arg(long, value_name = "N=8,S=128", conflicts_with_all = ["bytes", "fix"])]
     at: Option<String>,
-    /// Print the largest value of the symbol without --fix whose calls need at most so many bytes of arena: a number,
+    /// Print the largest value of the symbol without --fix whose calls need at most this many bytes of arena: a number,
     /// alone or with K, M, G or T for powers of 1024
     #[arg(long, value_name = "64M")]
     bytes: Option<String>,

@@ -42,7 +42,7 @@ pub trait Target: Send + Sync {
     /// The name on the command line, in messages and in the target's calls: a single word.
     fn name(&self) -> &str;
 
-    /// A pass over graphs, see [`GraphPhase`]. The graph must compute what it did before.
+    /// A pass over graphs, see [`GraphPhase`]. The graph must still compute the same results.
     ///
     /// # Errors
     /// The model can't be compiled for this target.

@@ -19,7 +19,7 @@ ops! {
 }
 
 /// The contraction that `equation` describes, a sum over all labels that the output lacks. A repeated label of one
-/// input takes its diagonal. `...` stands for any number of axes, which are broadcast as in `MatMul`; an output without
+/// input takes its diagonal. `...` is any number of axes, which are broadcast as in `MatMul`; an output without
 /// `...` sums over them. Without `->`, the output has the axes of `...` and then the labels that occur once, capital
 /// letters first.
 ///
@@ -90,7 +90,7 @@ impl<'a> TermText<'a> {
         Ok(TermText { text, head, tail, has_dots: split.is_some() })
     }
 
-    /// The number of axes that `...` stands for in an input with `rank` axes.
+    /// The number of axes of `...` in an input with `rank` axes.
     fn dots(&self, rank: usize) -> Result<usize> {
         let named = self.head.len() + self.tail.len();
         let dots = rank.checked_sub(named).filter(|dots| *dots == 0 || self.has_dots);

@@ -179,8 +179,8 @@ fn prefetches_panels(contraction: &Contraction, on_tiles: Option<bool>) -> bool 
     is_large && on_tiles.unwrap_or(depth.as_i64().is_some_and(|depth| depth <= MAX_PREFETCHED_DEPTH))
 }
 
-/// Whether rows of the result are so much longer than those of the lhs that reading and writing them takes as long as
-/// many multiplications, of which there are enough to hide a few more instructions.
+/// Whether rows of the result are much longer than those of the lhs. Reading and writing them then takes as long as
+/// many multiplications, and there are enough of these to hide a few more instructions.
 fn has_long_result_rows(contraction: &Contraction) -> bool {
     let sizes = contraction.depth().as_i64().zip(contraction.n.extent.as_i64());
     sizes.is_some_and(|(depth, columns)| depth >= MIN_DEPTH_TO_PREFETCH_ROWS && columns >= 2 * depth)
