@@ -231,8 +231,7 @@ fn emit_contraction(
     contraction: &Contraction,
     range: Option<IterationRange>,
 ) -> Result<bool> {
-    let bounds = range.map(|range| (range.begin, range.end));
-    if f.unit.has_microkernels() && tiles::contraction(f, kernel, contraction, bounds)? {
+    if f.unit.has_microkernels() && tiles::contraction(f, kernel, contraction, range)? {
         return Ok(true);
     }
     scalar_contraction::emit(f, kernel, contraction)?;

@@ -126,12 +126,12 @@ pub(crate) fn iterations(split: PartSplit) -> Option<Dim> {
 /// the range of the call in units of `step`; else it is everything.
 pub(crate) fn range(
     f: &mut FuncCtx,
-    range: (Value, Value),
+    range: IterationRange,
     axis: i64,
     step: i64,
     count: Value,
-) -> Result<(Value, Value)> {
-    let (begin, end) = range;
+) -> Result<IterationRange> {
+    let IterationRange { begin, end } = range;
     let frame = f.frame()?;
     let current = f.load_word(frame, frame::SPLIT_AXIS);
     let is_split = f.ins().icmp_imm_s(IntCC::Equal, current, axis);
@@ -140,7 +140,7 @@ pub(crate) fn range(
     let first = f.ins().imul_imm_s(begin, step);
     let last = f.ins().imul_imm_s(end, step);
     let last = f.ins().smin(last, count);
-    let first = f.ins().select(is_split, first, zero);
-    let last = f.ins().select(is_split, last, count);
-    Ok((first, last))
+    let begin = f.ins().select(is_split, first, zero);
+    let end = f.ins().select(is_split, last, count);
+    Ok(IterationRange { begin, end })
 }

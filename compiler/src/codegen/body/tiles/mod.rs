@@ -23,7 +23,11 @@ mod emit;
 mod plan;
 
 use crate::{
-    codegen::{body::split::split_axis, function::FuncCtx, vector::VectorIsa},
+    codegen::{
+        body::split::{IterationRange, split_axis},
+        function::FuncCtx,
+        vector::VectorIsa,
+    },
     error::Result,
     kernel::{Contraction, Kernel, Program},
 };
@@ -36,7 +40,7 @@ pub(super) fn contraction(
     f: &mut FuncCtx,
     kernel: &Kernel,
     contraction: &Contraction,
-    range: Option<(Value, Value)>,
+    range: Option<IterationRange>,
 ) -> Result<bool> {
     let isa = Isa::from(f.unit.vector_isa());
     let Some(plan) = plan::plan(f.unit.program, kernel, f.facts(), contraction, &isa) else {

@@ -1,7 +1,7 @@
 //! The loops over blocks of rows, parts of the reduction, tiles of columns and outer row axes.
 
 use super::{
-    calls::{TileRange, call_tiles, for_joint_rows, packed_offset},
+    calls::{call_tiles, for_joint_rows, packed_offset},
     columns::ColumnTiles,
     line_batch, paired_tiles,
     position::{Position, ReductionSlice},
@@ -12,7 +12,7 @@ use crate::{
     codegen::{
         body::{
             body_builder::linear_parts,
-            split::{self, split_axis},
+            split::{self, IterationRange, split_axis},
             tiles::plan::TilePlan,
         },
         function::FuncCtx,
@@ -39,12 +39,12 @@ pub(super) fn blocks(
     plan: &TilePlan,
     rows: &RowTiles,
     tiles_of_parts: &[ColumnTiles],
-    columns: (Value, Value),
-    range: Option<(Value, Value)>,
+    columns: IterationRange,
+    range: Option<IterationRange>,
 ) -> Result<()> {
     let total = if plan.has_one_row_axis() { rows.tiles } else { f.dim(&plan.contraction.outer_rows())? };
-    let (begin, end) = match range {
-        None => (f.int(0), total),
+    let IterationRange { begin, end } = match range {
+        None => IterationRange { begin: f.int(0), end: total },
         Some(range) => split::range(f, range, split_axis::ROWS, 1, total)?,
     };
     let total = f.ins().isub(end, begin);
@@ -69,7 +69,7 @@ pub(super) fn blocks(
             f.ins().iadd(before, begin)
         });
 
-        let steps = TileRange { first, end };
+        let steps = IterationRange { begin: first, end };
         let packed = match &plan.lhs.packed {
             Some(packed) => packed.pack_block(f, plan, rows, steps)?,
             None => None,
@@ -92,7 +92,7 @@ fn column_tile(
     plan: &TilePlan,
     rows: &RowTiles,
     at: &Position,
-    steps: TileRange,
+    steps: IterationRange,
     packed: Option<Value>,
 ) -> Result<()> {
     if let Some(computed) = &plan.rhs.computed {
@@ -102,14 +102,14 @@ fn column_tile(
         return call_tiles(f, plan, rows, at, Some(steps), packed, None);
     }
 
-    let TileRange { first, end } = steps;
+    let IterationRange { begin: first, end } = steps;
     if let Some(line_batch) = &plan.line_batch {
         return line_batch::emit(f, plan, line_batch, rows, at, steps);
     }
     if plan.pairs_rows {
         return paired_tiles::emit(f, plan, rows, at, steps);
     }
-    for_joint_rows(f, plan, (first, end), &mut |f, joint| {
+    for_joint_rows(f, plan, IterationRange { begin: first, end }, &mut |f, joint| {
         let offset = packed_offset(f, plan, first, joint)?;
         let iteration = f.ins().isub(joint, first);
         let iterations = f.ins().isub(end, first);

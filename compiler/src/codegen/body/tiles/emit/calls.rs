@@ -9,6 +9,7 @@ use crate::{
     codegen::{
         body::{
             args::ArgBlock,
+            split::IterationRange,
             tiles::plan::{PackedLhs, Packing, TilePlan},
         },
         function::FuncCtx,
@@ -17,14 +18,7 @@ use crate::{
     error::{Error, Result},
     kernel::MemorySpace,
 };
-use cranelift_codegen::ir::{InstBuilder, SigRef, Value, condcodes::IntCC, types};
-
-/// A range of row tiles of the last row axis.
-#[derive(Clone, Copy)]
-pub(super) struct TileRange {
-    pub(super) first: Value,
-    pub(super) end: Value,
-}
+use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC, types};
 
 /// An argument block, and the key whose slots it has.
 pub(super) struct TileArgs {
@@ -37,7 +31,7 @@ pub(super) struct TileArgs {
 pub(super) fn for_joint_rows(
     f: &mut FuncCtx,
     plan: &TilePlan,
-    (first, end): (Value, Value),
+    IterationRange { begin: first, end }: IterationRange,
     emit: &mut dyn FnMut(&mut FuncCtx, Value) -> Result<()>,
 ) -> Result<()> {
     let outer = plan.outer_axes();
@@ -190,13 +184,6 @@ fn advance(f: &mut FuncCtx, args: &mut ArgBlock, slot: usize, step: usize, count
     }
 }
 
-/// Calls a microkernel whose address is known at run time only.
-pub(super) fn call_microkernel(f: &mut FuncCtx, microkernel: Value, block: Value) {
-    let signature = f.unit.signature(&[types::I64], &[]);
-    let signature = f.builder.import_signature(signature);
-    f.ins().call_indirect(signature, microkernel, &[block]);
-}
-
 /// Consecutive row tiles of one height.
 struct TileRun {
     first_row: Value,
@@ -217,13 +204,14 @@ pub(super) fn call_tiles(
     plan: &TilePlan,
     rows: &RowTiles,
     at: &Position,
-    range: Option<TileRange>,
+    range: Option<IterationRange>,
     lhs_offset: Option<Value>,
     turn: Option<Turn>,
 ) -> Result<()> {
     let shared = shared_args(f, plan, at, lhs_offset)?;
     let zero = f.int(0);
-    let TileRange { first, end } = range.unwrap_or(TileRange { first: zero, end: rows.tiles });
+    let IterationRange { begin: first, end } =
+        range.unwrap_or(IterationRange { begin: zero, end: rows.tiles });
     let high_first = f.ins().smin(first, rows.high);
     let high_end = f.ins().smin(end, rows.high);
     let low_first = f.ins().smax(first, rows.high);
@@ -234,12 +222,10 @@ pub(super) fn call_tiles(
     let prefetch = PrefetchSchedule::emit(f, plan, at, &shared.args, turn, count);
 
     let first_row = f.ins().imul(high_first, rows.rows);
-    let signature = f.unit.signature(&[types::I64], &[]);
-    let signature = f.builder.import_signature(signature);
     let [high_microkernel, low_microkernel] = at.microkernels;
     let high =
         TileRun { first_row, rows: rows.rows, count: n_high, others: zero, microkernel: high_microkernel };
-    call_run(f, plan, rows, &shared, signature, &high, &prefetch)?;
+    call_run(f, plan, rows, &shared, &high, &prefetch)?;
 
     let high_rows = f.ins().imul(rows.high, rows.rows);
     let low_rows = f.ins().iadd_imm_s(rows.rows, -1);
@@ -248,7 +234,7 @@ pub(super) fn call_tiles(
     let first_row = f.ins().iadd(high_rows, skipped);
     let low =
         TileRun { first_row, rows: low_rows, count: n_low, others: n_high, microkernel: low_microkernel };
-    call_run(f, plan, rows, &shared, signature, &low, &prefetch)
+    call_run(f, plan, rows, &shared, &low, &prefetch)
 }
 
 /// Calls the microkernel of a run of tiles, if there are any.
@@ -257,7 +243,6 @@ fn call_run(
     plan: &TilePlan,
     rows: &RowTiles,
     shared: &TileArgs,
-    signature: SigRef,
     run: &TileRun,
     prefetch: &Option<PrefetchSchedule>,
 ) -> Result<()> {
@@ -284,7 +269,7 @@ fn call_run(
         advance(f, &mut args, slot, slot + 1, run.first_row);
     }
     let block = args.place(f);
-    f.ins().call_indirect(signature, run.microkernel, &[block]);
+    f.call_indirect(run.microkernel, &[types::I64], &[], &[block]);
 
     f.ins().jump(done, &[]);
     f.switch_to_block(done);

@@ -3,7 +3,10 @@
 use super::rows::RowTiles;
 use crate::{
     codegen::{
-        body::tiles::plan::{AmxChoice, HeightTiling, MicrokernelVariant, SMALL_AMX_ROWS, TilePlan},
+        body::{
+            split::IterationRange,
+            tiles::plan::{AmxChoice, HeightTiling, MicrokernelVariant, SMALL_AMX_ROWS, TilePlan},
+        },
         function::FuncCtx,
         microkernel::contraction::{PANEL, ReductionPart},
     },
@@ -40,7 +43,7 @@ impl ColumnTiles {
         f: &mut FuncCtx,
         plan: &TilePlan,
         rows: &RowTiles,
-        (first, end): (Value, Value),
+        IterationRange { begin: first, end }: IterationRange,
         part: ReductionPart,
     ) -> Result<ColumnTiles> {
         let columns = f.ins().isub(end, first);
@@ -160,6 +163,5 @@ fn address(
     part: ReductionPart,
 ) -> Result<Value> {
     let function = f.unit.microkernel(plan.microkernel(variant, part))?;
-    let function = f.func_ref(function);
-    Ok(f.ins().func_addr(types::I64, function))
+    Ok(f.function_address(function))
 }

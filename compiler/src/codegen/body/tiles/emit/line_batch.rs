@@ -1,19 +1,22 @@
 //! Calls that compute several lines of an image at once, on tile registers, see [`LineBatch`].
 
 use super::{
-    calls::{TileRange, call_microkernel, for_joint_rows, packed_offset, shared_args},
+    calls::{for_joint_rows, packed_offset, shared_args},
     position::Position,
     rows::RowTiles,
 };
 use crate::{
     codegen::{
-        body::tiles::plan::{LineBatch, TilePlan},
+        body::{
+            split::IterationRange,
+            tiles::plan::{LineBatch, TilePlan},
+        },
         function::FuncCtx,
         microkernel::contraction::TileKey,
     },
     error::Result,
 };
-use cranelift_codegen::ir::InstBuilder;
+use cranelift_codegen::ir::{InstBuilder, types};
 
 /// Emits the calls for joint iterations `first..end` of the outer row axes at one tile of columns: one call for each
 /// iteration of the axes around the innermost of them.
@@ -23,7 +26,7 @@ pub(super) fn emit(
     line_batch: &LineBatch,
     rows: &RowTiles,
     at: &Position,
-    TileRange { first, end }: TileRange,
+    IterationRange { begin: first, end }: IterationRange,
 ) -> Result<()> {
     let line_axis = plan.outer_axes().last().expect("a line batch has an outer row axis");
     let lines = f.dim(&line_axis.extent)?;
@@ -44,7 +47,7 @@ pub(super) fn emit(
 
         // The arguments are those of the first line.
         let next = f.ins().iadd_imm_s(start, 1);
-        for_joint_rows(f, plan, (start, next), &mut |f, joint| {
+        for_joint_rows(f, plan, IterationRange { begin: start, end: next }, &mut |f, joint| {
             let offset = packed_offset(f, plan, first, joint)?;
             let shared = shared_args(f, plan, at, offset)?;
             let mut args = shared.args;
@@ -62,7 +65,7 @@ pub(super) fn emit(
             }
 
             let block = args.place(f);
-            call_microkernel(f, at.microkernels[0], block);
+            f.call_indirect(at.microkernels[0], &[types::I64], &[], &[block]);
             Ok(())
         })
     })

@@ -20,23 +20,23 @@ mod rows;
 use super::plan::{self, TilePlan};
 use crate::{
     codegen::{
-        body::split::{self, split_axis},
+        body::split::{self, IterationRange, split_axis},
         function::FuncCtx,
         microkernel::{MicrokernelKey, contraction::ReductionPart},
     },
     error::Result,
 };
 use columns::ColumnTiles;
-use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
+use cranelift_codegen::ir::{InstBuilder, condcodes::IntCC};
 use rows::RowTiles;
 
 /// Emits a contraction, or the part of it that the frame and `range` say.
-pub(super) fn contraction(f: &mut FuncCtx, plan: &TilePlan, range: Option<(Value, Value)>) -> Result<()> {
+pub(super) fn contraction(f: &mut FuncCtx, plan: &TilePlan, range: Option<IterationRange>) -> Result<()> {
     let count = f.dim(plan.last_rows())?;
     let n_columns = f.dim(&plan.contraction.n.extent)?;
     let zero = f.int(0);
     let columns = match range {
-        None => (zero, n_columns),
+        None => IterationRange { begin: zero, end: n_columns },
         Some(range) => {
             let step = plan::column_step(f.facts(), plan.contraction);
             split::range(f, range, split_axis::COLUMNS, step, n_columns)?
@@ -45,7 +45,7 @@ pub(super) fn contraction(f: &mut FuncCtx, plan: &TilePlan, range: Option<(Value
 
     // The number of row tiles is a quotient by the number of rows: nothing is computed where there are none.
     let has_rows = f.ins().icmp_imm_s(IntCC::SignedGreaterThan, count, 0);
-    let has_columns = f.ins().icmp(IntCC::SignedLessThan, columns.0, columns.1);
+    let has_columns = f.ins().icmp(IntCC::SignedLessThan, columns.begin, columns.end);
     let has_elements = f.ins().band(has_rows, has_columns);
     let work = f.create_block();
     let done = f.create_block();
@@ -70,9 +70,8 @@ pub(super) fn contraction(f: &mut FuncCtx, plan: &TilePlan, range: Option<(Value
 /// Ends the use of tile registers, which slow down other code of the thread while they are configured.
 fn release_tiles(f: &mut FuncCtx) -> Result<()> {
     let microkernel = f.unit.microkernel(MicrokernelKey::ReleaseTiles)?;
-    let function = f.func_ref(microkernel);
     let no_args = f.int(0);
-    f.ins().call(function, &[no_args]);
+    f.call(microkernel, &[no_args]);
     Ok(())
 }
 
@@ -82,8 +81,8 @@ fn reduction_parts(
     f: &mut FuncCtx,
     plan: &TilePlan,
     rows: &RowTiles,
-    columns: (Value, Value),
-    range: Option<(Value, Value)>,
+    columns: IterationRange,
+    range: Option<IterationRange>,
 ) -> Result<()> {
     let is_blocked = if plan.k_blocking.is_some() { plan.is_k_blocked() } else { Some(false) };
     let zero = f.int(0);

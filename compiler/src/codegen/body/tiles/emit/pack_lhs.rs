@@ -1,12 +1,12 @@
 //! Packing of the lhs for a block of rows.
 
-use super::{
-    calls::{TileRange, for_joint_rows},
-    rows::RowTiles,
-};
+use super::{calls::for_joint_rows, rows::RowTiles};
 use crate::{
     codegen::{
-        body::tiles::plan::{PackedLhs, TilePlan},
+        body::{
+            split::IterationRange,
+            tiles::plan::{PackedLhs, TilePlan},
+        },
         function::FuncCtx,
     },
     error::Result,
@@ -30,25 +30,29 @@ impl PackedLhs {
         f: &mut FuncCtx,
         plan: &TilePlan,
         rows: &RowTiles,
-        TileRange { first, end }: TileRange,
+        IterationRange { begin: first, end }: IterationRange,
     ) -> Result<Option<Value>> {
         if plan.has_one_row_axis() {
             let first = rows.first_row(f, first);
             let end = rows.first_row(f, end);
             let offset = match self {
-                PackedLhs::Rows(packed) => packed.pack_row_range(f, (first, end)),
-                PackedLhs::Pixels(packed) => packed.pack_row_range(f, (first, end)),
+                PackedLhs::Rows(packed) => packed.pack_row_range(f, IterationRange { begin: first, end }),
+                PackedLhs::Pixels(packed) => packed.pack_row_range(f, IterationRange { begin: first, end }),
             };
             return offset.map(Some);
         }
 
         match self {
-            PackedLhs::Rows(packed) => for_joint_rows(f, plan, (first, end), &mut |f, joint| {
-                let count = f.ins().isub(joint, first);
-                let offset = packed.axis_offset(f, plan.last_rows(), count)?;
-                packed.pack_axis(f, plan.last_rows(), offset)
-            })?,
-            PackedLhs::Pixels(packed) => packed.pack_iterations(f, plan.contraction, (first, end))?,
+            PackedLhs::Rows(packed) => {
+                for_joint_rows(f, plan, IterationRange { begin: first, end }, &mut |f, joint| {
+                    let count = f.ins().isub(joint, first);
+                    let offset = packed.axis_offset(f, plan.last_rows(), count)?;
+                    packed.pack_axis(f, plan.last_rows(), offset)
+                })?
+            }
+            PackedLhs::Pixels(packed) => {
+                packed.pack_iterations(f, plan.contraction, IterationRange { begin: first, end })?
+            }
         }
         Ok(None)
     }

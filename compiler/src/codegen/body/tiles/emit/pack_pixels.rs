@@ -5,6 +5,7 @@ use crate::{
     codegen::{
         body::{
             args::ArgBlock,
+            split::IterationRange,
             tiles::plan::{PackedPixels, TilePlan},
         },
         function::FuncCtx,
@@ -39,7 +40,11 @@ impl PackedPixels {
 
     /// Packs the pixels of rows `first..end` of the only row axis. Returns the offset in bytes from the beginning of
     /// the pack buffer at which row 0 would be.
-    pub(super) fn pack_row_range(&self, f: &mut FuncCtx, (first, end): (Value, Value)) -> Result<Value> {
+    pub(super) fn pack_row_range(
+        &self,
+        f: &mut FuncCtx,
+        IterationRange { begin: first, end }: IterationRange,
+    ) -> Result<Value> {
         let step = f.dim(&self.windows.row_step)?;
         let window = f.dim(&self.windows.span_of_row())?;
         let first_pixel = f.ins().imul(first, step);
@@ -59,7 +64,7 @@ impl PackedPixels {
         &self,
         f: &mut FuncCtx,
         contraction: &Contraction,
-        (first, end): (Value, Value),
+        IterationRange { begin: first, end }: IterationRange,
     ) -> Result<()> {
         let last = f.ins().iadd_imm_s(end, -1);
         let from = self.first_pixel(f, contraction, first)?;

@@ -5,6 +5,7 @@ use crate::{
     codegen::{
         body::{
             args::ArgBlock,
+            split::IterationRange,
             tiles::plan::{PackedRows, TilePlan},
         },
         function::FuncCtx,
@@ -45,7 +46,11 @@ impl PackedRows {
 
     /// Packs rows `first..end` at the beginning of the pack buffer. Returns the offset in bytes from there at which
     /// row 0 would be.
-    pub(super) fn pack_row_range(&self, f: &mut FuncCtx, (first, end): (Value, Value)) -> Result<Value> {
+    pub(super) fn pack_row_range(
+        &self,
+        f: &mut FuncCtx,
+        IterationRange { begin: first, end }: IterationRange,
+    ) -> Result<Value> {
         let count = f.ins().isub(end, first);
         let from = f.address(&self.stream.origin)?;
         let step = f.dim(&(&self.stream.row * self.element_bytes))?;

@@ -5,12 +5,16 @@
 //! one tile, each with registers and an argument block for itself. An odd last iteration is a tile alone.
 
 use super::{
-    calls::{TileRange, call_microkernel, call_tiles, for_joint_rows, packed_offset, shared_args},
+    calls::{call_tiles, for_joint_rows, packed_offset, shared_args},
     position::Position,
     rows::RowTiles,
 };
 use crate::{
-    codegen::{body::tiles::plan::TilePlan, function::FuncCtx, microkernel::contraction::TileKey},
+    codegen::{
+        body::{split::IterationRange, tiles::plan::TilePlan},
+        function::FuncCtx,
+        microkernel::contraction::TileKey,
+    },
     error::Result,
 };
 use cranelift_codegen::ir::{InstBuilder, StackSlot, Value, types};
@@ -21,7 +25,7 @@ pub(super) fn emit(
     plan: &TilePlan,
     rows: &RowTiles,
     at: &Position,
-    TileRange { first, end }: TileRange,
+    IterationRange { begin: first, end }: IterationRange,
 ) -> Result<()> {
     let count = f.ins().isub(end, first);
     let zero = f.int(0);
@@ -33,26 +37,26 @@ pub(super) fn emit(
         let next = f.ins().iadd_imm_s(upper, 2);
 
         let mut upper_slot = None;
-        for_joint_rows(f, plan, (upper, lower), &mut |f, joint| {
+        for_joint_rows(f, plan, IterationRange { begin: upper, end: lower }, &mut |f, joint| {
             upper_slot = Some(store_upper_args(f, plan, rows, at, first, joint)?);
             Ok(())
         })?;
         let Some(upper_slot) = upper_slot else { return Ok(()) };
 
-        for_joint_rows(f, plan, (lower, next), &mut |f, joint| {
+        for_joint_rows(f, plan, IterationRange { begin: lower, end: next }, &mut |f, joint| {
             let offset = packed_offset(f, plan, first, joint)?;
             let lower_args = shared_args(f, plan, at, offset)?.args;
             let lower_block = lower_args.place(f);
             f.ins().stack_store(types::I64, lower_block, upper_slot, 8 * TileKey::PAIR_ARGS as i32);
             let block = f.ins().stack_addr(types::I64, upper_slot, 0);
-            call_microkernel(f, at.microkernels[1], block);
+            f.call_indirect(at.microkernels[1], &[types::I64], &[], &[block]);
             Ok(())
         })
     })?;
 
     let paired = f.ins().ishl_imm_u(n_pairs, 1);
     let alone = f.ins().iadd(first, paired);
-    for_joint_rows(f, plan, (alone, end), &mut |f, joint| {
+    for_joint_rows(f, plan, IterationRange { begin: alone, end }, &mut |f, joint| {
         let offset = packed_offset(f, plan, first, joint)?;
         call_tiles(f, plan, rows, at, None, offset, None)
     })

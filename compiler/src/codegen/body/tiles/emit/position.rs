@@ -2,7 +2,7 @@
 
 use super::columns::ColumnTiles;
 use crate::codegen::{
-    body::tiles::plan::TilePlan,
+    body::{split::IterationRange, tiles::plan::TilePlan},
     function::FuncCtx,
     microkernel::contraction::{PANEL, Rhs},
 };
@@ -40,7 +40,7 @@ impl Position {
         plan: &TilePlan,
         tiles: &ColumnTiles,
         tile: Value,
-        (first, end): (Value, Value),
+        IterationRange { begin: first, end }: IterationRange,
         slice: Option<ReductionSlice>,
     ) -> Position {
         let is_wide = f.ins().icmp(IntCC::SignedLessThan, tile, tiles.n_wide);
