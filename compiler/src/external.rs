@@ -22,10 +22,22 @@ pub struct Callee {
     pub symbol: String,
     /// The offload target that provides it, see [`crate::offload`]. Empty for a custom operator.
     pub target: String,
+    /// The part of the graph that the call was lowered from, if its target provides it. It has no text.
+    pub part: PartNumber,
     /// The registered function of this process.
     pub function: Option<Function>,
     /// The named constants that every call passes.
     pub attributes: Vec<Attribute>,
+}
+
+/// The number of a part, see [`crate::offload`]. `Debug` doesn't show it, so equal calls of two parts are shared.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct PartNumber(pub Option<u32>);
+
+impl fmt::Debug for PartNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("_")
+    }
 }
 
 /// The keywords of C, which are not allowed as names.
@@ -60,7 +72,13 @@ pub fn check_symbol(symbol: &str) -> Result<()> {
 impl Callee {
     /// The function of this C name, without a target, constants or a registered function.
     pub fn new(symbol: impl Into<String>) -> Callee {
-        Callee { symbol: symbol.into(), target: String::new(), function: None, attributes: Vec::new() }
+        Callee {
+            symbol: symbol.into(),
+            target: String::new(),
+            part: PartNumber::default(),
+            function: None,
+            attributes: Vec::new(),
+        }
     }
 
     /// The function's results on these operands, at these shapes.
@@ -154,7 +172,7 @@ pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Callee> {
         }
     }
 
-    Ok(Callee { symbol, target, function: None, attributes })
+    Ok(Callee { target, attributes, ..Callee::new(symbol) })
 }
 
 fn attribute(cursor: &mut Cursor<'_>) -> Result<Attribute> {

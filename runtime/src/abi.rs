@@ -211,8 +211,9 @@ pub struct PartitionDesc {
     pub n_symbols: u32,
     /// Partitions of one stage may run at once; earlier stages end before later ones begin.
     pub stage: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// How many calls of its target may run at once; 0 for any number. The dependencies keep to it within a call of the
+    /// model.
+    pub at_once: u32,
 }
 
 /// A symbol of the contract.

@@ -14,6 +14,7 @@ use alloc::{string::String, sync::Arc, vec::Vec};
 use core::{
     any::Any,
     ffi::{CStr, c_char, c_void},
+    num::NonZeroU32,
 };
 
 /// A table with more entries than this means that the descriptor is damaged.
@@ -387,6 +388,7 @@ unsafe fn partition(number: usize, desc: &PartitionDesc, n_symbols: u32) -> Resu
             after: indices(after),
             symbols: indices(symbols),
             stage: desc.stage as usize,
+            at_once: NonZeroU32::new(desc.at_once),
         })
     }
 }

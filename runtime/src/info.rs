@@ -2,7 +2,7 @@
 
 use crate::{DType, range::SymbolRange};
 use alloc::{string::String, vec::Vec};
-use core::fmt;
+use core::{fmt, num::NonZeroU32};
 
 /// A symbol of a model's contract: a size that each call chooses.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -122,6 +122,7 @@ pub struct PartitionInfo {
     pub(crate) after: Vec<usize>,
     pub(crate) symbols: Vec<usize>,
     pub(crate) stage: usize,
+    pub(crate) at_once: Option<NonZeroU32>,
 }
 
 impl PartitionInfo {
@@ -153,5 +154,11 @@ impl PartitionInfo {
     /// The stage. Partitions of one stage may run at once; earlier stages end before later ones begin.
     pub fn stage(&self) -> usize {
         self.stage
+    }
+
+    /// How many calls of its target may run at once; `None` for any number. Within a call of the model, the entries of
+    /// [`PartitionInfo::after`] keep to it. Contexts that call one device must share it themselves.
+    pub fn at_once(&self) -> Option<NonZeroU32> {
+        self.at_once
     }
 }

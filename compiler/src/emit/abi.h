@@ -119,7 +119,9 @@ typedef struct symshape_partition {
     uint32_t n_after;
     uint32_t n_symbols;
     uint32_t stage; /* partitions of one stage may run at once; earlier stages end before later ones begin */
-    uint32_t reserved;
+    /* How many calls of `target` may run at once; 0 for any number. Within a call of the model, `after` keeps to it;
+     * contexts and models that share a device must take turns. */
+    uint32_t at_once;
 } symshape_partition;
 
 #ifdef __cplusplus

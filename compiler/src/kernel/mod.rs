@@ -36,7 +36,7 @@ pub use data_dependent::{DataDependent, at_upper_bounds, upper_bound};
 pub use inst::{Access, Check, Inst, InstSeq, Local};
 pub use memory::{Buffer, BufferId, Device, MemorySpace};
 pub use microkernels::MicrokernelSupport;
-pub use partition::{Partition, Policies};
+pub use partition::{CallLimit, Partition, Policies};
 pub use program::{COPY_ALIGN_BYTES, Kernel, Port, Program};
 pub(crate) use sliding_windows::SlidingWindows;
 pub use stmt::{Axis, Contraction, Rhs, Stmt};

@@ -1,6 +1,6 @@
 //! Partitions: runs of kernels that form one entry of the artefact's table.
 
-use std::{collections::BTreeSet, ops::Range};
+use std::{collections::BTreeSet, num::NonZeroU32, ops::Range};
 
 /// Consecutive kernels that run as one step: an entry of the artefact's table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,6 +13,15 @@ pub struct Partition {
     pub after: Vec<usize>,
     /// The name of the target that it runs on.
     pub target: String,
+}
+
+/// A limit of the calls of one target that may run at once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CallLimit {
+    /// Name of the target.
+    pub target: String,
+    /// The largest number of its calls that may run at once.
+    pub at_once: NonZeroU32,
 }
 
 /// The orders in which partitions may run.

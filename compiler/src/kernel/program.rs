@@ -1,11 +1,12 @@
 //! Programs: kernels with the buffers, symbols and facts that they share.
 
 use super::{
-    Buffer, BufferId, Control, DataDependent, Device, Local, MemorySpace, MicrokernelSupport, Partition,
-    Policies, Stmt,
+    Buffer, BufferId, CallLimit, Control, DataDependent, Device, Local, MemorySpace, MicrokernelSupport,
+    Partition, Policies, Stmt,
 };
 use crate::{external::Callee, scalar::Precision};
 use cranelift_entity::PrimaryMap;
+use std::ops::Range;
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
@@ -56,6 +57,8 @@ pub struct Program {
     pub facts: Facts,
     /// Memories other than the host's.
     pub devices: Vec<Device>,
+    /// Targets whose calls may not all run at once. Partitions wait for each other such that no order breaks a limit.
+    pub call_limits: Vec<CallLimit>,
     /// All buffers.
     pub buffers: PrimaryMap<BufferId, Buffer>,
     /// Code that strips and contractions can become.
@@ -87,6 +90,19 @@ impl Program {
         callees.sort_by(|a, b| a.symbol.cmp(&b.symbol));
         callees.dedup_by(|a, b| a.symbol == b.symbol);
         callees
+    }
+
+    /// Whether any of these kernels calls a function of the target.
+    pub fn calls(&self, kernels: Range<usize>, target: &str) -> bool {
+        let is_own =
+            |control: &Control| matches!(control, Control::Call(call) if call.callee.target == target);
+        self.kernels[kernels].iter().any(|kernel| kernel.control.as_ref().is_some_and(is_own))
+    }
+
+    /// How many calls of a target may run at once; 0 for any number.
+    pub(crate) fn at_once(&self, target: &str) -> u32 {
+        let limit = self.call_limits.iter().find(|limit| limit.target == target);
+        limit.map_or(0, |limit| limit.at_once.get())
     }
 
     /// All symbols that kernels can use: the model's symbols, then the data-dependent ones.

@@ -50,7 +50,7 @@ pub(super) fn call(lowering: &mut Lowering, value: Value) -> Result<()> {
         }
     };
     let context = node_name(graph, value);
-    let call = ExternalCall { callee: callee.clone(), operands, results, scratch, context };
+    let call = ExternalCall { callee: callee.clone(), operands, results, scratch, work: None, context };
     lowering.program.kernels.push(Kernel::control(name, Control::Call(Box::new(call))));
 
     for (shape, from, to) in moves {

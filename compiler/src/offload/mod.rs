@@ -9,36 +9,40 @@
 //! All results of a target are part of the IRs: a call names its target, its function and its constants, including
 //! code for an accelerator. docs/targets.md explains how to write a target.
 
+mod cost;
 mod cut;
 mod memory;
 mod parts;
 mod target;
 
-pub use target::{GraphPhase, KernelPhase, Subgraph, Target, Targets};
+pub use cost::CallCost;
+pub use target::{Concurrency, GraphPhase, KernelPhase, Subgraph, Target, Targets};
 
 use crate::{
     error::{At, Error, ErrorKind, Result},
-    external::Callee,
+    external::{Callee, PartNumber},
     graph::{Graph, Node, Op, Value, verify},
-    kernel::{Control, Program},
+    kernel::{CallLimit, Control, ExternalCall, Program, cost as work},
 };
 use std::sync::Arc;
-use symshape::Dim;
+use symshape::{Dim, Symbol};
 
 /// Offloads parts of an optimised graph to targets.
 ///
 /// # Errors
 /// Those of the hooks, with the target and the nodes concerned.
 pub fn offload(graph: &mut Graph, targets: &Targets) -> Result<()> {
+    let mut parts = 0;
     for target in targets {
-        offload_to(graph, &**target).at(|| format!("target {}", target.name()))?;
+        offload_to(graph, &**target, &mut parts).at(|| format!("target {}", target.name()))?;
     }
     Ok(())
 }
 
-fn offload_to(graph: &mut Graph, target: &dyn Target) -> Result<()> {
+/// Offloads parts to one target; `parts` counts the parts of all targets.
+fn offload_to(graph: &mut Graph, target: &dyn Target, parts: &mut u32) -> Result<()> {
     for node in graph.nodes.values_mut() {
-        node.op.regions_mut().into_iter().try_for_each(|region| offload_to(region, target))?;
+        node.op.regions_mut().into_iter().try_for_each(|region| offload_to(region, target, parts))?;
     }
     target.graph_pass(GraphPhase::Optimized, graph)?;
     verified(graph).at(|| "its pass over the graph")?;
@@ -53,7 +57,8 @@ fn offload_to(graph: &mut Graph, target: &dyn Target) -> Result<()> {
         target.graph_pass(GraphPhase::Claimed, &mut part.graph)?;
         verified(&part.graph).at(|| "its pass over a part")?;
         let results = target.lower(part, new)?;
-        mark_calls(new, first, target.name());
+        mark_calls(new, first, target.name(), *parts);
+        *parts += 1;
         check_results(part, new, &results)?;
         Ok(results)
     })?;
@@ -68,11 +73,12 @@ fn may_be_claimed(graph: &Graph, node: &Node) -> bool {
         && !values.into_iter().any(|value| graph.shape(*value).iter().any(is_data_dependent))
 }
 
-/// Marks the calls among the nodes from index `first` on as calls of the target.
-fn mark_calls(graph: &mut Graph, first: usize, target: &str) {
+/// Marks the calls among the nodes from index `first` on as calls of the target for this part.
+fn mark_calls(graph: &mut Graph, first: usize, target: &str, part: u32) {
     for node in graph.nodes.values_mut().skip(first) {
         if let Op::Call { callee, .. } = &mut node.op {
             callee.target = target.to_string();
+            callee.part = PartNumber(Some(part));
         }
     }
 }
@@ -118,7 +124,7 @@ pub fn passes(program: &mut Program, phase: KernelPhase, targets: &Targets) -> R
     Ok(())
 }
 
-/// Lets targets complete their calls.
+/// Lets targets complete their calls, and state their costs. Sets the limits of calls at once.
 ///
 /// # Errors
 /// Those of the targets, with the node concerned.
@@ -128,9 +134,33 @@ pub fn emit(program: &mut Program, targets: &Targets) -> Result<()> {
         let Some(target) = owner(&call.callee, targets) else { continue };
         let mut call = call.clone();
         let what = call.context.clone();
-        target.emit(&mut call, program).at(|| what).at(|| format!("target {}", target.name()))?;
+        complete(&mut call, &**target, program).at(|| what).at(|| format!("target {}", target.name()))?;
         program.kernels[idx].control = Some(Control::Call(call));
     }
+
+    let all = 0..program.kernels.len();
+    let called = targets.iter().filter(|target| program.calls(all.clone(), target.name()));
+    let limit = |target: &Arc<dyn Target>| {
+        let at_once = target.concurrency().limit()?;
+        Some(CallLimit { target: target.name().into(), at_once })
+    };
+    program.call_limits = called.filter_map(limit).collect();
+    Ok(())
+}
+
+/// Lets a target complete its call, and state the cost.
+fn complete(call: &mut ExternalCall, target: &dyn Target, program: &Program) -> Result<()> {
+    target.emit(call, program)?;
+    let Some(cost) = target.cost(call, program) else { return Ok(()) };
+    let is_foreign = |symbol: &&Symbol| !program.symbols.contains(symbol);
+    if let Some(symbol) = cost.formula().symbols().iter().find(is_foreign) {
+        let message = format!(
+            "the cost of {} contains {symbol}, which is no symbol of the model; use the dims of the call's arguments",
+            call.callee.symbol
+        );
+        return Err(Error::new(ErrorKind::Usage, message));
+    }
+    call.work = Some(program.facts.simplify(&work::of_nanoseconds(cost.formula())));
     Ok(())
 }
 

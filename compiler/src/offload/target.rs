@@ -1,11 +1,12 @@
 //! The interface of an offload target, and the hooks in the order in which they run.
 
+use super::cost::CallCost;
 use crate::{
     error::Result,
     graph::{Graph, Node, Value},
     kernel::{ExternalCall, Program},
 };
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 /// When a pass over a graph runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +33,29 @@ pub struct Subgraph {
     pub graph: Graph,
     /// The values of its inputs, in the original graph.
     pub operands: Vec<Value>,
+}
+
+/// How many calls of a target may run at once, within one call of the model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Concurrency {
+    /// One: a device, or a library that is not thread-safe.
+    #[default]
+    One,
+    /// Up to this number: several queues or several equal devices.
+    AtMost(NonZeroU32),
+    /// Any number: the functions may run on any threads at once.
+    Any,
+}
+
+impl Concurrency {
+    /// The largest number of calls at once, if there is one.
+    pub fn limit(self) -> Option<NonZeroU32> {
+        match self {
+            Concurrency::One => Some(NonZeroU32::MIN),
+            Concurrency::AtMost(limit) => Some(limit),
+            Concurrency::Any => None,
+        }
+    }
 }
 
 /// A library or device that runs parts of a model.
@@ -72,6 +96,13 @@ pub trait Target: Send + Sync {
         None
     }
 
+    /// How many of the target's calls may run at once. Entries of the partition table wait for each other such that no
+    /// policy, the caller's own included, breaks the limit. It is a limit of one call of the model: several contexts,
+    /// models and processes don't know of each other.
+    fn concurrency(&self) -> Concurrency {
+        Concurrency::One
+    }
+
     /// A pass over kernels, see [`KernelPhase`].
     ///
     /// # Errors
@@ -89,6 +120,15 @@ pub trait Target: Send + Sync {
     fn emit(&self, call: &mut ExternalCall, program: &Program) -> Result<()> {
         let _ = (call, program);
         Ok(())
+    }
+
+    /// The estimated time of one of the target's calls, after [`Target::emit`]. It decides how the model is cut into
+    /// partitions, and whether they run at once. The formula may contain the symbols of the model, which the dims of
+    /// the arguments ([`Argument::shape`](crate::kernel::Argument::shape)) consist of. By default the time is guessed
+    /// from the sizes of the arguments.
+    fn cost(&self, call: &ExternalCall, program: &Program) -> Option<CallCost> {
+        let _ = (call, program);
+        None
     }
 }
 

@@ -29,6 +29,7 @@ pub(super) fn pieces(graph: &Graph, count: Count) -> Vec<Vec<usize>> {
     }
 
     let mut pieces = Pieces::of(graph);
+    pieces.join_parts();
     pieces.join_chains();
 
     match count {
@@ -40,6 +41,7 @@ pub(super) fn pieces(graph: &Graph, count: Count) -> Vec<Vec<usize>> {
         }
     }
 
+    pieces.take_turns();
     pieces.in_order()
 }
 
@@ -67,6 +69,55 @@ impl<'g> Pieces<'g> {
         let edges = edges.flat_map(|(to, atom)| atom.after.iter().map(move |e| ((e.from, to), e.bytes)));
         let total = list.values().map(|piece| piece.work).sum();
         Pieces { graph, edges: edges.collect(), list, total }
+    }
+
+    /// Merges the calls of each part on an exclusive target. They never run at once, and if other parts ran in between,
+    /// the operands of several parts would be in the device memory at once.
+    fn join_parts(&mut self) {
+        let mut last: BTreeMap<u32, usize> = BTreeMap::new();
+        for (number, atom) in self.graph.atoms.iter().enumerate() {
+            let Some(part) = atom.part.filter(|_| self.graph.is_exclusive(number)) else { continue };
+            let before = last.insert(part, number);
+            let can_merge =
+                |other: &usize| !self.has_detour(*other, number) && !self.has_detour(number, *other);
+            if let Some(other) = before.filter(can_merge) {
+                self.merge(other, number);
+            }
+        }
+    }
+
+    /// Adds edges between the pieces that call a target with a limit: the piece that could begin first has its turn
+    /// first. The order of all pieces by that time respects their dependencies, so the edges form no cycle.
+    fn take_turns(&mut self) {
+        if self.graph.limits.is_empty() {
+            return;
+        }
+        let order = self.order();
+        let begins = self.begins(&order);
+        let mut sorted: Vec<usize> = (0..order.len()).collect();
+        sorted.sort_by(|a, b| begins[&order[*a]].total_cmp(&begins[&order[*b]]).then(a.cmp(b)));
+
+        let mut callers: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for piece in sorted.into_iter().map(|position| order[position]) {
+            for limit in self.graph.limits_of(&self.list[&piece].atoms) {
+                let at_once = self.graph.limits[limit].at_once.get() as usize;
+                let earlier = callers.entry(limit).or_default();
+                if let Some(idx) = earlier.len().checked_sub(at_once) {
+                    self.edges.entry((earlier[idx], piece)).or_insert(0.0);
+                }
+                earlier.push(piece);
+            }
+        }
+    }
+
+    /// The time at which each piece could begin if no target had a limit, given an order of the pieces.
+    fn begins(&self, order: &[usize]) -> BTreeMap<usize, f64> {
+        let mut begins: BTreeMap<usize, f64> = BTreeMap::new();
+        for piece in order {
+            let ends = self.before(*piece).into_iter().map(|other| begins[&other] + self.list[&other].work);
+            begins.insert(*piece, ends.fold(0.0, f64::max));
+        }
+        begins
     }
 
     /// Merges a piece into its only predecessor, if it is the only successor of that one.
@@ -249,9 +300,19 @@ impl<'g> Pieces<'g> {
         }
 
         self.join_chains();
-        if self.longest(None) >= self.total * NO_GAIN {
+        if self.longest(None).max(self.longest_turns()) >= self.total * NO_GAIN {
             self.merge_to(1);
         }
+    }
+
+    /// The largest work of a target with a limit, divided by the number of calls at once.
+    fn longest_turns(&self) -> f64 {
+        let work_of = |limit: usize| -> f64 {
+            let calls = self.graph.atoms.iter().filter(|atom| atom.limits.contains(&limit));
+            calls.map(|atom| atom.work).sum()
+        };
+        let limits = self.graph.limits.iter().enumerate();
+        limits.map(|(idx, limit)| work_of(idx) / f64::from(limit.at_once.get())).fold(0.0, f64::max)
     }
 
     /// Merges small pieces without dependencies into the largest piece, because they must not count as pieces.
@@ -355,14 +416,21 @@ impl<'g> Pieces<'g> {
     /// The pieces, each after its dependencies. Among the pieces that could come next, the one with the longest path
     /// to the end is chosen.
     fn in_order(mut self) -> Vec<Vec<usize>> {
+        self.order().iter().filter_map(|piece| self.list.remove(piece)).map(|piece| piece.atoms).collect()
+    }
+
+    /// The order of [`Pieces::in_order`].
+    fn order(&self) -> Vec<usize> {
         let paths = self.to_the_end(None);
-        let mut order = Vec::with_capacity(self.list.len());
-        while !self.list.is_empty() {
-            let free = self.list.keys().copied().filter(|piece| {
-                !self.edges.keys().any(|(from, to)| to == piece && self.list.contains_key(from))
-            });
+        let mut left: BTreeSet<usize> = self.list.keys().copied().collect();
+        let mut order = Vec::with_capacity(left.len());
+        while !left.is_empty() {
+            let is_free =
+                |piece: &usize| !self.edges.keys().any(|(from, to)| to == piece && left.contains(from));
+            let free = left.iter().copied().filter(is_free);
             let Some(next) = free.max_by(|a, b| paths[a].total_cmp(&paths[b]).then(b.cmp(a))) else { break };
-            order.extend(self.list.remove(&next).map(|piece| piece.atoms));
+            left.remove(&next);
+            order.push(next);
         }
         order
     }

@@ -2,7 +2,10 @@
 
 use crate::{
     error::{Error, Result},
-    kernel::{Control, Kernel, Partition, Program, cost, dependences::Footprint, partition::waits, walk},
+    external::Callee,
+    kernel::{
+        CallLimit, Control, Kernel, Partition, Program, cost, dependences::Footprint, partition::waits, walk,
+    },
 };
 use num_traits::ToPrimitive;
 use std::{collections::BTreeSet, ops::Range};
@@ -16,6 +19,10 @@ pub(super) struct Atom {
     pub(super) after: Vec<Edge>,
     /// The offload target that runs it; empty for the host.
     pub(super) target: String,
+    /// The offloaded part that it is one call of, if any.
+    pub(super) part: Option<u32>,
+    /// Indices of the program's call limits that its calls count for.
+    pub(super) limits: Vec<usize>,
     /// Estimated work at sizes in the middle of their ranges, at least 1.
     pub(super) work: f64,
     name: String,
@@ -33,6 +40,8 @@ pub(super) struct Edge {
 /// The atoms in the order of the program. Every atom depends only on earlier ones.
 pub(super) struct Graph {
     pub(super) atoms: Vec<Atom>,
+    /// Targets whose calls may not all run at once.
+    pub(super) limits: Vec<CallLimit>,
 }
 
 impl Graph {
@@ -64,11 +73,14 @@ impl Graph {
             let kernels = ranges[number].clone();
             let work = kernels.clone().map(|idx| middle(program, &cost::of(program, &program.kernels[idx])));
             let name = program.kernels[kernels.start].name.clone();
-            let target = target(&program.kernels[kernels.clone()]);
-            atoms.push(Atom { work: work.sum::<f64>().max(1.0), kernels, after, target, name });
+            let only_call = only_call(&program.kernels[kernels.clone()]);
+            let target = only_call.map(|callee| callee.target.clone()).unwrap_or_default();
+            let part = only_call.and_then(|callee| callee.part.0);
+            let limits = limits_of(program, &kernels);
+            atoms.push(Atom { work: work.sum::<f64>().max(1.0), kernels, after, target, part, limits, name });
         }
 
-        Ok(Graph { atoms })
+        Ok(Graph { atoms, limits: program.call_limits.clone() })
     }
 
     /// Makes each atom depend on the one before it.
@@ -80,6 +92,16 @@ impl Graph {
         }
     }
 
+    /// Indices of the limits that the calls of a piece count for.
+    pub(super) fn limits_of<'g>(&'g self, piece: &'g [usize]) -> BTreeSet<usize> {
+        piece.iter().flat_map(|atom| self.atoms[*atom].limits.iter().copied()).collect()
+    }
+
+    /// Whether the target of an atom takes one call at a time.
+    pub(super) fn is_exclusive(&self, atom: usize) -> bool {
+        self.atoms[atom].limits.iter().any(|idx| self.limits[*idx].at_once.get() == 1)
+    }
+
     /// The name of a piece: that of its atom with the largest work.
     pub(super) fn name(&self, piece: &[usize]) -> String {
         let largest = piece.iter().rev().max_by(|a, b| self.atoms[**a].work.total_cmp(&self.atoms[**b].work));
@@ -87,12 +109,18 @@ impl Graph {
     }
 }
 
-/// The target that runs these kernels: the offload target of the call, if they consist of one call.
-fn target(kernels: &[Kernel]) -> String {
+/// The callee, if the kernels consist of one call.
+fn only_call(kernels: &[Kernel]) -> Option<&Callee> {
     match kernels {
-        [Kernel { control: Some(Control::Call(call)), .. }] => call.callee.target.clone(),
-        _ => String::new(),
+        [Kernel { control: Some(Control::Call(call)), .. }] => Some(&call.callee),
+        _ => None,
     }
+}
+
+/// Indices of the limits that the calls of these kernels count for. Calls within regions count too.
+fn limits_of(program: &Program, kernels: &Range<usize>) -> Vec<usize> {
+    let limits = program.call_limits.iter().enumerate();
+    limits.filter(|(_, limit)| program.calls(kernels.clone(), &limit.target)).map(|(idx, _)| idx).collect()
 }
 
 /// The value of an expression with every symbol at the geometric middle of its range.

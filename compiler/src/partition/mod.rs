@@ -4,7 +4,8 @@
 //!    [`crate::kernel::dependences`] says.
 //! 2. The cut ([`cut`]): a chain without branches is one piece. Pieces are merged or divided until the requested
 //!    number is reached, with similar work and few bytes between them.
-//! 3. Kernels are sorted into the order of their partitions.
+//! 3. Pieces that call a target with a limit wait for each other, in the order in which they could begin.
+//! 4. Kernels are sorted into the order of their partitions.
 //!
 //! Where partitions only run serially, every kernel depends on the one before it. The order and the memory of the
 //! program then stay unchanged.
@@ -48,6 +49,7 @@ fn arrange(program: &mut Program, graph: &depend::Graph, pieces: &[Vec<usize>], 
         piece.iter().for_each(|atom| piece_of[*atom] = number);
     }
 
+    let mut turns = Turns::default();
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     for (number, piece) in pieces.iter().enumerate() {
         let begin = program.kernels.len();
@@ -58,8 +60,8 @@ fn arrange(program: &mut Program, graph: &depend::Graph, pieces: &[Vec<usize>], 
         }
 
         let waits = piece.iter().flat_map(|atom| &graph.atoms[*atom].after);
-        let waits: Vec<usize> =
-            waits.map(|edge| piece_of[edge.from]).filter(|other| *other != number).collect();
+        let waits = waits.map(|edge| piece_of[edge.from]).filter(|other| *other != number);
+        let waits: Vec<usize> = waits.chain(turns.take(graph, number, piece)).collect();
 
         let name = unique(&mut taken, graph.name(piece));
         let kernels = begin..program.kernels.len();
@@ -69,6 +71,27 @@ fn arrange(program: &mut Program, graph: &depend::Graph, pieces: &[Vec<usize>], 
     }
 
     depend::reduce(&mut program.partitions);
+}
+
+/// The pieces so far that call each target with a limit.
+///
+/// Each such piece waits for the one that is as many pieces before it as calls may run at once. So these pieces form as
+/// many chains, and no more of them can run at once, in any order that respects the waits.
+#[derive(Default)]
+struct Turns(BTreeMap<usize, Vec<usize>>);
+
+impl Turns {
+    /// Adds the next piece, and returns those that it must wait for.
+    fn take(&mut self, graph: &depend::Graph, number: usize, piece: &[usize]) -> Vec<usize> {
+        let mut waits = Vec::new();
+        for limit in graph.limits_of(piece) {
+            let at_once = graph.limits[limit].at_once.get() as usize;
+            let earlier = self.0.entry(limit).or_default();
+            waits.extend(earlier.len().checked_sub(at_once).map(|idx| earlier[idx]));
+            earlier.push(number);
+        }
+        waits
+    }
 }
 
 /// The name, with a number appended if it is taken.

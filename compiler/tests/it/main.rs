@@ -24,6 +24,7 @@ mod contract;
 mod contractions;
 mod cross;
 mod custom_ops;
+mod devices;
 mod einsum;
 mod empty_axes;
 mod exact;

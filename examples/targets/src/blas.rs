@@ -10,7 +10,7 @@ use symshape_compiler::{
     Error, Result,
     external::Callee,
     graph::{Graph, Label, Node, Op, Type, Value},
-    offload::{Subgraph, Target},
+    offload::{Concurrency, Subgraph, Target},
 };
 use symshape_runtime::{DType, external::Function};
 
@@ -78,6 +78,10 @@ impl Target for Blas {
         let is_float = node.operands.iter().all(|value| graph.dtype(*value) == DType::F32);
         // A label of both factors that stays is a batch, which the kernel lacks.
         is_float && !out.iter().any(|label| lhs.contains(label) && rhs.contains(label))
+    }
+
+    fn concurrency(&self) -> Concurrency {
+        Concurrency::Any
     }
 
     fn lower(&self, part: &Subgraph, graph: &mut Graph) -> Result<Vec<Value>> {

@@ -313,3 +313,55 @@ fn objects_are_linked_with_the_targets_functions() {
         }
     }
 }
+
+/// Four towers from one input: a dense layer, a softmax, a dense layer.
+fn towers() -> Graph {
+    let build = || -> Result<Graph> {
+        let mut g = Graph { name: "towers".into(), ..Graph::default() };
+        let n = g.symbol("N", Declaration::range(1, ROWS))?;
+        let x = g.input("x", DType::F32, vec![n, 20.into()])?;
+        let mut sum = None;
+        for seed in 0..4 {
+            g.origin = format!("tower {seed}");
+            let w1 = constant(&mut g, &[20, 16], seed)?;
+            let w2 = constant(&mut g, &[16, 10], seed + 7)?;
+            let h = g.matmul(x, w1)?;
+            let h = g.softmax(h, 1)?;
+            let y = g.matmul(h, w2)?;
+            // The sum is not one of the device's operators.
+            let y = g.exp(y)?;
+            sum = Some(sum.map_or(Ok(y), |sum| g.add(sum, y))?);
+        }
+        g.output("y", sum.expect("four towers"))?;
+        Ok(g)
+    };
+    build().expect("a valid graph")
+}
+
+#[test]
+fn a_driver_in_c_never_enters_the_device_twice() {
+    let targets: Vec<Arc<dyn Target>> = vec![Arc::new(Npu::default())];
+    let count = "12".parse::<Count>().expect("a number");
+    let options = CompileOptions::default().partitions(count).policies(Policies::Any);
+    let lowered = Pipeline::new(&towers()).targets(&targets).options(options).lower().expect("supported");
+    let machine = symshape_compiler::target::Target::host().expect("a known machine");
+    let compiled = lowered.compile(&machine, Artifact::Object).expect("supported");
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("model.o"), compiled.object.into_bytes().expect("an object"))
+        .expect("a file");
+    std::fs::write(folder.path().join("model.h"), compiled.header).expect("a file");
+    for file in ["npu.c", "driver.c"] {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(file);
+        std::fs::copy(from, folder.path().join(file)).expect("a file");
+    }
+    let args = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-o", "driver"];
+    run(folder.path(), "cc", &[&args[..], &["model.o", "driver.c"]].concat());
+
+    for _ in 0..20 {
+        let printed = run(folder.path(), "./driver", &[]);
+        let (entries, calls) = printed.trim_end().rsplit_once('\n').expect("lines");
+        assert!(calls.ends_with("at once 1"), "{calls}");
+        assert!(entries.lines().all(|line| ["npu 1", "cpu 0"].contains(&line)), "{entries}");
+        assert!(entries.lines().filter(|line| *line == "npu 1").count() > 2, "{entries}");
+    }
+}

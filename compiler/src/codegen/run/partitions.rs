@@ -188,6 +188,7 @@ fn table(unit: &mut ModuleBuilder, functions: &[EmittedPartition]) -> Result<Dat
         table.put_u32(base + offset_of!(PartitionDesc, n_after), after.len() as u32);
         table.put_u32(base + offset_of!(PartitionDesc, n_symbols), symbols.len() as u32);
         table.put_u32(base + offset_of!(PartitionDesc, stage), stages[idx] as u32);
+        table.put_u32(base + offset_of!(PartitionDesc, at_once), program.at_once(&partition.target));
 
         let after = index_list(unit, &format!("partition_{idx}_after"), &after)?;
         table.data.push((base + offset_of!(PartitionDesc, after), after));

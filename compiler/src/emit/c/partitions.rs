@@ -167,10 +167,11 @@ fn table(out: &mut String, program: &Program) {
         let _ = writeln!(
             entries,
             "    {{{name}, {target}, partition_{number}, cost_{number},\n     {formula},\n     \
-             {after_name}, {symbols_name}, {}, {}, {}, 0}},",
+             {after_name}, {symbols_name}, {}, {}, {}, {}}},",
             after.len(),
             symbols.len(),
-            stages[number]
+            stages[number],
+            program.at_once(&partition.target)
         );
     }
 

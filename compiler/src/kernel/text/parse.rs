@@ -8,13 +8,13 @@ use crate::{
     error::Result,
     external,
     kernel::{
-        Argument, Axis, Buffer, BufferId, Contraction, Control, DataDependent, Device, ExternalCall, InstSeq,
-        Kernel, Local, MemorySpace, Partition, Policies, Port, Program, Rhs, Stmt,
+        Argument, Axis, Buffer, BufferId, CallLimit, Contraction, Control, DataDependent, Device,
+        ExternalCall, InstSeq, Kernel, Local, MemorySpace, Partition, Policies, Port, Program, Rhs, Stmt,
     },
     text::{self, Cursor, TensorReader},
 };
 use cranelift_entity::PrimaryMap;
-use symshape::Assumption;
+use symshape::{Assumption, Dim};
 use symshape_runtime::DType;
 
 /// The maximum nesting of statements, so that a hostile text cannot exhaust the stack.
@@ -44,8 +44,19 @@ fn call(cursor: &mut Cursor<'_>, buffers: &PrimaryMap<BufferId, Buffer>) -> Resu
     cursor.expect("->")?;
     let results = arguments(cursor, buffers)?;
     let scratch = if cursor.eat_word("scratch") { Some(buffer_id(cursor, buffers)?) } else { None };
+    let work = if cursor.eat_word("work") { Some(work(cursor)?) } else { None };
     cursor.expect(",")?;
-    Ok(ExternalCall { callee, operands, results, scratch, context: cursor.string()? })
+    Ok(ExternalCall { callee, operands, results, scratch, work, context: cursor.string()? })
+}
+
+/// `[DIM]`
+fn work(cursor: &mut Cursor<'_>) -> Result<Dim> {
+    cursor.expect("[")?;
+    let mut dims = cursor.dims()?;
+    match (dims.pop(), dims.is_empty()) {
+        (Some(work), true) => Ok(work),
+        _ => Err(cursor.error("expected one expression")),
+    }
 }
 
 fn arguments(cursor: &mut Cursor<'_>, buffers: &PrimaryMap<BufferId, Buffer>) -> Result<Vec<Argument>> {
@@ -95,6 +106,11 @@ impl Reader<'_> {
                     let target = self.cursor.name()?;
                     let bytes = self.cursor.number()?;
                     self.program.devices.push(Device { target, bytes });
+                }
+                "at_once" => {
+                    let target = self.cursor.name()?;
+                    let at_once = self.cursor.number()?;
+                    self.program.call_limits.push(CallLimit { target, at_once });
                 }
                 "policies" => {
                     self.cursor.expect("any")?;

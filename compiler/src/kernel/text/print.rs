@@ -2,8 +2,8 @@
 
 use crate::{
     kernel::{
-        Access, Argument, Axis, Buffer, Check, Contraction, Control, Device, Inst, InstSeq, Kernel,
-        MemorySpace, Partition, Policies, Port, Program, Rhs, Stmt,
+        Access, Argument, Axis, Buffer, CallLimit, Check, Contraction, Control, Device, Inst, InstSeq,
+        Kernel, MemorySpace, Partition, Policies, Port, Program, Rhs, Stmt,
     },
     scalar::{Precision, Reg},
     text::{Elems, Name, Quoted, join, write_assumption, write_data_dependent, write_symbol},
@@ -36,6 +36,10 @@ impl fmt::Display for Program {
 
         for Device { target, bytes } in &self.devices {
             writeln!(f, "  device {} {bytes}", Name(target))?;
+        }
+
+        for CallLimit { target, at_once } in &self.call_limits {
+            writeln!(f, "  at_once {} {at_once}", Name(target))?;
         }
 
         for (id, buffer) in &self.buffers {
@@ -136,6 +140,9 @@ fn write_control(f: &mut Formatter<'_>, control: &Control) -> fmt::Result {
             write!(f, "  call {} ({}) -> ({})", call.callee, list(&call.operands), list(&call.results))?;
             if let Some(scratch) = call.scratch {
                 write!(f, " scratch {scratch:?}")?;
+            }
+            if let Some(work) = &call.work {
+                write!(f, " work [{work}]")?;
             }
             writeln!(f, ", {}", Quoted(&call.context))
         }

@@ -2,9 +2,9 @@
 
 use crate::{
     error::{Error, Result},
-    kernel::{Control, Partition, Policies, Program, dependences::Footprint, partition::waits},
+    kernel::{CallLimit, Control, Partition, Policies, Program, dependences::Footprint, partition::waits},
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks the table of partitions.
 pub(super) fn verify(program: &Program) -> Result<()> {
@@ -44,7 +44,10 @@ pub(super) fn verify(program: &Program) -> Result<()> {
 
     match program.policies {
         Policies::Serial => Ok(()),
-        Policies::Any => verify_waits(program),
+        Policies::Any => {
+            verify_waits(program)?;
+            verify_limits(program)
+        }
     }
 }
 
@@ -91,4 +94,51 @@ fn verify_waits(program: &Program) -> Result<()> {
     }
 
     Ok(())
+}
+
+/// Checks that no order lets more calls of a target run at once than its limit.
+fn verify_limits(program: &Program) -> Result<()> {
+    let before = waits(&program.partitions);
+    for CallLimit { target, at_once } in &program.call_limits {
+        let calls = |number: &usize| program.calls(program.partitions[*number].kernels.clone(), target);
+        let callers: Vec<usize> = (0..program.partitions.len()).filter(calls).collect();
+        let most = most_at_once(&callers, &before);
+        if most > at_once.get() as usize {
+            let message = format!("{most} partitions can call {target} at once, which allows {at_once}");
+            return Err(Error::invalid(message));
+        }
+    }
+    Ok(())
+}
+
+/// The largest number of these partitions that can run at once. By Dilworth's theorem it is the smallest number of
+/// chains that contain all of them: their number, less the pairs of a maximum matching with later ones.
+fn most_at_once(partitions: &[usize], before: &[BTreeSet<usize>]) -> usize {
+    let mut matched: BTreeMap<usize, usize> = BTreeMap::new();
+    let pairs = partitions.iter().filter(|later| {
+        let mut visited = BTreeSet::new();
+        find_match(**later, partitions, before, &mut matched, &mut visited)
+    });
+    partitions.len() - pairs.count()
+}
+
+/// Matches `later` with an earlier partition; those that are matched already may change their match.
+fn find_match(
+    later: usize,
+    partitions: &[usize],
+    before: &[BTreeSet<usize>],
+    matched: &mut BTreeMap<usize, usize>,
+    visited: &mut BTreeSet<usize>,
+) -> bool {
+    for earlier in partitions.iter().filter(|earlier| before[later].contains(earlier)) {
+        if !visited.insert(*earlier) {
+            continue;
+        }
+        let current = matched.get(earlier).copied();
+        if current.is_none_or(|other| find_match(other, partitions, before, matched, visited)) {
+            matched.insert(*earlier, later);
+            return true;
+        }
+    }
+    false
 }

@@ -10,7 +10,7 @@
 //! Hooks in the order of their use: [`Target::claim`] claims the operations of the device, [`Target::graph_pass`]
 //! rewrites differences, [`Target::lower`] writes the steps and a listing of the device's instructions,
 //! [`Target::memory_bytes`] lets the plan place the device's tensors in its memory, [`Target::emit`] assembles the
-//! listing.
+//! listing, [`Target::cost`] estimates a step.
 
 mod code;
 mod functions;
@@ -22,8 +22,8 @@ use symshape_compiler::{
     Error, Result,
     external::Callee,
     graph::{Graph, Node, Op, Type, Value},
-    kernel::{ExternalCall, Program},
-    offload::{GraphPhase, Subgraph, Target},
+    kernel::{Argument, ExternalCall, Program},
+    offload::{CallCost, GraphPhase, Subgraph, Target},
     scalar::{BinaryOp, Body, Scalar, Step},
 };
 use symshape_runtime::{
@@ -105,6 +105,13 @@ impl Target for Npu {
             }
         }
         Ok(())
+    }
+
+    /// A start of 2 µs, then 4 GB in a second in and out, or 8 results in a nanosecond.
+    fn cost(&self, call: &ExternalCall, _program: &Program) -> Option<CallCost> {
+        let elems = Dim::sum(call.results.iter().map(Argument::elems));
+        let per_second = if call.callee.symbol == "npu_run" { 8_000_000_000 } else { 1_000_000_000 };
+        Some(CallCost::nanoseconds(2_000) + CallCost::at_rate(elems, per_second))
     }
 }
 
