@@ -14,6 +14,7 @@
 
 pub(crate) mod contract;
 mod control;
+mod copies;
 pub(crate) mod cost;
 pub(crate) mod data_dependent;
 pub(crate) mod dependences;
@@ -32,6 +33,7 @@ pub mod verify;
 pub mod walk;
 
 pub use control::{Argument, Control, ExternalCall};
+pub use copies::{Copy, copied_bytes, copies};
 pub use data_dependent::{DataDependent, at_upper_bounds, upper_bound};
 pub use inst::{Access, Check, Inst, InstSeq, Local};
 pub use memory::{Buffer, BufferId, Device, MemorySpace};

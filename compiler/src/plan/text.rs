@@ -1,13 +1,17 @@
-//! The textual form of a plan: one line per buffer, from the bottom of the arena to its top.
+//! The textual form of a plan: one line per buffer, from the bottom of the arena to its top, and one per copy.
 //!
 //! ```text
 //! arena_max BYTES lower_bound BYTES
 //! device NAME max BYTES of CAPACITY lower_bound BYTES
 //! @ID DTYPE[ELEMS] in arena above [@ID, …]  ; NAME
+//! copies BYTES at most
+//! copy @ID to @ID BYTES  ; KERNEL
 //! ```
+//!
+//! The copies are in the order of their kernels. A plan without copies has none of these lines.
 
 use super::Plan;
-use crate::kernel::Program;
+use crate::kernel::{self, Program};
 use std::fmt::Write;
 
 /// The text of `plan`, without a line break at its end.
@@ -35,6 +39,26 @@ pub fn text(program: &Program, plan: &Plan) -> String {
             buffer.dtype, buffer.elems, buffer.name
         );
     }
+    copies(program, &mut text);
     text.truncate(text.trim_end().len());
     text
+}
+
+/// Appends the elements that kernels move without a computation, and their bytes.
+fn copies(program: &Program, text: &mut String) {
+    let copies = kernel::copies(program);
+    if copies.is_empty() {
+        return;
+    }
+
+    let bytes = kernel::copied_bytes(program, &copies);
+    match program.facts.bounds(&bytes).hi {
+        Some(hi) => _ = writeln!(text, "copies {hi} at most"),
+        None => _ = writeln!(text, "copies {bytes}"),
+    }
+
+    for kernel::Copy { kernel, from, to, bytes } in &copies {
+        let kernel = &program.kernels[*kernel].name;
+        _ = writeln!(text, "copy {from} to {to} {bytes}  ; {kernel}");
+    }
 }
