@@ -52,7 +52,7 @@ pub fn jit(graph: &Graph) -> Result<Model> {
 /// The names of the passes and stages that an [`Observer`] sees.
 pub fn steps() -> impl Iterator<Item = &'static str> {
     let passes = opt::PASSES.iter().map(|(name, _)| *name);
-    let stages = ["optimize", "offload", "precision", "lower"].into_iter();
+    let stages = ["optimize", "offload", "precision", "concats", "lower"].into_iter();
     let schedule_passes = schedule::PASSES.iter().map(|(name, _)| *name);
     passes.chain(stages).chain(schedule_passes).chain(["schedule", "partition", "plan"])
 }
@@ -132,6 +132,8 @@ impl<'p> Pipeline<'p> {
         if options.support.has_tiles() {
             stages.graph("precision", &mut graph, |graph| opt::apply_precision(graph, options.precision))?;
         }
+
+        stages.graph("concats", &mut graph, opt::save_copies)?;
 
         let mut program = lower::lower(&graph).at(|| "lower")?;
         offload::passes(&mut program, KernelPhase::Lowered, targets)?;

@@ -162,7 +162,7 @@ fn step(g: &mut Graph, x: Value, values: &[Value], source: &mut RandomSource<'_>
         12 => g.reverse(x, k),
         13 => pad(g, x, source),
         14 => g.window(x, &[k], &[2], &[1 + source.below(2) as i64], &[1]),
-        15 => g.concat(&[x, source.pick(values), x][..2 + source.below(2)], k),
+        15 => concat(g, x, k, values, source),
         16 => g.reduce(reduce_op(source), x, &[k], source.coin()),
         17 => g.reduce(reduce_op(source), x, &(0..rank).collect::<Vec<_>>(), source.coin()),
         18 => g.matmul(x, source.pick(values)),
@@ -289,6 +289,27 @@ fn bound_slice(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>)
     let symbol = Symbol::new(&format!("M{}", g.data_dependent.len()));
     let len = g.bind(&symbol, count, lo, hi)?;
     g.slice(x, k, Dim::zero(), len, 1)
+}
+
+/// Concatenates `x`, a part of it, another value and a value that is computed for it.
+fn concat(
+    g: &mut Graph,
+    x: Value,
+    k: usize,
+    values: &[Value],
+    source: &mut RandomSource<'_>,
+) -> Result<Value> {
+    g.check_axis(x, k)?;
+    let mut parts = vec![x];
+    for _ in 0..1 + source.below(3) {
+        parts.push(match source.below(4) {
+            0 => x,
+            1 => slice(g, x, k, source)?,
+            2 => g.unary(UnaryOp::Abs, x)?,
+            _ => source.pick(values),
+        });
+    }
+    g.concat(&parts, k)
 }
 
 fn pad(g: &mut Graph, x: Value, source: &mut RandomSource<'_>) -> Result<Value> {

@@ -31,13 +31,7 @@ pub fn copied_bytes(program: &Program, copies: &[Copy]) -> Dim {
     program.facts.simplify(&Dim::sum(copies.iter().map(|copy| copy.bytes.clone())))
 }
 
-fn in_body(
-    program: &Program,
-    kernel: usize,
-    body: &[Stmt],
-    axes: &mut Vec<Axis>,
-    copies: &mut Vec<Copy>,
-) {
+fn in_body(program: &Program, kernel: usize, body: &[Stmt], axes: &mut Vec<Axis>, copies: &mut Vec<Copy>) {
     for stmt in body {
         let depth = axes.len();
         match stmt {

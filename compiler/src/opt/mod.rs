@@ -7,6 +7,7 @@
 pub(crate) mod affine;
 pub(crate) mod bodies;
 pub(crate) mod clamp;
+pub(crate) mod concats;
 pub(crate) mod dead;
 pub(crate) mod fold;
 pub(crate) mod keep_f32;
@@ -42,6 +43,27 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("share", share::share),
     ("dead", dead::dead),
 ];
+
+/// The passes that run last, before lowering, by name. They are about memory: offload targets see the graph before.
+pub const MEMORY_PASSES: &[(&str, Pass)] = &[("concats", concats::concats)];
+
+/// Runs the passes that save copies.
+///
+/// # Errors
+/// A bug in a pass.
+pub fn save_copies(graph: &mut Graph) -> Result<()> {
+    for node in graph.nodes.values_mut() {
+        node.op.regions_mut().into_iter().try_for_each(save_copies)?;
+    }
+
+    for (name, pass) in MEMORY_PASSES {
+        pass(graph).at(|| *name)?;
+        if cfg!(debug_assertions) {
+            verify::verify(graph).at(|| format!("after pass {name}"))?;
+        }
+    }
+    Ok(())
+}
 
 /// Runs all passes.
 ///

@@ -122,7 +122,13 @@ pub(crate) fn computes_the_same(graph: &Graph, inputs: &[Tensor]) -> Check {
         return Ok(Outcome::NotComparable);
     }
 
+    let mut without_copies = optimised.clone();
+    let result = opt::save_copies(&mut without_copies).and_then(|()| verify::verify(&without_copies));
+    equal(&format!("save_copies giving\n{without_copies}"), result, Ok(()), graph)?;
+    equal("constraints", without_copies.constraints.len(), optimised.constraints.len(), graph)?;
+
     let got = eval::eval(&optimised, inputs);
+    compare(graph, inputs, &got, &eval::eval(&without_copies, inputs), &without_copies)?;
     let error = got.as_ref().err();
     let expected = want.as_ref().err();
     if graph.data_dependent.is_empty() {
@@ -131,10 +137,22 @@ pub(crate) fn computes_the_same(graph: &Graph, inputs: &[Tensor]) -> Check {
         // Sizes that contradict a data-dependent size may be refused before that size is bound.
         equal("error", error.map(|error| error.kind()), expected.map(|error| error.kind()), graph)?;
     }
-    let outcome = if want.is_ok() { Outcome::Compared } else { Outcome::NotComparable };
-    for (want, got) in want.unwrap_or_default().iter().zip(got.unwrap_or_default()) {
-        let check = RoundingTolerance::of(graph, inputs).check(want, &got);
-        check.map_err(|why| format!("{why}: {want} became {got}\n{graph}\n{optimised}"))?;
+    compare(graph, inputs, &want, &got, &optimised)?;
+    Ok(if want.is_ok() { Outcome::Compared } else { Outcome::NotComparable })
+}
+
+/// Whether the results of `rewritten` are those of `graph`, up to rounding.
+fn compare(
+    graph: &Graph,
+    inputs: &[Tensor],
+    want: &Result<Vec<Tensor>>,
+    got: &Result<Vec<Tensor>>,
+    rewritten: &Graph,
+) -> Result<(), String> {
+    let (Ok(want), Ok(got)) = (want, got) else { return Ok(()) };
+    for (want, got) in want.iter().zip(got) {
+        let check = RoundingTolerance::of(graph, inputs).check(want, got);
+        check.map_err(|why| format!("{why}: {want} became {got}\n{graph}\n{rewritten}"))?;
     }
-    Ok(outcome)
+    Ok(())
 }
