@@ -25,7 +25,7 @@ pub mod tensor;
 mod text;
 
 pub use error::{At, Error, ErrorKind, Result};
-pub use options::{CompileOptions, Microkernels};
+pub use options::{CompileOptions, Microkernels, OversizedParts};
 
 /// Compiles the snippets of the chapter on custom operators.
 #[cfg(doctest)]

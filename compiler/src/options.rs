@@ -35,6 +35,8 @@ pub struct CompileOptions {
     pub precision: Precision,
     /// Microkernels that the target machines support.
     pub support: MicrokernelSupport,
+    /// How parts for an offload target are dealt with that don't fit into its device memory.
+    pub oversized_parts: OversizedParts,
     /// How long to search for a lower arena than the greedy plans.
     pub budget: Budget,
     /// Contexts reserve address space and take memory only when a call needs it, see [`symshape_runtime::abi::GROWS`].
@@ -46,6 +48,18 @@ pub struct CompileOptions {
     pub microkernels: Microkernels,
     /// Keeps the text of every generated function, see [`crate::codegen::Summary::clif`].
     pub listing: bool,
+}
+
+/// How parts for an offload target are dealt with that don't fit into its device memory at the upper bounds of the
+/// symbols.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OversizedParts {
+    /// They are cut smaller. What still does not fit is left to the next target or the CPU. The warnings of the
+    /// [lowered model](crate::pipeline::Lowered::warnings) name each such part and its largest buffer.
+    #[default]
+    Divide,
+    /// They are an error.
+    Refuse,
 }
 
 /// Form of the inner loops in generated code. Tests compare the slow forms with the native one.
@@ -81,6 +95,7 @@ impl CompileOptions {
             policies: Policies::Serial,
             precision: Precision::F32,
             support,
+            oversized_parts: OversizedParts::Divide,
             budget: Budget::COMPILE,
             dynamic_memory: false,
             require_tiles: false,
@@ -112,6 +127,11 @@ impl CompileOptions {
     /// Sets [`CompileOptions::support`].
     pub fn support(self, support: MicrokernelSupport) -> CompileOptions {
         CompileOptions { support, ..self }
+    }
+
+    /// Sets [`CompileOptions::oversized_parts`].
+    pub fn oversized_parts(self, oversized_parts: OversizedParts) -> CompileOptions {
+        CompileOptions { oversized_parts, ..self }
     }
 
     /// Sets [`CompileOptions::budget`].

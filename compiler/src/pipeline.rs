@@ -12,7 +12,7 @@ use crate::{
     lower,
     offload::{self, KernelPhase, Targets},
     opt,
-    options::CompileOptions,
+    options::{CompileOptions, OversizedParts},
     partition, plan,
     plan::Plan,
     schedule,
@@ -122,43 +122,23 @@ impl<'p> Pipeline<'p> {
 
         let mut graph = graph.clone();
         stages.optimize(&mut graph)?;
-        if !targets.is_empty() {
-            // A target's error names the target, which says more than the stage.
-            offload::offload(&mut graph, targets)?;
-            stages.report("offload", Ir::Graph(&graph));
-            // Layout conversions of constants, which targets add, are folded.
-            stages.optimize(&mut graph)?;
+
+        let mut fit = offload::Fit::default();
+        loop {
+            let (program, parts) = stages.attempt(graph.clone(), targets, &options, &fit)?;
+            let overflow = match stages.plan(&program, &options)? {
+                Ok(plan) => {
+                    let warnings = fit.warnings(&parts, targets);
+                    return Ok(Lowered { program, plan, options, warnings });
+                }
+                Err(overflow) => overflow,
+            };
+
+            let may_divide = options.oversized_parts == OversizedParts::Divide;
+            if !may_divide || !fit.divide(&program, &parts, &overflow, targets) {
+                return Err(overflow.error).at(|| "plan");
+            }
         }
-        if options.support.has_tiles() {
-            stages.graph("precision", &mut graph, |graph| opt::apply_precision(graph, options.precision))?;
-        }
-
-        stages.graph("concats", &mut graph, opt::save_copies)?;
-
-        let mut program = lower::lower(&graph).at(|| "lower")?;
-        offload::passes(&mut program, KernelPhase::Lowered, targets)?;
-        stages.kernels("lower", &mut program, |_, _| Ok(()))?;
-
-        program.microkernels = options.support;
-        program.precision = options.precision;
-        stages.kernels("schedule", &mut program, |program, stages| {
-            let observer = &mut |pass, program: &Program| stages.report(pass, Ir::Kernels(program));
-            schedule::schedule_observed(program, observer)?;
-            program.workers = options.threads;
-            offload::passes(program, KernelPhase::Scheduled, targets)?;
-            lower::eliminate_dead_stores(program);
-            Ok(())
-        })?;
-
-        offload::emit(&mut program, targets)?;
-        if let Some(count) = options.partitions {
-            stages.kernels("partition", &mut program, |program, _| {
-                partition::partition(program, count, options.policies, CPU)
-            })?;
-        }
-
-        let plan = stages.plan(&program, |program| plan::plan(program, &options.budget))?;
-        Ok(Lowered { program, plan, options })
     }
 
     /// Compiles the graph into a model that this process can call.
@@ -210,12 +190,66 @@ impl Stages<'_> {
         Ok(())
     }
 
-    fn plan(&mut self, program: &Program, stage: impl FnOnce(&Program) -> Result<Plan>) -> Result<Plan> {
+    /// Lowers an optimised graph to a program that is ready to be planned. Where parts don't fit into a device, another
+    /// attempt follows.
+    fn attempt(
+        &mut self,
+        mut graph: Graph,
+        targets: &Targets,
+        options: &CompileOptions,
+        fit: &offload::Fit,
+    ) -> Result<(Program, Vec<offload::Part>)> {
+        let mut parts = Vec::new();
+        if !targets.is_empty() {
+            // A target's error names the target, which says more than the stage.
+            parts = offload::offload(&mut graph, targets, fit)?;
+            self.report("offload", Ir::Graph(&graph));
+            // Layout conversions of constants, which targets add, are folded.
+            self.optimize(&mut graph)?;
+        }
+        if options.support.has_tiles() {
+            self.graph("precision", &mut graph, |graph| opt::apply_precision(graph, options.precision))?;
+        }
+
+        self.graph("concats", &mut graph, opt::save_copies)?;
+
+        let mut program = lower::lower(&graph).at(|| "lower")?;
+        offload::passes(&mut program, KernelPhase::Lowered, targets)?;
+        self.kernels("lower", &mut program, |_, _| Ok(()))?;
+
+        program.microkernels = options.support;
+        program.precision = options.precision;
+        self.kernels("schedule", &mut program, |program, stages| {
+            let observer = &mut |pass, program: &Program| stages.report(pass, Ir::Kernels(program));
+            schedule::schedule_observed(program, observer)?;
+            program.workers = options.threads;
+            offload::passes(program, KernelPhase::Scheduled, targets)?;
+            lower::eliminate_dead_stores(program);
+            Ok(())
+        })?;
+
+        offload::emit(&mut program, targets, fit)?;
+        if let Some(count) = options.partitions {
+            self.kernels("partition", &mut program, |program, _| {
+                partition::partition(program, count, options.policies, CPU)
+            })?;
+        }
+        Ok((program, parts))
+    }
+
+    /// Plans the memory, or returns the device that has too little.
+    fn plan(
+        &mut self,
+        program: &Program,
+        options: &CompileOptions,
+    ) -> Result<std::result::Result<Plan, kernel::Overflow>> {
         let name = "plan";
-        let plan = stage(program).at(|| name)?;
-        plan::verify::verify(program, &plan).at(|| name)?;
-        self.report(name, Ir::Plan(program, &plan));
-        Ok(plan)
+        let planned = plan::plan_or_overflow(program, &options.budget).at(|| name)?;
+        if let Ok(plan) = &planned {
+            plan::verify::verify(program, plan).at(|| name)?;
+            self.report(name, Ir::Plan(program, plan));
+        }
+        Ok(planned)
     }
 
     fn report(&mut self, name: &'static str, result: Ir<'_>) {
@@ -234,6 +268,8 @@ pub struct Lowered {
     pub plan: Plan,
     /// The options that it was lowered with.
     pub options: CompileOptions,
+    /// Sentences about parts that did not fit into a device, see [`OversizedParts::Divide`].
+    pub warnings: Vec<String>,
 }
 
 impl Lowered {
@@ -250,7 +286,7 @@ impl Lowered {
     /// # Errors
     /// When the target lacks an instruction that the model needs.
     pub fn compile(&self, target: &Target, artifact: Artifact) -> Result<Compiled> {
-        let Lowered { program, plan, options } = self;
+        let Lowered { program, plan, options, .. } = self;
         let kind = match artifact {
             Artifact::Shared => ModuleKind::SharedObject,
             Artifact::Object | Artifact::Archive => ModuleKind::Object,

@@ -161,7 +161,7 @@ fn compare_with_f32(graph: &Graph, lowered: Lowered) -> Result<AccuracyCheck> {
 }
 
 /// Compiles for tile registers, which are emulated in memory if this machine has none.
-fn compile_with_tiles(Lowered { program, plan, options }: &Lowered) -> Result<Model> {
+fn compile_with_tiles(Lowered { program, plan, options, .. }: &Lowered) -> Result<Model> {
     if Target::host()?.has_tiles() {
         let (model, _) = emit::jit::jit(program, plan, &options.require_tiles(true))?;
         if model.uses_tiles() {

@@ -12,7 +12,7 @@ use crate::{
     graph::Graph,
     import::{self, ImportOptions, InputConstant},
     offload::{self, Selection, Target, Targets},
-    options::CompileOptions,
+    options::{CompileOptions, OversizedParts},
     scalar::Precision,
 };
 use clap::{ValueEnum, builder::PossibleValue};
@@ -48,6 +48,17 @@ pub(super) struct OffloadArgs {
     /// Offload targets that may take over parts of the model, separated by commas
     #[arg(id = "offload_targets", long = "target", value_name = "NAMES")]
     pub target: Option<String>,
+    #[command(flatten)]
+    pub oversized: OversizedArgs,
+}
+
+/// Parts of a model that don't fit into the device memory of their target.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+pub(super) struct OversizedArgs {
+    /// Parts that don't fit into the device memory of their offload target: cut them smaller and leave the rest to the
+    /// CPU, or fail
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    pub oversized_parts: OversizedParts,
 }
 
 /// Precision of contractions.
@@ -143,6 +154,21 @@ pub(super) fn select_targets(names: Option<&str>) -> Result<Selection<'_>> {
         names.map_or(Ok(Selection::default()), |names| offload::select(names, known))?;
     let is_foreign = |name: &&str| !matches!(*name, "cpu" | "native") && *name != std::env::consts::ARCH;
     Ok(Selection { targets, machine: machine.filter(is_foreign) })
+}
+
+impl ValueEnum for OversizedParts {
+    fn value_variants<'a>() -> &'a [OversizedParts] {
+        &[OversizedParts::Divide, OversizedParts::Refuse]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            OversizedParts::Divide => PossibleValue::new("divide").help("Cut them smaller, with a warning"),
+            OversizedParts::Refuse => {
+                PossibleValue::new("refuse").help("Fail with an error that names the buffer")
+            }
+        })
+    }
 }
 
 impl ValueEnum for Precision {

@@ -56,6 +56,8 @@ pub(super) struct Args {
     /// npu,x86_64-unknown-linux-gnu; default: this machine
     #[arg(long, value_name = "TRIPLE")]
     target: Option<String>,
+    #[command(flatten)]
+    oversized: args::OversizedArgs,
     /// ISA level or levels, separated by commas; the best level that the machine supports is chosen at load time;
     /// default: the level of this machine
     #[arg(long, value_name = "LEVEL")]
@@ -184,6 +186,7 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
         lower(request, &options, &mut watch, &progress)?
     };
     let lowered = &model.lowered;
+    source::print_warnings(&args.model, lowered);
     let place = || args.model.display().to_string();
     if let Some(stage) = args.emit {
         print(stage, lowered, target).at(place)?;
@@ -292,6 +295,7 @@ fn compile_options(args: &Args, is_source: bool, target: &Target) -> Result<Comp
     Ok(base
         .partitions(args.partitions)
         .policies(policies)
+        .oversized_parts(args.oversized.oversized_parts)
         .dynamic_memory(args.dynamic_memory)
         .require_tiles(require_tiles))
 }

@@ -10,9 +10,9 @@ use crate::{
     graph::Graph,
     import::{self, ImportOptions},
     kernel::MicrokernelSupport,
-    offload::{Selection, Targets},
+    offload::Selection,
     options::CompileOptions,
-    pipeline::Pipeline,
+    pipeline::{Lowered, Pipeline},
     scalar::Precision,
 };
 use std::{path::Path, time::Instant};
@@ -74,16 +74,19 @@ pub(super) fn load(
 
     let options = CompileOptions::default().support(microkernels);
     let precision = precision_args.choose(path, &graph, &targets, &options, &progress)?.precision;
-    let model = compile(&graph, precision, &targets, &progress).at(|| path.display().to_string())?;
+    let options =
+        CompileOptions::default().precision(precision).oversized_parts(offload.oversized.oversized_parts);
+    let lowered = Pipeline::new(&graph).targets(&targets).options(options).lower();
+    let lowered = lowered.at(|| path.display().to_string())?;
+    print_warnings(path, &lowered);
+    progress.say("generating code");
+    let model = lowered.jit().at(|| path.display().to_string())?;
     Ok(Loaded { model, source: Some((graph, precision)), compile_ms: milliseconds(start) })
 }
 
-/// Compiles the graph into memory.
-fn compile(graph: &Graph, precision: Precision, targets: &Targets, progress: &Progress) -> Result<Model> {
-    let options = CompileOptions::default().precision(precision);
-    let lowered = Pipeline::new(graph).targets(targets).options(options).lower()?;
-    progress.say("generating code");
-    lowered.jit()
+/// Prints the warnings of a lowered model on standard error.
+pub(super) fn print_warnings(path: &Path, lowered: &Lowered) {
+    lowered.warnings.iter().for_each(|warning| eprintln!("symc: {}: warning: {warning}", path.display()));
 }
 
 fn open(path: &Path, dims: &DimArgs) -> Result<Loaded> {

@@ -1,6 +1,6 @@
 //! Buffers and the memories that hold them.
 
-use crate::tensor::Tensor;
+use crate::{error::Error, tensor::Tensor};
 use cranelift_entity::entity_impl;
 use symshape::Dim;
 use symshape_runtime::DType;
@@ -68,6 +68,29 @@ impl Buffer {
     pub fn bytes(&self) -> Dim {
         &self.elems * self.dtype.size_bytes() as i64
     }
+}
+
+/// The reason why a device has too little memory.
+#[derive(Debug)]
+pub(crate) struct Overflow {
+    /// Index of the device.
+    pub(crate) device: usize,
+    /// Bytes that the plan needs, at the upper bounds of the symbols.
+    pub(crate) needed: u64,
+    /// The use of the device's memory at each kernel.
+    pub(crate) steps: Vec<MemoryUse>,
+    /// The error, if nothing can be done.
+    pub(crate) error: Error,
+}
+
+/// The use of a device's memory while a kernel runs, at the upper bounds of the symbols.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct MemoryUse {
+    /// The bytes of all buffers that are alive.
+    pub(crate) live: u64,
+    /// The largest of these buffers.
+    pub(crate) largest: Option<BufferId>,
+    pub(crate) largest_bytes: u64,
 }
 
 /// A memory that only calls of one target access: a part of the arena with a separate plan and size limit.

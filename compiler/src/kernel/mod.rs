@@ -37,6 +37,7 @@ pub use copies::{Copy, copied_bytes, copies};
 pub use data_dependent::{DataDependent, at_upper_bounds, upper_bound};
 pub use inst::{Access, Check, Inst, InstSeq, Local};
 pub use memory::{Buffer, BufferId, Device, MemorySpace};
+pub(crate) use memory::{MemoryUse, Overflow};
 pub use microkernels::MicrokernelSupport;
 pub use partition::{CallLimit, Partition, Policies};
 pub use program::{COPY_ALIGN_BYTES, Kernel, Port, Program};

@@ -125,7 +125,7 @@ fn lower_part(
 }
 
 /// The name of a part in messages: the origins of its first and last node.
-fn part_title(graph: &Graph, group: &NodeGroup) -> String {
+pub(super) fn part_title(graph: &Graph, group: &NodeGroup) -> String {
     let mut names: Vec<&str> = Vec::new();
     for id in &group.nodes {
         let node = &graph.nodes[*id];

@@ -11,11 +11,13 @@
 
 mod cost;
 mod cut;
+mod fit;
 mod memory;
 mod parts;
 mod target;
 
 pub use cost::CallCost;
+pub(crate) use fit::{Fit, Part};
 pub use target::{Concurrency, GraphPhase, KernelPhase, Subgraph, Target, Targets};
 
 use crate::{
@@ -24,45 +26,69 @@ use crate::{
     graph::{Graph, Node, Op, Value, verify},
     kernel::{CallLimit, Control, ExternalCall, Program, cost as work},
 };
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 use symshape::{Dim, Symbol};
 
-/// Offloads parts of an optimised graph to targets.
+/// Offloads parts of an optimised graph to targets, and returns the parts. `fit` is what earlier attempts decided.
 ///
 /// # Errors
 /// Those of the hooks, with the target and the nodes concerned.
-pub fn offload(graph: &mut Graph, targets: &Targets) -> Result<()> {
-    let mut parts = 0;
-    for target in targets {
-        offload_to(graph, &**target, &mut parts).at(|| format!("target {}", target.name()))?;
+pub(crate) fn offload(graph: &mut Graph, targets: &Targets, fit: &Fit) -> Result<Vec<Part>> {
+    let mut parts = Vec::new();
+    for (number, target) in targets.iter().enumerate() {
+        let mut offloading = Offloading { target: &**target, number, fit, graphs: 0, parts: &mut parts };
+        offloading.graph(graph).at(|| format!("target {}", target.name()))?;
     }
-    Ok(())
+    Ok(parts)
 }
 
-/// Offloads parts to one target; `parts` counts the parts of all targets.
-fn offload_to(graph: &mut Graph, target: &dyn Target, parts: &mut u32) -> Result<()> {
-    for node in graph.nodes.values_mut() {
-        node.op.regions_mut().into_iter().try_for_each(|region| offload_to(region, target, parts))?;
-    }
-    target.graph_pass(GraphPhase::Optimized, graph)?;
-    verified(graph).at(|| "its pass over the graph")?;
+/// The offloading to one target.
+struct Offloading<'o> {
+    target: &'o dyn Target,
+    /// Index of the target.
+    number: usize,
+    fit: &'o Fit,
+    /// The number of graphs so far.
+    graphs: u32,
+    /// The parts of all targets so far.
+    parts: &'o mut Vec<Part>,
+}
 
-    let groups = parts::group(graph, &|node| may_be_claimed(graph, node) && target.claim(graph, node));
-    if groups.is_empty() {
-        return Ok(());
-    }
+impl Offloading<'_> {
+    /// Offloads parts of a graph and of its regions.
+    fn graph(&mut self, graph: &mut Graph) -> Result<()> {
+        for node in graph.nodes.values_mut() {
+            node.op.regions_mut().into_iter().try_for_each(|region| self.graph(region))?;
+        }
+        let Offloading { target, number, fit, .. } = *self;
+        let graph_number = self.graphs;
+        self.graphs += 1;
+        target.graph_pass(GraphPhase::Optimized, graph)?;
+        verified(graph).at(|| "its pass over the graph")?;
 
-    cut::replace(graph, &groups, &mut |part, new| {
-        let first = new.nodes.len();
-        target.graph_pass(GraphPhase::Claimed, &mut part.graph)?;
-        verified(&part.graph).at(|| "its pass over a part")?;
-        let results = target.lower(part, new)?;
-        mark_calls(new, first, target.name(), *parts);
-        *parts += 1;
-        check_results(part, new, &results)?;
-        Ok(results)
-    })?;
-    verified(graph)
+        let groups = parts::group(graph, &|id, node| {
+            may_be_claimed(graph, node) && fit.offers(number, graph_number, id) && target.claim(graph, node)
+        });
+        if groups.is_empty() {
+            return Ok(());
+        }
+        let groups = fit.cut(groups, number, graph_number);
+
+        let mut next_part = self.parts.len() as u32;
+        let claimed = groups.iter().filter(|group| group.claimed);
+        self.parts.extend(claimed.map(|group| Part::new(graph, group, number, graph_number)));
+        cut::replace(graph, &groups, &mut |part, new| {
+            let first = new.nodes.len();
+            target.graph_pass(GraphPhase::Claimed, &mut part.graph)?;
+            verified(&part.graph).at(|| "its pass over a part")?;
+            let results = target.lower(part, new)?;
+            mark_calls(new, first, target.name(), next_part);
+            next_part += 1;
+            check_results(part, new, &results)?;
+            Ok(results)
+        })?;
+        verified(graph)
+    }
 }
 
 /// Whether a node may be offered: a computation whose sizes are known when a call begins.
@@ -128,7 +154,7 @@ pub fn passes(program: &mut Program, phase: KernelPhase, targets: &Targets) -> R
 ///
 /// # Errors
 /// Those of the targets, with the node concerned.
-pub fn emit(program: &mut Program, targets: &Targets) -> Result<()> {
+pub(crate) fn emit(program: &mut Program, targets: &Targets, fit: &Fit) -> Result<()> {
     for idx in 0..program.kernels.len() {
         let Some(Control::Call(call)) = &program.kernels[idx].control else { continue };
         let Some(target) = owner(&call.callee, targets) else { continue };
@@ -141,7 +167,8 @@ pub fn emit(program: &mut Program, targets: &Targets) -> Result<()> {
     let all = 0..program.kernels.len();
     let called = targets.iter().filter(|target| program.calls(all.clone(), target.name()));
     let limit = |target: &Arc<dyn Target>| {
-        let at_once = target.concurrency().limit()?;
+        let declared = target.concurrency().limit();
+        let at_once = if fit.takes_turns(target.name()) { NonZeroU32::MIN } else { declared? };
         Some(CallLimit { target: target.name().into(), at_once })
     };
     program.call_limits = called.filter_map(limit).collect();

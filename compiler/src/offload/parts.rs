@@ -25,6 +25,21 @@ pub(super) struct NodeGroup {
     section: usize,
 }
 
+impl NodeGroup {
+    /// Cuts a part before the nodes for which `begins` holds. The nodes are in topological order, so every piece depends
+    /// only on earlier ones.
+    pub(super) fn cut_before(self, begins: &dyn Fn(NodeId) -> bool) -> Vec<NodeGroup> {
+        let mut pieces: Vec<NodeGroup> = Vec::new();
+        for id in self.nodes {
+            match pieces.last_mut() {
+                Some(piece) if !begins(id) => piece.nodes.push(id),
+                _ => pieces.push(NodeGroup { nodes: vec![id], claimed: self.claimed, section: self.section }),
+            }
+        }
+        pieces
+    }
+}
+
 /// All groups of a graph, and the group of each node.
 pub(super) struct NodeGroups {
     pub(super) list: Vec<NodeGroup>,
@@ -32,14 +47,14 @@ pub(super) struct NodeGroups {
 }
 
 /// The parts of the claimed nodes, among groups in topological order. Empty if no node is claimed.
-pub(super) fn group(graph: &Graph, claim: &dyn Fn(&Node) -> bool) -> Vec<NodeGroup> {
+pub(super) fn group(graph: &Graph, claim: &dyn Fn(NodeId, &Node) -> bool) -> Vec<NodeGroup> {
     let mut groups = NodeGroups { list: Vec::new(), of: SecondaryMap::new() };
     let mut section = 0;
     let mut any_claimed = false;
 
     for (id, node) in &graph.nodes {
         section += usize::from(node.op.acts());
-        let claimed = claim(node);
+        let claimed = claim(id, node);
         any_claimed |= claimed;
 
         match groups.part_for(graph, node, section).filter(|_| claimed) {

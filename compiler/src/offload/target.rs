@@ -87,7 +87,8 @@ pub trait Target: Send + Sync {
     fn lower(&self, part: &Subgraph, graph: &mut Graph) -> Result<Vec<Value>>;
 
     /// The size of the device memory in bytes, if there is one. Buffers that only the target's calls touch are planned
-    /// in it: values that one call passes to another, and scratch memory. A model that needs more at once is rejected.
+    /// in it: values that one call passes to another, and scratch memory. A part that needs more at once is divided or
+    /// refused, as the compile options say.
     ///
     /// The memory is a part of the arena, so that calls of the model on several threads don't share it. A function
     /// receives its start ([`symshape_runtime::abi::Call::memory`]); the addresses of a real device are offsets from

@@ -34,8 +34,8 @@ pub(crate) use lifetime::lifetimes;
 use lifetime::{Interference, Lifetime};
 
 use crate::{
-    error::{At, Error, ErrorKind, Result},
-    kernel::{BufferId, Device, Program},
+    error::{Error, ErrorKind, Result},
+    kernel::{BufferId, MemoryUse, Overflow, Program},
 };
 use interval::BufferInterval;
 use problem::Budget;
@@ -53,6 +53,14 @@ pub(crate) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
 /// A buffer, or all of them together, can become larger than memory, or has no upper bound at all; a device has too
 /// little memory.
 pub fn plan(program: &Program, budget: &Budget) -> Result<Plan> {
+    plan_or_overflow(program, budget)?.map_err(|overflow| overflow.error)
+}
+
+/// As [`plan`], but a device with too little memory is no error.
+pub(crate) fn plan_or_overflow(
+    program: &Program,
+    budget: &Budget,
+) -> Result<std::result::Result<Plan, Overflow>> {
     let all = lifetimes(program);
     let interference = Interference::of(program);
     let mut plan = Plan::default();
@@ -69,7 +77,9 @@ pub fn plan(program: &Program, budget: &Budget) -> Result<Plan> {
         };
 
         if let Some(number) = memory {
-            fits(program, &program.devices[number as usize], usage.max, &lifetimes)?;
+            if let Some(overflow) = overflow(program, number as usize, usage.max, &lifetimes)? {
+                return Ok(Err(overflow));
+            }
             plan.devices.push(usage);
         }
 
@@ -87,7 +97,7 @@ pub fn plan(program: &Program, budget: &Budget) -> Result<Plan> {
         verify::verify(program, &plan)?;
     }
 
-    Ok(plan)
+    Ok(Ok(plan))
 }
 
 /// Places the buffers of one memory.
@@ -138,17 +148,31 @@ fn stack(placements: &mut Vec<Placement>, memory: Vec<Placement>) {
     }));
 }
 
-/// Checks that a device's buffers fit into its memory.
-fn fits(program: &Program, device: &Device, max: u64, lifetimes: &[Lifetime]) -> Result<()> {
+/// The reason why a device's buffers don't fit into its memory, if they don't.
+fn overflow(program: &Program, number: usize, max: u64, lifetimes: &[Lifetime]) -> Result<Option<Overflow>> {
+    let device = &program.devices[number];
     if max <= device.bytes {
-        return Ok(());
+        return Ok(None);
     }
     let message = format!(
         "the tensors alive at once take up to {max} bytes, but the memory of the device has {}{}",
         device.bytes,
         largest(program, lifetimes)
     );
-    Err(Error::unsupported(message)).at(|| format!("target {}", device.target))
+    let error = Error::unsupported(message).at(format!("target {}", device.target));
+
+    let mut steps = vec![MemoryUse::default(); program.kernels.len()];
+    for lifetime in lifetimes {
+        let bytes = size::upper_bound_bytes(program, lifetime.buffer)? as u64;
+        for step in &mut steps[lifetime.first..=lifetime.last] {
+            step.live = step.live.saturating_add(bytes);
+            if step.largest.is_none() || bytes > step.largest_bytes {
+                step.largest = Some(lifetime.buffer);
+                step.largest_bytes = bytes;
+            }
+        }
+    }
+    Ok(Some(Overflow { device: number, needed: max, steps, error }))
 }
 
 /// The end of the highest buffer, each buffer at its upper bound.

@@ -330,7 +330,7 @@ fn factors_that_no_microkernel_reads_are_copied() {
         let is_half = program.buffers[left].dtype == DType::BF16;
         assert_eq!(is_half, copies == 0);
         let plan = symshape_compiler::plan::plan(&program, &Budget::COMPILE).expect("a plan");
-        let lowered = Lowered { program, plan, options: CompileOptions::default() };
+        let lowered = Lowered { program, plan, options: CompileOptions::default(), warnings: Vec::new() };
         let dims = [17];
         let numbers = floats(&models::weights(&[17 * 24], 3));
         let bytes: Vec<u8> =

@@ -3,7 +3,7 @@
 use std::{path::Path, process::Command, sync::Arc};
 use symshape::{Declaration, Dim};
 use symshape_compiler::{
-    CompileOptions, ErrorKind, Result, emit,
+    CompileOptions, ErrorKind, OversizedParts, Result, emit,
     graph::{Graph, Node, Value, eval::eval},
     kernel::{Argument, Control, Policies, walk},
     offload::{Selection, Subgraph, Target, Targets, select},
@@ -227,7 +227,8 @@ fn names_are_those_of_targets_and_at_the_end_of_the_machine() {
 #[test]
 fn claims_that_can_not_be_honoured_are_errors_with_a_place() {
     let small: Vec<Arc<dyn Target>> = vec![Arc::new(Npu { memory_bytes: 1024 })];
-    let error = Pipeline::new(&net()).targets(&small).lower().expect_err("too small");
+    let options = CompileOptions::default().oversized_parts(OversizedParts::Refuse);
+    let error = Pipeline::new(&net()).targets(&small).options(options).lower().expect_err("too small");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let start = "plan: target npu: unsupported: the tensors alive at once take up to ";
     assert!(error.to_string().starts_with(start), "{error}");
@@ -363,5 +364,115 @@ fn a_driver_in_c_never_enters_the_device_twice() {
         assert!(calls.ends_with("at once 1"), "{calls}");
         assert!(entries.lines().all(|line| ["npu 1", "cpu 0"].contains(&line)), "{entries}");
         assert!(entries.lines().filter(|line| *line == "npu 1").count() > 2, "{entries}");
+    }
+}
+
+fn npu_with(memory_bytes: u64) -> Vec<Arc<dyn Target>> {
+    vec![Arc::new(Npu { memory_bytes }), Arc::new(Blas::default())]
+}
+
+/// Calls the model at the edges of its range, and compares with the definition of the graph.
+fn check_against_the_definition(what: &str, graph: &Graph, lowered: &Lowered) {
+    let model = lowered.jit().expect("supported");
+    let mut context = Context::new(&model).expect("memory");
+    for rows in [1, 2, 5, ROWS - 1, ROWS] {
+        let x = input(rows);
+        let expected = eval(graph, &[Tensor::from_f32(vec![rows as usize, 20], &x).expect("sized")]);
+        let outputs = context.run_views(&[TensorRef::new(&[rows as usize, 20], &x).expect("sized")]);
+        let outputs = outputs.expect("the functions succeed");
+        let got = outputs.get(0).elems::<f32>().expect("floats");
+        assert_close(&format!("{what} at N = {rows}"), got, &expected.expect("a result")[0]);
+    }
+}
+
+/// A chain of dense layers, which is one part.
+fn chain() -> Graph {
+    let build = || -> Result<Graph> {
+        let mut g = Graph { name: "chain".into(), ..Graph::default() };
+        let n = g.symbol("N", Declaration::range(1, ROWS))?;
+        let mut h = g.input("x", DType::F32, vec![n, 20.into()])?;
+        for (seed, (from, to)) in [(20, 24), (24, 40), (40, 16), (16, 33), (33, 10)].into_iter().enumerate() {
+            g.origin = format!("layer {seed}");
+            let w = constant(&mut g, &[from, to], seed as u32)?;
+            h = g.matmul(h, w)?;
+            h = g.relu(h)?;
+        }
+        g.output("y", h)?;
+        Ok(g)
+    };
+    build().expect("a valid graph")
+}
+
+#[test]
+fn a_part_that_does_not_fit_is_cut_or_left_at_every_memory_size() {
+    let graph = chain();
+    let targets = npu_with(1 << 20);
+    let whole = Pipeline::new(&graph).targets(&targets[..1]).lower().expect("supported");
+    let needed = whole.plan.devices[0].max;
+    let runs = |lowered: &Lowered| steps(lowered).iter().filter(|step| *step == "npu/npu_run").count();
+    assert_eq!((runs(&whole), whole.warnings.len()), (1, 0), "{:?}", whole.warnings);
+
+    let mut counts = Vec::new();
+    for memory in [needed, needed - 1, needed * 2 / 3, needed / 2, needed / 3, needed / 8, 64, 0] {
+        let targets = npu_with(memory);
+        let lowered = Pipeline::new(&graph).targets(&targets[..1]).lower().expect("divided");
+        let most = lowered.plan.devices.first().map_or(0, |usage| usage.max);
+        assert!(most <= memory, "{most} of {memory}");
+        assert_eq!(lowered.warnings.is_empty(), memory == needed, "{:?}", lowered.warnings);
+        for warning in &lowered.warnings {
+            assert!(warning.starts_with("target npu: layer "), "{warning}");
+            assert!(warning.contains(&format!("at once, and the device memory has {memory};")), "{warning}");
+            assert!(
+                warning.contains("the largest buffer, ") && warning.contains(", has up to "),
+                "{warning}"
+            );
+        }
+        counts.push(runs(&lowered));
+        check_against_the_definition(&format!("{memory} bytes"), &graph, &lowered);
+    }
+    assert!(counts[1] > 1 && counts[2] > 1, "cut: {counts:?}");
+    assert_eq!(counts[6..], [0, 0], "left to the CPU");
+}
+
+#[test]
+fn a_node_that_does_not_fit_is_left_to_the_next_target() {
+    let graph = chain();
+    let targets = npu_with(4096);
+    let lowered = Pipeline::new(&graph).targets(&targets).lower().expect("divided");
+    let steps = steps(&lowered);
+    assert!(steps.contains(&"npu/npu_run".into()) && steps.contains(&"blas/blas_sgemm".into()), "{steps:?}");
+    assert!(
+        lowered.warnings.iter().any(|warning| warning.contains("is left to the next target or the CPU")),
+        "{:?}",
+        lowered.warnings
+    );
+    check_against_the_definition("npu and blas", &graph, &lowered);
+}
+
+#[test]
+fn parts_are_divided_under_every_policy() {
+    for graph in [net(), towers(), chain()] {
+        for memory in [1500, 3000, 6000] {
+            let options = CompileOptions::default().partitions(Some(Count::Auto)).policies(Policies::Any);
+            let targets = npu_with(memory);
+            let lowered =
+                Pipeline::new(&graph).targets(&targets[..1]).options(options).lower().expect("divided");
+            let model = lowered.jit().expect("supported");
+            let mut context = Context::new(&model).expect("memory");
+            context.set_threads(3).expect("threads");
+            for policy in [Policy::Serial, Policy::Parallel, Policy::Auto] {
+                context.set_policy(policy);
+                for rows in [1, 2, 5, ROWS - 1, ROWS] {
+                    let x = input(rows);
+                    let shape = [rows as usize, 20];
+                    let expected = eval(&graph, &[Tensor::from_f32(shape.to_vec(), &x).expect("sized")]);
+                    let outputs = context.run_views(&[TensorRef::new(&shape, &x).expect("sized")]);
+                    let outputs = outputs.expect("the functions succeed");
+                    let got = outputs.get(0).elems::<f32>().expect("floats");
+                    let what = format!("{} with {memory} bytes, {policy:?}, N = {rows}", graph.name);
+                    assert_close(&what, got, &expected.expect("a result")[0]);
+                }
+            }
+        }
     }
 }
