@@ -476,3 +476,73 @@ fn parts_are_divided_under_every_policy() {
         }
     }
 }
+
+/// Writes a model of one product with weights of 819,200 bytes.
+fn write_large_product(path: &Path) {
+    use prost::Message;
+    use symshape_compiler::import::proto::{
+        GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorTypeProto, TypeProto,
+        ValueInfoProto,
+    };
+    let float_data = (0..640 * 320).map(|idx| (idx % 251) as f32 / 4096.0 - 0.03).collect();
+    let w = TensorProto {
+        name: "w".into(),
+        data_type: 1,
+        dims: vec![640, 320],
+        float_data,
+        ..Default::default()
+    };
+    let node = NodeProto {
+        op_type: "MatMul".into(),
+        name: "large".into(),
+        input: vec!["x".into(), "w".into()],
+        output: vec!["y".into()],
+        ..Default::default()
+    };
+    // The command line gives the shape.
+    let tensor_type = Some(TensorTypeProto { elem_type: 1, shape: None });
+    let ty = Some(TypeProto { tensor_type, ..Default::default() });
+    let graph = GraphProto {
+        node: vec![node],
+        initializer: vec![w],
+        input: vec![ValueInfoProto { name: "x".into(), ty }],
+        output: vec![ValueInfoProto { name: "y".into(), ty: None }],
+        ..Default::default()
+    };
+    let opset_import = vec![OperatorSetIdProto { version: 18, ..Default::default() }];
+    let model = ModelProto { ir_version: 10, graph: Some(graph), opset_import, ..Default::default() };
+    std::fs::write(path, model.encode_to_vec()).expect("a file");
+}
+
+#[test]
+fn symc_divides_or_refuses_a_part_that_does_not_fit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_large_product(&folder.path().join("large.onnx"));
+    let symc = |command: &[&str], more: &[&str]| {
+        let model = ["large.onnx", "--input", "x=N,640", "--dim", "N=1..64", "--target", "npu,cpu"];
+        let output = Command::new(env!("CARGO_BIN_EXE_symshape-example-targets"))
+            .current_dir(folder.path())
+            .args([command, &model, more].concat())
+            .output()
+            .expect("symc of this crate");
+        (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
+    };
+
+    let (code, said) = symc(&["selfcheck"], &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let warning = "symc: large.onnx: warning: target npu: node `large` is left to the CPU: it needs up to 1146880 bytes at \
+                   once, and the device memory has 1048576; the largest buffer, npu_load ";
+    assert!(said.starts_with(warning) && said.trim_end().ends_with(", has up to 819200"), "{said}");
+
+    let (code, said) = symc(&["compile"], &["-o", "large.o"]);
+    assert_eq!((code, said.starts_with(warning)), (Some(0), true), "{said}");
+
+    let (code, said) = symc(&["compile"], &["-o", "refused.o", "--oversized-parts", "refuse"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("the memory of the device has 1048576; the largest buffer, "), "{said}");
+    assert!(!folder.path().join("refused.o").exists());
+
+    let (code, said) = symc(&["compile"], &["-o", "large.o", "--oversized-parts", "drop"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("divide") && said.contains("refuse"), "{said}");
+}
