@@ -26,7 +26,7 @@ pub(super) struct NodeGroup {
 }
 
 impl NodeGroup {
-    /// Cuts a part before the nodes for which `begins` holds. The nodes are in topological order, so every piece depends
+    /// Cuts a part before the nodes for which `begins` holds. Nodes are in topological order, so every piece depends
     /// only on earlier ones.
     pub(super) fn cut_before(self, begins: &dyn Fn(NodeId) -> bool) -> Vec<NodeGroup> {
         let mut pieces: Vec<NodeGroup> = Vec::new();
