@@ -92,7 +92,7 @@ impl CompileOptions {
         CompileOptions {
             threads: DEFAULT_THREADS,
             partitions: None,
-            policies: Policies::Serial,
+            policies: Policies::Any,
             precision: Precision::F32,
             support,
             oversized_parts: OversizedParts::Divide,

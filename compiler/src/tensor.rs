@@ -5,7 +5,7 @@ use crate::{
     scalar::Scalar,
 };
 use memmap2::Mmap;
-use std::{fmt, ops::Range, sync::Arc};
+use std::{cmp::Ordering, fmt, ops::Range, sync::Arc};
 use symshape_runtime::{DType, Outputs, TensorRef};
 
 /// Shared immutable bytes.
@@ -123,6 +123,35 @@ pub(crate) fn copies(outputs: &Outputs<'_>) -> Vec<Tensor> {
     };
     (0..outputs.len()).map(|idx| copy(outputs.get(idx))).collect()
 }
+
+/// A tensor that is ordered by type and bytes, without its shape: the key of a map that finds equal constants.
+#[derive(Clone)]
+pub(crate) struct ByContent(pub(crate) Tensor);
+
+impl Ord for ByContent {
+    fn cmp(&self, other: &ByContent) -> Ordering {
+        let a = &self.0;
+        let b = &other.0;
+        let kind = |tensor: &Tensor| (tensor.dtype as u32, tensor.bytes.len());
+        kind(a).cmp(&kind(b)).then_with(|| {
+            if std::ptr::eq(a.bytes(), b.bytes()) { Ordering::Equal } else { a.bytes().cmp(b.bytes()) }
+        })
+    }
+}
+
+impl PartialOrd for ByContent {
+    fn partial_cmp(&self, other: &ByContent) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for ByContent {
+    fn eq(&self, other: &ByContent) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for ByContent {}
 
 impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

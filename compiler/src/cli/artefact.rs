@@ -4,11 +4,17 @@ use super::{errors::usage, output::print_line};
 use crate::{
     emit,
     error::Result,
+    kernel::RepeatedWeight,
     pipeline::{Artifact, Compiled, Lowered},
     target::Target,
 };
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
+
+/// Lines about weights in several forms.
+const MAX_LISTED_WEIGHTS: usize = 5;
+/// Weights that repeat fewer bytes are not worth a line.
+const MIN_LISTED_BYTES: u64 = 4096;
 
 /// The file to write.
 pub(super) struct Output<'a> {
@@ -58,6 +64,8 @@ pub(super) struct Summary {
     pub(super) tile_kernels: usize,
     /// External functions, which the user must define.
     callees: Vec<String>,
+    /// Weights that are stored in two forms or more.
+    repeated_weights: Vec<RepeatedWeight>,
 }
 
 impl Summary {
@@ -68,6 +76,7 @@ impl Summary {
                 "driver_bytes": self.driver_bytes, "weight_bytes": self.weight_bytes, "arena_max": arena_max,
                 "compile_ms": compile_ms, "kernels": self.n_kernels, "partitions": self.n_partitions,
                 "tile_kernels": self.tile_kernels, "calls": self.callees,
+                "repeated_weights": self.repeated_weights.iter().map(repeated_json).collect::<Vec<_>>(),
             });
             print_line(&line.to_string());
             return;
@@ -94,7 +103,42 @@ impl Summary {
             line += &format!("; link it with definitions of {}", self.callees.join(", "));
         }
         print_line(&line);
+        self.print_repeated_weights();
     }
+
+    /// One line for each of the largest weights that are stored in several forms.
+    fn print_repeated_weights(&self) {
+        let mut largest: Vec<(u64, &RepeatedWeight)> =
+            self.repeated_weights.iter().map(|weight| (weight.repeated_bytes(), weight)).collect();
+        largest.retain(|(bytes, _)| *bytes >= MIN_LISTED_BYTES);
+        largest.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.name.cmp(&b.1.name)));
+
+        for (bytes, weight) in largest.iter().take(MAX_LISTED_WEIGHTS) {
+            let forms: Vec<String> =
+                weight.forms.iter().map(|(form, bytes)| format!("{form} {bytes} B")).collect();
+            print_line(&format!(
+                "  {} is stored in {} forms ({}), {bytes} B more than one: its kernels are faster so",
+                weight.name,
+                forms.len(),
+                forms.join(", ")
+            ));
+        }
+        if let Some((_, rest)) = largest.split_at_checked(MAX_LISTED_WEIGHTS)
+            && !rest.is_empty()
+        {
+            let bytes: u64 = rest.iter().map(|(bytes, _)| bytes).sum();
+            print_line(&format!(
+                "  {} smaller weights are stored in several forms, {bytes} B more",
+                rest.len()
+            ));
+        }
+    }
+}
+
+fn repeated_json(weight: &RepeatedWeight) -> Json {
+    let forms: Vec<Json> =
+        weight.forms.iter().map(|(form, bytes)| json!({"form": form, "bytes": bytes})).collect();
+    json!({"name": weight.name, "forms": forms})
 }
 
 /// The names of the external functions that the model calls.
@@ -119,6 +163,7 @@ pub(super) fn write(
         n_partitions: lowered.program.partitions.len(),
         tile_kernels: lowered.program.on_tiles_count(),
         callees: callees(lowered),
+        repeated_weights: compiled.summary.repeated_weights.clone(),
     };
 
     let header = emit::stage(&path.with_extension("h"), compiled.header.as_bytes())?;
@@ -174,5 +219,6 @@ pub(super) fn write_source(path: &Path, lowered: &Lowered) -> Result<Summary> {
         n_partitions: program.partitions.len(),
         tile_kernels: 0,
         callees: callees(lowered),
+        repeated_weights: program.repeated_weights(&program.stored_constants()),
     })
 }

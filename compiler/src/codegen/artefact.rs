@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    kernel::{Policies, Port},
+    kernel::{Policies, Port, RepeatedWeight},
     plan,
     tensor::Bytes,
 };
@@ -39,6 +39,8 @@ pub struct Summary {
     pub code_bytes: u64,
     /// Bytes of constants.
     pub const_bytes: u64,
+    /// Weights that are stored in two forms or more.
+    pub repeated_weights: Vec<RepeatedWeight>,
     /// Large weights. The module declares each and holds one byte of it; the object writer adds the bytes.
     pub lent: Vec<(DataId, Bytes)>,
     /// Number of kernels.
@@ -87,7 +89,8 @@ pub(crate) fn summary(unit: &mut ModuleBuilder, functions: &ExportedFunctions) -
         code_bytes: unit.functions.iter().map(|function| function.code_bytes).sum(),
         load: functions.run.tiles.map(|tiles| tiles.load),
         functions: mem::take(&mut unit.functions),
-        const_bytes: unit.data_pool.const_bytes,
+        const_bytes: unit.data_pool.const_bytes(),
+        repeated_weights: unit.program.repeated_weights(&unit.data_pool.forms),
         lent: mem::take(&mut unit.data_pool.lent),
         kernels: unit.program.kernels.len(),
         clif: mem::take(&mut unit.clif),

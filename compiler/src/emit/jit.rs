@@ -72,7 +72,8 @@ fn reserve_bytes(program: &Program) -> Result<usize> {
     let has_tiles = program.microkernels.has_tiles();
     let mut once = 0;
     let mut in_all_forms = 0;
-    for buffer in program.buffers.values() {
+    for id in program.used_constants() {
+        let buffer = &program.buffers[id];
         let MemorySpace::Const(tensor) = &buffer.space else { continue };
         let bytes = tensor.bytes().len();
         once += bytes;

@@ -90,4 +90,17 @@ impl Control {
             Control::Else | Control::End | Control::Require(_) | Control::Fail(_) => (Vec::new(), Vec::new()),
         }
     }
+
+    /// Calls `see` for each use of a buffer.
+    pub(crate) fn buffers_mut(&mut self, see: &mut dyn FnMut(&mut BufferId)) {
+        match self {
+            Control::If(cell) | Control::While(cell) | Control::Bind { from: cell, .. } => see(cell),
+            Control::Call(call) => {
+                let arguments = call.operands.iter_mut().chain(&mut call.results);
+                arguments.for_each(|argument| see(&mut argument.first.buffer));
+                call.scratch.iter_mut().for_each(see);
+            }
+            Control::Else | Control::End | Control::Require(_) | Control::Fail(_) => {}
+        }
+    }
 }

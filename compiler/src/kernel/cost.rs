@@ -117,7 +117,7 @@ fn binary(op: BinaryOp) -> i64 {
 }
 
 /// `work` times `extent`, where the extent is known before the call.
-fn times(program: &Program, work: Dim, extent: &Dim) -> Dim {
+pub(crate) fn times(program: &Program, work: Dim, extent: &Dim) -> Dim {
     let known = |symbol: &Symbol| program.symbols.contains(symbol);
     if extent.symbols().iter().all(known) { work * extent } else { work }
 }

@@ -31,6 +31,7 @@ pub mod text;
 pub(crate) mod tiles;
 pub mod verify;
 pub mod walk;
+mod weights;
 
 pub use control::{Argument, Control, ExternalCall};
 pub use copies::{Copy, copied_bytes, copies};
@@ -43,3 +44,5 @@ pub use partition::{CallLimit, Partition, Policies};
 pub use program::{COPY_ALIGN_BYTES, Kernel, Port, Program};
 pub(crate) use sliding_windows::SlidingWindows;
 pub use stmt::{Axis, Contraction, Rhs, Stmt};
+pub(crate) use weights::StoredForm;
+pub use weights::{RepeatedWeight, WeightForm};

@@ -2,11 +2,11 @@
 
 use super::{
     Buffer, BufferId, CallLimit, Control, DataDependent, Device, Local, MemorySpace, MicrokernelSupport,
-    Partition, Policies, Stmt,
+    Partition, Policies, Stmt, WeightForm,
 };
 use crate::{external::Callee, scalar::Precision};
 use cranelift_entity::PrimaryMap;
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
@@ -61,6 +61,8 @@ pub struct Program {
     pub call_limits: Vec<CallLimit>,
     /// All buffers.
     pub buffers: PrimaryMap<BufferId, Buffer>,
+    /// The weights that constant buffers hold, for reports.
+    pub weights: BTreeMap<BufferId, WeightForm>,
     /// Code that strips and contractions can become.
     pub microkernels: MicrokernelSupport,
     /// Precision of `f32` contractions on machines with tile registers. All other machines multiply `f32`.
@@ -138,9 +140,9 @@ impl Program {
         }
     }
 
-    /// Bytes of all constants.
+    /// Bytes of all constants that kernels use.
     pub fn const_bytes(&self) -> i64 {
-        let bytes = self.buffers.values().map(|buffer| match &buffer.space {
+        let bytes = self.used_constants().into_iter().map(|buffer| match &self.buffers[buffer].space {
             MemorySpace::Const(tensor) => tensor.bytes().len() as i64,
             _ => 0,
         });

@@ -1,6 +1,6 @@
 //! Visits the accesses and symbols of statements, and rewrites their names and expressions.
 
-use super::{Access, Axis, Check, Contraction, Inst, InstSeq, Local, Rhs, Stmt};
+use super::{Access, Axis, BufferId, Check, Contraction, Inst, InstSeq, Local, Rhs, Stmt};
 use symshape::{Dim, Symbol};
 
 /// An access and the loops around it.
@@ -110,6 +110,37 @@ fn bound(code: &InstSeq, see: &mut dyn FnMut(&Symbol)) {
     for inst in &code.insts {
         if let Inst::Bind(symbol, _) = inst {
             see(symbol);
+        }
+    }
+}
+
+/// Calls `see` for each use of a buffer in `body`.
+pub(crate) fn buffers_mut(body: &mut [Stmt], see: &mut dyn FnMut(&mut BufferId)) {
+    for stmt in body {
+        match stmt {
+            Stmt::For { body, .. } | Stmt::While { body, .. } => buffers_mut(body, see),
+            Stmt::Block(code) | Stmt::Strip { code, .. } => buffers_of_code_mut(code, see),
+            Stmt::Contraction(contraction) => {
+                see(&mut contraction.lhs.buffer);
+                match &mut contraction.rhs {
+                    Rhs::Indexed(access) => see(&mut access.buffer),
+                    Rhs::Panels { buffer, .. } => see(buffer),
+                }
+                contraction.pack_buffer.iter_mut().for_each(&mut *see);
+                buffers_of_code_mut(&mut contraction.epilogue, see);
+            }
+            Stmt::If { then, otherwise, .. } => {
+                buffers_mut(then, see);
+                buffers_mut(otherwise, see);
+            }
+        }
+    }
+}
+
+fn buffers_of_code_mut(code: &mut InstSeq, see: &mut dyn FnMut(&mut BufferId)) {
+    for inst in &mut code.insts {
+        if let Inst::Load(access) | Inst::Store(access, _) = inst {
+            see(&mut access.buffer);
         }
     }
 }

@@ -111,12 +111,13 @@ pub(super) fn constant(lowering: &mut Lowering, value: Value) -> Option<Storage>
     let tensor = lowering.graph.as_constant(value)?.clone();
     let strides = row_major(lowering.graph.shape(value));
 
-    let buffer = match lowering.constants.get(&value) {
+    let buffer = match lowering.weights.row_major.get(&value) {
         Some(buffer) => *buffer,
         None => {
             let name = node_name(lowering.graph, value);
-            let buffer = new_buffer(lowering, &name, value, MemorySpace::Const(tensor));
-            lowering.constants.insert(value, buffer);
+            let buffer = new_buffer(lowering, &name, value, MemorySpace::Const(tensor.clone()));
+            lowering.weights.record(&mut lowering.program, buffer, &tensor, "row-major");
+            lowering.weights.row_major.insert(value, buffer);
             buffer
         }
     };

@@ -1,12 +1,12 @@
 //! The state of one lowering, and the names of the kernels and buffers that it makes.
 
-use super::{fuse::Fusion, storage::Storage};
+use super::{fuse::Fusion, storage::Storage, weights::Weights};
 use crate::{
     Error, Result,
     error::At,
     external::Callee,
     graph::{Graph, Op, Value},
-    kernel::{self, BufferId, Kernel, Program, Stmt},
+    kernel::{self, Kernel, Program, Stmt},
 };
 use std::collections::HashMap;
 use symshape::{Dim, Facts, Symbol};
@@ -21,13 +21,14 @@ pub(super) struct Lowering<'g> {
     pub(super) program: Program,
     /// The memory of inputs and roots.
     pub(super) storage: HashMap<Value, Storage>,
-    /// Buffers of constants that kernels read unpacked.
-    pub(super) constants: HashMap<Value, BufferId>,
+    /// The buffers of constants.
+    pub(super) weights: Weights,
 }
 
 impl<'g> Lowering<'g> {
     pub(super) fn new(graph: &'g Graph, fusion: &'g Fusion, program: Program) -> Lowering<'g> {
-        Lowering { graph, fusion, program, storage: HashMap::new(), constants: HashMap::new() }
+        let weights = Weights::new(graph, |value| node_name(graph, value));
+        Lowering { graph, fusion, program, storage: HashMap::new(), weights }
     }
 
     /// Appends the kernels of all roots, in the order of the nodes.

@@ -28,6 +28,7 @@ mod order;
 mod place;
 mod reduce;
 mod storage;
+mod weights;
 
 pub use dead_stores::eliminate_dead_stores;
 

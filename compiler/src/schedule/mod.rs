@@ -3,10 +3,12 @@
 mod blocks;
 mod fresh_symbols;
 mod indices;
+mod merge_constants;
 mod neighbours;
 mod pack_buffers;
 mod panels;
 mod rows;
+mod share_panels;
 mod unroll_and_jam;
 mod widen;
 mod winograd;
@@ -26,6 +28,8 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("indices", indices::tabulate),
     ("widen", widen::widen),
     ("pack_buffers", pack_buffers::reserve),
+    ("share_panels", share_panels::share),
+    ("merge_constants", merge_constants::merge),
 ];
 
 /// Runs all passes.

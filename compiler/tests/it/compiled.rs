@@ -20,7 +20,8 @@ use symshape_compiler::{
 };
 use symshape_runtime::{Context, TensorRef};
 
-fn assert_same(name: &str, graph: &Graph, machine: &Machine) {
+/// Asserts that machine code of `graph` computes the oracle's results at all tested sizes.
+pub(crate) fn assert_same(name: &str, graph: &Graph, machine: &Machine) {
     for dims in models::bindings(graph) {
         let inputs = models::inputs(graph, &dims);
         let expected = graph::eval::eval(graph, &inputs).unwrap_or_else(|error| panic!("{name}: {error}"));

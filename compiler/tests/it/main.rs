@@ -46,4 +46,5 @@ mod signals;
 mod source;
 mod subgraphs;
 mod tidy;
+mod weights;
 mod winograd;

@@ -23,7 +23,7 @@ impl ModuleBuilder<'_> {
         };
         let bytes = tensor.bytes();
         let name = format!("const_{}", buffer.as_u32());
-        self.data_pool.const_bytes += bytes.len() as u64;
+        self.data_pool.add_form(buffer, None, bytes.len());
 
         let id = if self.form.kind != ModuleKind::InProcess && bytes.len() >= MIN_LENT_BYTES {
             // One byte, which the writer of the object file replaces by the weights.
@@ -38,13 +38,19 @@ impl ModuleBuilder<'_> {
         Ok(id)
     }
 
-    /// A constant in another form, which is computed once for each name.
-    pub(crate) fn constant_as(&mut self, name: &str, bytes: impl FnOnce() -> Vec<u8>) -> Result<DataId> {
+    /// The constant in `buffer` in the packed form `form`, which is computed once for each name.
+    pub(crate) fn constant_as(
+        &mut self,
+        buffer: BufferId,
+        name: &str,
+        form: &str,
+        bytes: impl FnOnce() -> Vec<u8>,
+    ) -> Result<DataId> {
         if let Some(id) = self.data_pool.tables.get(name) {
             return Ok(*id);
         }
         let bytes = bytes();
-        self.data_pool.const_bytes += bytes.len() as u64;
+        self.data_pool.add_form(buffer, Some(form.to_string()), bytes.len());
         let id = self.data(name, bytes.into(), ALIGN_BYTES as u64)?;
         self.data_pool.tables.insert(name.into(), id);
         Ok(id)

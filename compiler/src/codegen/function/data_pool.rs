@@ -1,18 +1,33 @@
 //! The pool of a module's read-only data objects.
 
-use crate::{kernel::BufferId, tensor::Bytes};
+use crate::{
+    kernel::{BufferId, StoredForm},
+    tensor::Bytes,
+};
 use cranelift_module::DataId;
 use std::collections::HashMap;
 
 /// The data objects that are defined so far.
 #[derive(Default)]
 pub(crate) struct DataPool {
-    /// Bytes of all constants.
-    pub(crate) const_bytes: u64,
+    /// All constants in their stored forms.
+    pub(crate) forms: Vec<StoredForm>,
     /// The constants that the writer of the object file adds.
     pub(crate) lent: Vec<(DataId, Bytes)>,
     pub(super) constants: HashMap<BufferId, DataId>,
     pub(super) strings: HashMap<String, DataId>,
     /// Arrays, and constants in other forms, by name.
     pub(super) tables: HashMap<String, DataId>,
+}
+
+impl DataPool {
+    /// Bytes of all constants.
+    pub(crate) fn const_bytes(&self) -> u64 {
+        self.forms.iter().map(|form| form.bytes).sum()
+    }
+
+    /// Adds a stored form of a constant.
+    pub(super) fn add_form(&mut self, buffer: BufferId, packed: Option<String>, bytes: usize) {
+        self.forms.push(StoredForm { buffer, packed, bytes: bytes as u64 });
+    }
 }

@@ -22,9 +22,10 @@ struct ConstantArray<'p> {
     buffer_name: &'p str,
 }
 
-/// The constant buffers of a program.
+/// The constant buffers that kernels use.
 fn arrays(program: &Program) -> impl Iterator<Item = ConstantArray<'_>> {
-    program.buffers.iter().filter_map(|(id, buffer)| {
+    program.used_constants().into_iter().filter_map(|id| {
+        let buffer = &program.buffers[id];
         let MemorySpace::Const(tensor) = &buffer.space else { return None };
         let ty = names::memory_type(buffer.dtype);
         let name = names::buffer(program, id);

@@ -103,12 +103,13 @@ impl OnnxNode<'_, '_> {
         g.bind(symbol, value, lo, hi)
     }
 
-    /// The caller's bound for a size that nothing else bounds.
-    pub(crate) fn open_bound(&self, g: &Graph) -> Result<Dim> {
+    /// The caller's bound for a size that nothing else bounds, and the symbol that declares it.
+    pub(crate) fn open_bound(&self, g: &Graph) -> Result<(Symbol, Dim)> {
         let symbol = self.fresh(g);
         let bounds = self.scope.bounds();
         let declared = bounds.of(&symbol)?.and_then(|(_, hi)| hi);
-        declared.or(bounds.default_max.map(Dim::from)).ok_or_else(|| unbounded(&symbol))
+        let bound = declared.or(bounds.default_max.map(Dim::from)).ok_or_else(|| unbounded(&symbol))?;
+        Ok((symbol, bound))
     }
 
     /// The result of `f` for the axes in the attribute `axes` or input `k`, or for `None` without either.

@@ -69,9 +69,22 @@ fn decided(g: &Graph, condition: Value) -> Result<Option<bool>> {
 /// The bound of a loop where nothing depends on it. No machine runs as many iterations.
 const ENDLESS: i64 = 1 << 40;
 
+/// The maximum number of iterations.
+struct IterationLimit {
+    max: Dim,
+    /// The symbol whose declaration is the limit. Nothing else limits the loop then.
+    declared_by: Option<Symbol>,
+}
+
+impl From<Dim> for IterationLimit {
+    fn from(max: Dim) -> IterationLimit {
+        IterationLimit { max, declared_by: None }
+    }
+}
+
 /// The maximum number of iterations. It follows from the trip count, the condition, or the declared shapes of stacked
-/// outputs.
-fn trips(g: &mut Graph, rounds: &Rounds, limit: Option<Value>) -> Result<Dim> {
+/// outputs; without any of these, the caller declares it.
+fn trips(g: &mut Graph, rounds: &Rounds, limit: Option<Value>) -> Result<IterationLimit> {
     let n = rounds.n;
     let stacked = rounds.carried.len()..rounds.body.output.len().saturating_sub(1);
 
@@ -79,20 +92,23 @@ fn trips(g: &mut Graph, rounds: &Rounds, limit: Option<Value>) -> Result<Dim> {
         let limit = limit.clone();
         if g.facts.bounds(&limit).hi.is_some_and(|hi| hi < ENDLESS.into()) {
             let limit = larger(g, &limit, &Dim::zero());
-            return Ok(g.facts.simplify(&limit));
+            return Ok(g.facts.simplify(&limit).into());
         }
     }
 
     if let Some(max_rounds) = rounds.max_rounds(g)? {
-        return Ok(max_rounds);
+        return Ok(max_rounds.into());
     }
     if stacked.is_empty() {
-        return Ok(ENDLESS.into());
+        return Ok(Dim::from(ENDLESS).into());
     }
 
     match stacked.filter_map(|k| n.declared(g, k)?.first()?.clone()).next() {
-        Some(declared) => Ok(declared),
-        None => n.open_bound(g),
+        Some(declared) => Ok(declared.into()),
+        None => {
+            let (symbol, max) = n.open_bound(g)?;
+            Ok(IterationLimit { max, declared_by: Some(symbol) })
+        }
     }
 }
 
@@ -227,7 +243,7 @@ fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 
     let all: Vec<Value> = (2..n.input_count()).map(|k| n.input(k)).collect::<Result<_>>()?;
     let rounds = Rounds::new(n, n.graph("body")?, &all);
-    let max_rounds = trips(g, &rounds, limit)?;
+    let IterationLimit { max: max_rounds, declared_by } = trips(g, &rounds, limit)?;
     let kept: Vec<Option<Value>> = (0..all.len()).map(|k| rounds.keep(k).then_some(all[k])).collect();
     let carried: Vec<Value> = (0..all.len()).filter(|k| kept[*k].is_none()).map(|k| all[k]).collect();
 
@@ -264,7 +280,14 @@ fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
         carried: &carried,
         growths: &growths,
     };
+    // A call that passes a declared limit must name the flag that raises it.
+    let origin = g.origin.clone();
+    if let Some(symbol) = declared_by {
+        g.origin = format!("{origin}, limited by --dim {symbol}");
+    }
     let rounds = run(g, region, &start)?;
+    g.origin = origin;
+
     let mut last = rounds[1..=carried.len()].to_vec();
     for (growth, size) in growths.iter().zip(&rounds[1 + carried.len()..]) {
         let size = n.data_dependent(g, *size, 0, growth.max_size.clone())?;

@@ -33,7 +33,11 @@ impl<'a> NameScope<'_, 'a> {
             return Ok(*value);
         }
         if let Some((name, proto)) = self.initializers.get_key_value(name) {
-            let value = g.constant(weights::tensor(proto, self.files())?)?;
+            let tensor = weights::tensor(proto, self.files())?;
+            let origin = std::mem::replace(&mut g.origin, format!("weight `{name}`"));
+            let value = g.constant(tensor);
+            g.origin = origin;
+            let value = value?;
             self.values.borrow_mut().insert(name, value);
             return Ok(value);
         }

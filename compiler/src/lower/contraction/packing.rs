@@ -7,8 +7,9 @@ use crate::{
     lower::{
         lowering::{KernelScope, Lowering, node_name},
         nest::AxisRole,
+        weights::PackedForm,
     },
-    tensor::{Bytes, Tensor},
+    tensor::{ByContent, Bytes, Tensor},
 };
 use symshape::Dim;
 
@@ -58,7 +59,7 @@ impl PackedPanels {
     }
 
     /// Packs for the column axis `n`, where `flat` is [`PackedPanels::flat`] over the merged axes. Each block of `n`'s
-    /// extent has its own panels.
+    /// extent has its own panels. Contractions that need the same panels of one weight share their buffer.
     pub(super) fn pack(
         &self,
         lowering: &mut Lowering,
@@ -67,40 +68,64 @@ impl PackedPanels {
         n: &Axis,
         flat: &Dim,
     ) -> Result<Rhs> {
-        let wrong = || Error::internal("the columns of a constant are not its innermost axis");
-        let n_extent = n.extent.as_i64().ok_or_else(wrong)?.max(0) as usize;
+        let n_extent = n.extent.as_i64().ok_or_else(not_innermost)?.max(0) as usize;
+        let block_elems = self.block_elems(n_extent);
+        let first = flat.substitute(&|symbol| (*symbol == n.var).then(Dim::zero));
+        let base = scope.facts.simplify(&(first.floor_div(n_extent.max(1)) * Dim::from(block_elems)));
+
+        let form = PackedForm {
+            weight: ByContent(self.tensor.clone()),
+            batch: self.batch.clone(),
+            columns: self.columns.clone(),
+            k: self.k.clone(),
+            block_columns: n_extent,
+        };
+        let buffer = match lowering.weights.panels.get(&form) {
+            Some(buffer) => *buffer,
+            None => {
+                let packed = self.panels(n_extent)?;
+                let name = format!("{} (packed)", node_name(lowering.graph, contraction.root));
+                let buffer = constant_buffer(lowering, name, packed, (&self.tensor, "panels"));
+                lowering.weights.panels.insert(form, buffer);
+                buffer
+            }
+        };
+
+        Ok(Rhs::Panels { buffer, base, width: PANEL_WIDTH })
+    }
+
+    /// Elements of the panels of one block of `n_extent` columns.
+    fn block_elems(&self, n_extent: usize) -> usize {
+        n_extent.div_ceil(PANEL_WIDTH as usize) * self.k.len() * PANEL_WIDTH as usize
+    }
+
+    /// The panels of all blocks.
+    fn panels(&self, n_extent: usize) -> Result<Tensor> {
         let n_panels = n_extent.div_ceil(PANEL_WIDTH as usize);
-        let block_elems = n_panels * self.k.len() * PANEL_WIDTH as usize;
         let n_blocks = (self.batch.len() * self.columns.len()).checked_div(n_extent).unwrap_or(0);
         let size = self.tensor.dtype().size_bytes();
 
-        let mut bytes = vec![0; n_blocks * block_elems * size];
+        let mut bytes = vec![0; n_blocks * self.block_elems(n_extent) * size];
         let mut slots = bytes.chunks_exact_mut(size);
         for block in 0..n_blocks {
             for panel in 0..n_panels {
                 for k in &self.k {
                     for lane in 0..PANEL_WIDTH as usize {
                         let column = panel * PANEL_WIDTH as usize + lane;
-                        let slot = slots.next().ok_or_else(wrong)?;
+                        let slot = slots.next().ok_or_else(not_innermost)?;
                         if column < n_extent {
                             let (batch, column) = self.split(block * n_extent + column);
                             let from = (batch + column + k) as usize * size;
                             let elem = self.tensor.bytes().get(from..from + size);
-                            slot.copy_from_slice(elem.ok_or_else(wrong)?);
+                            slot.copy_from_slice(elem.ok_or_else(not_innermost)?);
                         }
                     }
                 }
             }
         }
 
-        let packed = Tensor::new(self.tensor.dtype(), vec![bytes.len() / size], Bytes::Owned(bytes.into()));
-        let packed = packed.ok_or_else(wrong)?;
-        let name = format!("{} (packed)", node_name(lowering.graph, contraction.root));
-        let buffer = constant_buffer(lowering, name, packed);
-
-        let first = flat.substitute(&|symbol| (*symbol == n.var).then(Dim::zero));
-        let base = scope.facts.simplify(&(first.floor_div(n_extent.max(1)) * Dim::from(block_elems)));
-        Ok(Rhs::Panels { buffer, base, width: PANEL_WIDTH })
+        let elems = bytes.len() / size;
+        Tensor::new(self.tensor.dtype(), vec![elems], Bytes::Owned(bytes.into())).ok_or_else(not_innermost)
     }
 
     /// The offsets of the batch and column with the index `flat`.
@@ -116,9 +141,21 @@ pub(super) fn offsets(axes: &[(i64, i64)]) -> Vec<i64> {
     })
 }
 
-/// A new buffer for a constant.
-pub(super) fn constant_buffer(lowering: &mut Lowering, name: String, tensor: Tensor) -> BufferId {
+fn not_innermost() -> Error {
+    Error::internal("the columns of a constant are not its innermost axis")
+}
+
+/// A new buffer for a form of a weight.
+pub(super) fn constant_buffer(
+    lowering: &mut Lowering,
+    name: String,
+    tensor: Tensor,
+    (weight, form): (&Tensor, &'static str),
+) -> BufferId {
     let dtype = tensor.dtype();
     let elems = Dim::from(tensor.elems());
-    lowering.program.buffers.push(Buffer { name, dtype, elems, space: MemorySpace::Const(tensor) })
+    let buffer =
+        lowering.program.buffers.push(Buffer { name, dtype, elems, space: MemorySpace::Const(tensor) });
+    lowering.weights.record(&mut lowering.program, buffer, weight, form);
+    buffer
 }

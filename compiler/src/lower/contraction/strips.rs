@@ -54,12 +54,15 @@ fn streamed(
     contraction: &mut ContractionNest,
     side: usize,
 ) -> Result<BufferId> {
+    let Some(weight) = contraction.operands[side].constant.clone() else {
+        return Ok(buffers::stored(lowering, contraction.operands[side].value)?.buffer);
+    };
     let Some((tensor, address)) = along_strips(scope, contraction, side) else {
         return Ok(buffers::stored(lowering, contraction.operands[side].value)?.buffer);
     };
     contraction.nest.exprs[side] = address;
     let name = format!("{} (packed)", node_name(lowering.graph, contraction.root));
-    Ok(constant_buffer(lowering, name, tensor))
+    Ok(constant_buffer(lowering, name, tensor, (&weight, "strips")))
 }
 
 /// Packs a constant operand with the reduction axes outside and the result's axes inside, and returns the address of

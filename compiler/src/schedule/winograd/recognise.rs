@@ -3,7 +3,8 @@
 use super::form::{Form, TAPS};
 use crate::{
     kernel::{
-        Access, Axis, BufferId, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt, walk,
+        Access, Axis, BufferId, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt,
+        WeightForm, walk,
     },
     scalar::Precision,
     tensor::{Bytes, Tensor},
@@ -171,6 +172,7 @@ impl Convolution {
         };
         let dtype = tensor.dtype();
         let elems = Dim::from(values.len());
+        // A buffer with other users keeps its panels.
         let users = program.kernels.iter().filter(|kernel| reads(kernel, buffer)).count();
         let new = if users == 1 {
             buffer
@@ -181,6 +183,9 @@ impl Convolution {
         program.buffers[new].space = MemorySpace::Const(tensor);
         program.buffers[new].elems = elems;
         program.buffers[new].dtype = dtype;
+        if let Some(weight) = program.weights.get(&buffer).cloned() {
+            program.weights.insert(new, WeightForm { form: "Winograd filters", ..weight });
+        }
         Some((new, point_elems as i64))
     }
 

@@ -181,7 +181,7 @@ impl Places {
             _ => {
                 let max = match n.declared_dim(g, 1, 2) {
                     Some(declared) => declared,
-                    None => n.open_bound(g)?,
+                    None => n.open_bound(g)?.1,
                 };
                 n.data_dependent(g, total, 0, max)?
             }

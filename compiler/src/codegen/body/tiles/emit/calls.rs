@@ -149,7 +149,8 @@ fn rhs_address(f: &mut FuncCtx, plan: &TilePlan) -> Result<Value> {
         return Err(Error::internal("packed panels are not a constant"));
     };
 
-    let data = f.unit.constant_as(&constant.name(), || constant.bytes(tensor))?;
+    let data =
+        f.unit.constant_as(constant.buffer, &constant.name(), constant.form(), || constant.bytes(tensor))?;
     let address = f.data_address(data);
     let offset = f.dim(&(&plan.rhs.stream.origin.index * 4))?;
 

@@ -43,6 +43,16 @@ impl PackedConstant {
         }
     }
 
+    /// The form in words, for summaries.
+    pub(crate) fn form(&self) -> &'static str {
+        match self.dot {
+            DotOp::AmxBf16(parts) if parts.rhs > 1 => "panels of two bf16 parts",
+            DotOp::AmxBf16(_) => "panels of bf16",
+            DotOp::Vnni | DotOp::AmxBytes => "panels of four-byte groups",
+            DotOp::I16Pairs | DotOp::F32 => "panels of pairs",
+        }
+    }
+
     /// The packed bytes of the constant's value.
     pub(crate) fn bytes(&self, tensor: &Tensor) -> Vec<u8> {
         match self.dot {
