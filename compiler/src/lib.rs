@@ -36,3 +36,8 @@ struct CustomOperators;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/targets.md")]
 struct OwnTargets;
+
+/// Compiles the snippets of the chapter on partitions.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/partitions.md")]
+struct Partitions;

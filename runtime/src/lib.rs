@@ -117,11 +117,6 @@ macro_rules! include_model {
 #[doc = include_str!("../../docs/serving.md")]
 struct Serving;
 
-/// Compiles the snippets of the chapter on partitions.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/partitions.md")]
-struct Partitions;
-
 /// Compiles the snippets of the chapter on bare metal.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/bare-metal.md")]

@@ -102,10 +102,10 @@ impl Graph {
         self.atoms[atom].limits.iter().any(|idx| self.limits[*idx].at_once.get() == 1)
     }
 
-    /// The name of a piece: that of its atom with the largest work.
-    pub(super) fn name(&self, piece: &[usize]) -> String {
+    /// The name of the atom of a piece with the largest work.
+    pub(super) fn largest(&self, piece: &[usize]) -> &str {
         let largest = piece.iter().rev().max_by(|a, b| self.atoms[**a].work.total_cmp(&self.atoms[**b].work));
-        largest.map_or_else(String::new, |atom| self.atoms[*atom].name.clone())
+        largest.map_or("", |atom| &self.atoms[*atom].name)
     }
 }
 

@@ -17,6 +17,7 @@
 mod count;
 mod cut;
 mod depend;
+mod names;
 
 pub use count::{Count, MAX_PARTITIONS};
 
@@ -63,8 +64,9 @@ fn arrange(program: &mut Program, graph: &depend::Graph, pieces: &[Vec<usize>], 
         let waits = waits.map(|edge| piece_of[edge.from]).filter(|other| *other != number);
         let waits: Vec<usize> = waits.chain(turns.take(graph, number, piece)).collect();
 
-        let name = unique(&mut taken, graph.name(piece));
         let kernels = begin..program.kernels.len();
+        let name = names::of(&program.kernels[kernels.clone()], graph.largest(piece));
+        let name = unique(&mut taken, name);
         let own = piece.first().map_or("", |atom| &graph.atoms[*atom].target);
         let target = if own.is_empty() { target } else { own };
         program.partitions.push(Partition { name, kernels, after: waits, target: target.into() });
