@@ -93,6 +93,15 @@ pub(crate) struct MemoryUse {
     pub(crate) largest_bytes: u64,
 }
 
+/// The weight that a constant buffer holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WeightForm {
+    /// Name of the weight in the model.
+    pub weight: String,
+    /// The order of its elements in memory.
+    pub form: &'static str,
+}
+
 /// A memory that only calls of one target access: a part of the arena with a separate plan and size limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Device {

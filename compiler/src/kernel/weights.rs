@@ -3,15 +3,6 @@
 use super::{BufferId, Control, Program, walk};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The weight that a constant buffer holds.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WeightForm {
-    /// Name of the weight in the model.
-    pub weight: String,
-    /// The order of its elements in memory.
-    pub form: &'static str,
-}
-
 /// A form of a weight in an artefact.
 pub(crate) struct StoredForm {
     /// The buffer that is stored, or that the stored form is made from.
