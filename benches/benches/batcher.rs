@@ -34,7 +34,7 @@ fn direct(model: &Model, time: Duration) -> f64 {
 /// Rows a second of all callers together. Each call has one row.
 fn batched(model: &Model, time: Duration) -> f64 {
     let deadline = Duration::from_micros(500);
-    let options = BatchOptions { max_rows: MAX_ROWS, deadline, threads: 1, calls: None };
+    let options = BatchOptions { max_rows: MAX_ROWS, deadline, ..BatchOptions::default() };
     let batcher = Batcher::new(model, "N", &[&[S, WIDTH]], options).expect("a model of rows");
     let (stop, rows, start) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
     std::thread::scope(|scope| {

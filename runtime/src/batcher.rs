@@ -9,19 +9,28 @@
 //! admitted in the order of their arrival. All memory is reserved when the batcher is created: in steady state nothing
 //! is allocated.
 //!
+//! A lane's batch has rows of one shape. In a batcher of mixed shapes, the first request of a batch decides the shape,
+//! and requests of other shapes go to other lanes. A request whose shape has no batch takes the first empty lane in its
+//! turn. A request that finds a batch of its shape with space joins it at once: that delays no other request, because
+//! a batch closes at the deadline of its first request. Shapes are never padded to those of other requests.
+//!
 //! Workers run the batches, each with its own context. There are two workers if the machine has cores for both: callers
 //! take time from any core, and with two workers no core is idle meanwhile. One worker at a time polls for the next
 //! batch before it sleeps. When a batch is done, the worker wakes one caller, and each caller wakes others.
 
 mod error;
 mod lane;
+mod layout;
 mod queue;
+mod rows;
 
 pub use error::BatchError;
 
 use crate::{Context, Model, OpenError, TensorMut, TensorRef};
-use lane::{BatchLayout, Lane, Results};
-use queue::{LANES, Phase, Progress, Queue, ReadyBatch};
+use lane::{Lane, RequestRows, Results};
+use layout::{Accepted, BatchLayout, Limits};
+use queue::{Phase, Progress, Queue, ReadyBatch};
+use rows::RowShapes;
 use std::{
     fmt,
     sync::{
@@ -32,6 +41,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Number of batches that are filled or run at the same time, if all rows have one shape.
+const LANES: usize = 4;
+/// The same for mixed shapes.
+const MIXED_LANES: usize = 8;
 /// Default number of batches that run at the same time, if there are cores for them.
 const DEFAULT_CALLS: usize = 2;
 /// Upper bound of deadlines, so that adding one to an instant can't overflow.
@@ -53,6 +66,16 @@ pub struct BatchOptions {
     /// Number of batches that run at the same time, from 1 to 4; each has its own threads, context and arena. `None`
     /// means two if the machine has cores for the threads of both, or else one.
     pub calls: Option<usize>,
+    /// Largest number of bytes of arena that a batch may take. `None` means [`Model::arena_max`].
+    pub arena_bytes: Option<usize>,
+}
+
+impl Default for BatchOptions {
+    /// Batches of up to 32 rows that wait for 200 µs, on one thread each, in the whole arena.
+    fn default() -> BatchOptions {
+        let deadline = Duration::from_micros(200);
+        BatchOptions { max_rows: 32, deadline, threads: 1, calls: None, arena_bytes: None }
+    }
 }
 
 /// Gathers requests of several threads into calls. Dropping it runs the submitted requests, and stops.
@@ -62,7 +85,7 @@ pub struct BatchOptions {
 /// use std::time::Duration;
 ///
 /// let model = Model::open("mlp.so")?;
-/// let options = BatchOptions { max_rows: 32, deadline: Duration::from_micros(200), threads: 1, calls: None };
+/// let options = BatchOptions { max_rows: 32, deadline: Duration::from_micros(200), ..BatchOptions::default() };
 /// let batcher = Batcher::new(&model, "N", &[&[784]], options)?;
 /// std::thread::scope(|scope| {
 ///     for _ in 0..64 {
@@ -87,9 +110,7 @@ pub struct Ticket {
     lane: usize,
     /// The number of its batch in the lane.
     batch: u32,
-    /// The first row of the request in the batch.
-    first: usize,
-    rows: usize,
+    rows: RequestRows,
 }
 
 /// The state that callers and workers share.
@@ -104,7 +125,7 @@ struct BatcherState {
     /// Counts the signals to workers; it goes up whenever there may be work.
     n_signals: AtomicU32,
     /// Number of batches that have run in each lane; wraps.
-    done: [AtomicU32; LANES],
+    done: Vec<AtomicU32>,
     /// Number of sleeping callers that a caller wakes when it wakes: one if there are at most two cores, since callers
     /// then run one after another next to a worker.
     n_wakes: usize,
@@ -126,31 +147,66 @@ impl Batcher {
         rows: &[&[usize]],
         options: BatchOptions,
     ) -> Result<Batcher, BatchError> {
-        let layout = BatchLayout::new(model, symbol, rows, options.max_rows)?;
+        Batcher::start(model, symbol, Some(rows), options)
+    }
+
+    /// A batcher for requests of mixed shapes: any shape that the contract allows. Requests whose rows have equal
+    /// shapes share calls. A batch has at most as many rows as its shape allows: within `max_rows`, within the bytes
+    /// of [`BatchOptions::arena_bytes`], and within all relations of the contract.
+    ///
+    /// ```no_run
+    /// use symshape_runtime::{BatchOptions, Batcher, Model, TensorMut, TensorRef};
+    ///
+    /// let model = Model::open("block.so")?;    // x: f32[N, S, 64]
+    /// let options = BatchOptions { arena_bytes: Some(16 << 20), ..BatchOptions::default() };
+    /// let batcher = Batcher::mixed(&model, "N", options)?;
+    /// for length in [7, 128] {
+    ///     let (x, mut y) = (vec![0.5_f32; length * 64], vec![0_f32; length * 64]);
+    ///     batcher.call(&[TensorRef::new(&[1, length, 64], &x)?], &mut [TensorMut::new(&mut y)])?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Batcher::new`]; and when a symbol has no upper bound.
+    pub fn mixed(model: &Model, symbol: &str, options: BatchOptions) -> Result<Batcher, BatchError> {
+        Batcher::start(model, symbol, None, options)
+    }
+
+    fn start(
+        model: &Model,
+        symbol: &str,
+        rows: Option<&[&[usize]]>,
+        options: BatchOptions,
+    ) -> Result<Batcher, BatchError> {
+        let limits = Limits { rows: options.max_rows, arena_bytes: options.arena_bytes };
+        let layout = BatchLayout::new(model, symbol, rows, limits)?;
         let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let calls = options.calls.unwrap_or((cores / options.threads.max(1) as usize).min(DEFAULT_CALLS));
+        let n_lanes = if layout.is_fixed() { LANES } else { MIXED_LANES };
 
-        let inputs = (0..LANES).map(|_| Lane::new(&layout).map(Mutex::new));
+        let inputs = (0..n_lanes).map(|_| Lane::new(&layout).map(Mutex::new));
         let inputs = inputs.collect::<Result<_, _>>()?;
         let results_of_batch = || Results::new(&layout).map(RwLock::new);
-        let results = (0..LANES)
+        let results = (0..n_lanes)
             .map(|_| Ok([results_of_batch()?, results_of_batch()?]))
             .collect::<Result<_, BatchError>>()?;
+        let queue = Queue::new(n_lanes, options.max_rows, &RowShapes::of(model.inputs()));
         let state = Arc::new(BatcherState {
             layout,
             deadline: options.deadline.min(MAX_DEADLINE),
-            queue: Mutex::new(Queue::new(options.max_rows)),
+            queue: Mutex::new(queue),
             turns: [(); TURNS as usize].map(|()| Condvar::new()),
             work: Condvar::new(),
             n_signals: AtomicU32::new(0),
-            done: [(); LANES].map(|()| AtomicU32::new(0)),
+            done: (0..n_lanes).map(|_| AtomicU32::new(0)).collect(),
             n_wakes: if cores > 2 { 2 } else { 1 },
             inputs,
             results,
         });
 
         let mut batcher = Batcher { state, workers: Vec::new() };
-        for _ in 0..calls.clamp(1, LANES) {
+        for _ in 0..calls.clamp(1, n_lanes) {
             let mut context = Context::new(model)?;
             context.set_threads(options.threads)?;
             let state = batcher.state.clone();
@@ -175,12 +231,13 @@ impl Batcher {
     /// tickets.
     ///
     /// # Errors
-    /// When the inputs have other types or shapes than the batcher expects.
+    /// When the inputs have other types or shapes than the batcher expects, have no rows, or exceed a limit. Such a
+    /// request never waits.
     pub fn submit(&self, inputs: &[TensorRef<'_>]) -> Result<Ticket, BatchError> {
         let state = &self.state;
-        let rows = state.layout.accept(inputs)?;
-        let ticket = self.admit(rows);
-        lock(&state.inputs[ticket.lane]).put(&state.layout, ticket.first, rows, inputs);
+        let request = state.layout.accept(inputs)?;
+        let ticket = self.admit(inputs, request);
+        lock(&state.inputs[ticket.lane]).put(ticket.rows, inputs);
 
         let mut queue = lock(&state.queue);
         let progress = &mut queue.lanes[ticket.lane];
@@ -192,23 +249,27 @@ impl Batcher {
         Ok(ticket)
     }
 
-    /// Waits for the request's turn and for space in a lane.
-    fn admit(&self, rows: usize) -> Ticket {
+    /// Waits for the request's turn and for space in a lane, unless a batch of its shape has space.
+    fn admit(&self, inputs: &[TensorRef<'_>], request: Accepted) -> Ticket {
         let state = &self.state;
         let mut queue = lock(&state.queue);
+        if !state.layout.is_fixed()
+            && let Some(ticket) = state.join(&mut queue, inputs, request)
+        {
+            return ticket;
+        }
+
         let turn = queue.arrived;
         queue.arrived += 1;
-
         loop {
             if queue.admitted == turn
-                && let Some((lane, first)) = state.place(&mut queue, rows)
+                && let Some(ticket) = state.place(&mut queue, inputs, request)
             {
                 queue.admitted += 1;
                 let next = state.next_turn(&queue);
-                let batch = queue.lanes[lane].batch;
                 drop(queue);
                 next.into_iter().for_each(Condvar::notify_all);
-                return Ticket { state: state.clone(), lane, batch, first, rows };
+                return ticket;
             }
             queue = wait(&state.turns[(turn % TURNS) as usize], queue);
         }
@@ -253,7 +314,7 @@ impl Ticket {
 
         let results = &state.results[self.lane][Progress::side(self.batch)];
         let results = results.read().unwrap_or_else(PoisonError::into_inner);
-        results.take(&state.layout, self.first, self.rows, outputs)
+        results.take(&state.layout, self.rows, outputs)
     }
 }
 
@@ -330,53 +391,60 @@ impl BatcherState {
         Some(sleepers.swap_remove(at).1)
     }
 
-    /// Reserves `rows` rows in a lane, if there is space now. Returns the lane and the first row.
-    fn place(&self, queue: &mut Queue, rows: usize) -> Option<(usize, usize)> {
-        // A lane with rows comes before an empty one.
-        let mut lanes: [usize; LANES] = std::array::from_fn(|lane| lane);
-        lanes.sort_unstable_by_key(|lane| std::cmp::Reverse(queue.lanes[*lane].rows));
-
-        for lane in lanes {
-            let progress = &mut queue.lanes[lane];
-            let first = progress.rows;
-
-            if progress.phase != Phase::Open || progress.untaken[Progress::side(progress.batch)] > 0 {
-                continue;
-            }
-            if first + rows > self.layout.max_rows {
-                progress.phase = Phase::Closed;
-                self.signal_worker(queue);
-                continue;
-            }
-
-            progress.rows += rows;
-            progress.n_filling += 1;
-            progress.n_tickets += 1;
-
-            if first == 0 {
-                progress.deadline = Instant::now() + self.deadline;
-            }
-
-            if progress.rows == self.layout.max_rows {
-                progress.phase = Phase::Closed;
-            }
-
-            if first == 0 {
-                self.signal_worker(queue);
-            }
-
-            return Some((lane, first));
+    /// Reserves rows in a batch of this shape, or in an empty lane, if there is space now.
+    fn place(
+        self: &Arc<Self>,
+        queue: &mut Queue,
+        inputs: &[TensorRef<'_>],
+        request: Accepted,
+    ) -> Option<Ticket> {
+        if let Some(ticket) = self.join(queue, inputs, request) {
+            return Some(ticket);
         }
 
-        None
+        let lane = queue.empty_lane()?;
+        queue.shapes[lane].set(inputs);
+        queue.lanes[lane].max_rows = request.max_rows;
+        queue.lanes[lane].deadline = Instant::now() + self.deadline;
+        Some(self.take_rows(queue, lane, request.rows))
+    }
+
+    /// Reserves rows in a batch of this shape. Batches that lack the space are closed.
+    fn join(
+        self: &Arc<Self>,
+        queue: &mut Queue,
+        inputs: &[TensorRef<'_>],
+        request: Accepted,
+    ) -> Option<Ticket> {
+        let (lane, n_closed) = queue.join(inputs, request.rows);
+        (0..n_closed).for_each(|_| self.signal_worker(queue));
+        Some(self.take_rows(queue, lane?, request.rows))
+    }
+
+    /// Reserves rows in this lane, which has the space.
+    fn take_rows(self: &Arc<Self>, queue: &mut Queue, lane: usize, rows: usize) -> Ticket {
+        let progress = &mut queue.lanes[lane];
+        let first = progress.rows;
+        progress.rows += rows;
+        progress.n_filling += 1;
+        progress.n_tickets += 1;
+        if progress.rows == progress.max_rows {
+            progress.phase = Phase::Closed;
+        }
+
+        let batch = progress.batch;
+        if first == 0 {
+            self.signal_worker(queue);
+        }
+        Ticket { state: self.clone(), lane, batch, rows: RequestRows { first, count: rows } }
     }
 
     /// The main loop of a worker: runs one batch after another.
     fn work(&self, context: &mut Context) {
-        while let Some(ReadyBatch { lane, rows, number }) = self.next_batch() {
+        while let Some(ReadyBatch { lane, number }) = self.next_batch() {
             let side = Progress::side(number);
             let mut results = self.results[lane][side].write().unwrap_or_else(PoisonError::into_inner);
-            lock(&self.inputs[lane]).run(&self.layout, context, rows, &mut results);
+            lock(&self.inputs[lane]).run(&self.layout, context, &mut results);
             drop(results);
 
             let mut queue = lock(&self.queue);

@@ -49,6 +49,45 @@ impl SymbolRange<'_> {
         i64::try_from(i128::from(self.lo) + gap).ok().filter(|value| *value <= self.hi)
     }
 
+    /// The index of the first value that is at least `value`.
+    fn index_of(&self, value: i64) -> u64 {
+        let mut lo = 0;
+        let mut hi = self.count();
+        while lo < hi {
+            let mid = lo + (hi - lo) / 2;
+            if self.nth(mid).is_some_and(|other| other < value) { lo = mid + 1 } else { hi = mid }
+        }
+        lo
+    }
+
+    /// The smallest allowed value that is at least `value`.
+    pub(crate) fn at_least(&self, value: i64) -> Option<i64> {
+        if self.allows(value) { Some(value) } else { self.nth(self.index_of(value)) }
+    }
+
+    /// The largest allowed value below `value`.
+    pub(crate) fn below(&self, value: i64) -> Option<i64> {
+        self.nth(self.index_of(value).checked_sub(1)?)
+    }
+
+    /// The largest value from `least` to `max` that fits; see [`SymbolRange::largest`]. `least` is allowed and fits.
+    pub(crate) fn largest_within(
+        &self,
+        least: i64,
+        max: i64,
+        is_monotone: bool,
+        mut fits: impl FnMut(i64) -> bool,
+    ) -> i64 {
+        let mut lo = self.index_of(least);
+        let mut hi = self.index_of(max.saturating_add(1));
+        // The value at `lo` fits, and the answer is below `hi`.
+        while hi > lo + 1 {
+            let at = if is_monotone { lo + (hi - lo) / 2 } else { hi - 1 };
+            if self.nth(at).is_some_and(&mut fits) { lo = at } else { hi = at }
+        }
+        self.nth(lo).unwrap_or(least)
+    }
+
     /// The largest value that fits. `is_monotone` says that all values below one that fits do so too.
     ///
     /// Otherwise the values are tried from the largest down. If there are more than 2^20, they are bisected: the result
@@ -91,6 +130,18 @@ mod tests {
             assert_eq!(list.largest(is_monotone, |value| value < 9), Some(4));
             assert_eq!(list.largest(is_monotone, |_| false), None);
         }
+    }
+
+    #[test]
+    fn the_largest_value_of_an_interval_is_found() {
+        let steps = range(5, 64, 8, &[]);
+        for is_monotone in [true, false] {
+            assert_eq!(steps.largest_within(8, 40, is_monotone, |value| value <= 33), 32);
+            assert_eq!(steps.largest_within(16, 17, is_monotone, |_| true), 16);
+            assert_eq!(steps.largest_within(8, i64::MAX, is_monotone, |_| true), 64);
+        }
+        assert_eq!(steps.largest_within(8, 64, false, |value| value == 48), 48);
+        assert_eq!((steps.below(16), steps.below(8), steps.at_least(17)), (Some(8), None, Some(24)));
     }
 
     #[test]

@@ -45,6 +45,21 @@ pub enum BatchError {
         /// Largest number of rows.
         max: usize,
     },
+    /// A request needs more arena than a batch may take.
+    #[error("{rows} rows of this shape need {needed} bytes of arena; the batcher's limit is {limit}")]
+    TooMuchArena {
+        /// Number of rows requested.
+        rows: usize,
+        /// Bytes that a call with them needs.
+        needed: usize,
+        /// [`crate::BatchOptions::arena_bytes`].
+        limit: usize,
+    },
+    /// A model whose symbols have no upper bound, so that there is no bound for the memory of requests.
+    #[error(
+        "a batcher of mixed shapes needs an upper bound for every symbol; compile without --dynamic-memory"
+    )]
+    Unbounded,
     /// The inputs of a request have different numbers of rows.
     #[error("input {input} has {got} rows, input 0 has {expected}")]
     Uneven {

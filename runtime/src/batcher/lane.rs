@@ -1,221 +1,107 @@
 //! Lanes: memory for the inputs of a batch, and for its results.
 
-use super::error::{BatchError, MAX_TENSORS};
-use crate::{
-    CallError, Context, DType, Model, TensorMut, TensorRef,
-    arena::Arena,
-    tensor::{self, MAX_AXES},
+use super::{
+    error::{BatchError, MAX_TENSORS},
+    layout::BatchLayout,
+    rows::RowShapes,
 };
+use crate::{CallError, Context, TensorInfo, TensorMut, TensorName, TensorRef, arena::Arena, tensor};
 
-/// The tensors of a batch; the same for all lanes.
-#[derive(Debug)]
-pub(super) struct BatchLayout {
-    model: Model,
-    /// Index of the batch's symbol.
-    symbol: usize,
-    pub(super) max_rows: usize,
-    inputs: Vec<RowTensor>,
-    outputs: Vec<RowTensor>,
+/// Memory of a tensor: for a batch, and for one request that runs alone.
+struct BatchMemory {
+    memory: Arena,
+    half_bytes: usize,
 }
 
-/// A tensor of rows.
-#[derive(Debug)]
-struct RowTensor {
-    dtype: DType,
-    /// The shape; the first entry is replaced by the number of rows.
-    shape: Vec<usize>,
-    /// Bytes of one row.
-    bytes: usize,
+/// A half of the memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Half {
+    Batch,
+    Alone,
 }
 
-impl RowTensor {
-    fn new(dtype: DType, row: &[usize]) -> Result<RowTensor, BatchError> {
-        let bytes = tensor::size_bytes(dtype, row).filter(|_| row.len() < MAX_AXES);
-        let bytes = bytes.ok_or(crate::TensorError::TooLarge)?;
-        Ok(RowTensor { dtype, shape: [&[0], row].concat(), bytes })
+impl BatchMemory {
+    fn reserve(half_bytes: usize) -> Result<BatchMemory, BatchError> {
+        let bytes = half_bytes.checked_mul(2).ok_or(crate::OpenError::Reserve { bytes: usize::MAX })?;
+        Ok(BatchMemory { memory: Arena::reserve(bytes, &[])?, half_bytes })
     }
 
-    /// The shape of `rows` rows, and its rank.
-    fn shape(&self, rows: usize) -> ([usize; MAX_AXES], usize) {
-        let mut shape = [0; MAX_AXES];
-        shape[..self.shape.len()].copy_from_slice(&self.shape);
-        shape[0] = rows;
-        (shape, self.shape.len())
-    }
-}
-
-impl BatchLayout {
-    pub(super) fn new(
-        model: &Model,
-        symbol: &str,
-        rows: &[&[usize]],
-        max_rows: usize,
-    ) -> Result<BatchLayout, BatchError> {
-        let position = model.symbols().iter().position(|info| info.name() == symbol);
-        let position = position.ok_or_else(|| crate::QueryError::NoSymbol { name: symbol.into() })?;
-
-        for info in model.inputs().iter().chain(model.outputs()) {
-            if !crate::stream::is_rows(info, symbol) {
-                let tensor = info.name().to_string();
-                let dims = info.dims().join(", ");
-                return Err(BatchError::NotRows { tensor, dims, symbol: symbol.into() });
-            }
-        }
-
-        if model.inputs().len().max(model.outputs().len()) > MAX_TENSORS {
-            return Err(BatchError::TooManyTensors);
-        }
-        if rows.len() != model.inputs().len() {
-            let expected = model.inputs().len();
-            let got = rows.len();
-            return Err(CallError::WrongInputCount { expected, got }.into());
-        }
-
-        let inputs = model.inputs().iter().zip(rows).map(|(info, row)| RowTensor::new(info.dtype(), row));
-        let inputs = inputs.collect::<Result<_, _>>()?;
-        let mut layout =
-            BatchLayout { model: model.clone(), symbol: position, max_rows, inputs, outputs: Vec::new() };
-        if max_rows == 0 || layout.padded(max_rows).is_none() {
-            let max = usize::try_from(model.symbols()[position].hi()).unwrap_or(usize::MAX);
-            return Err(BatchError::WrongRows { rows: max_rows, max });
-        }
-
-        layout.outputs = layout.output_rows()?;
-        Ok(layout)
+    fn start(&self, half: Half) -> usize {
+        if half == Half::Batch { 0 } else { self.half_bytes }
     }
 
-    /// The rows of the outputs, from a check of the whole contract at the largest batch.
-    fn output_rows(&self) -> Result<Vec<RowTensor>, BatchError> {
-        let mut context = Context::new(&self.model)?;
-        let rows = self.padded(self.max_rows).unwrap_or(self.max_rows);
-        let memory: Vec<Arena> = self
-            .inputs
-            .iter()
-            .map(|input| Arena::reserve(rows * input.bytes, &[]))
-            .collect::<Result<_, _>>()?;
-        context.bind(&self.refs(&memory, 0, rows)[..self.inputs.len()])?;
-        let outputs = self.model.outputs().iter().enumerate();
-        outputs.map(|(idx, info)| RowTensor::new(info.dtype(), &context.output_shape(idx)[1..])).collect()
+    fn slice(&self, half: Half, bytes: usize) -> &[u8] {
+        self.memory.slice(self.start(half), bytes)
     }
 
-    /// The smallest allowed size of a batch of at least `rows` rows.
-    fn padded(&self, rows: usize) -> Option<usize> {
-        let symbol = &self.model.symbols()[self.symbol];
-        let rows = i64::try_from(rows).ok()?;
-        if symbol.allows(rows) {
-            return usize::try_from(rows).ok();
-        }
-
-        let mut lo = 0;
-        let mut hi = symbol.count();
-        while lo < hi {
-            let mid = lo + (hi - lo) / 2;
-            if symbol.nth(mid).is_some_and(|value| value < rows) { lo = mid + 1 } else { hi = mid }
-        }
-        symbol.nth(lo).and_then(|value| usize::try_from(value).ok())
+    fn slice_mut(&mut self, half: Half, bytes: usize) -> &mut [u8] {
+        self.memory.slice_mut(self.start(half), bytes)
     }
 
-    /// Number of rows that a batch has memory for, including padding.
-    fn capacity(&self) -> usize {
-        self.padded(self.max_rows).unwrap_or(self.max_rows)
+    /// Copies a request's rows from the batch; the rest of the half is zero.
+    fn copy_alone(&mut self, rows: RequestRows, row_bytes: usize) {
+        let half = self.half_bytes;
+        let all = self.memory.slice_mut(0, 2 * half);
+        all[half..].fill(0);
+        all.copy_within(rows.first * row_bytes..rows.end() * row_bytes, half);
     }
 
-    /// The number of rows of a request, if its types and shapes are right.
-    pub(super) fn accept(&self, inputs: &[TensorRef<'_>]) -> Result<usize, BatchError> {
-        let expected = self.inputs.len();
-        let got = inputs.len();
-        if expected != got {
-            return Err(CallError::WrongInputCount { expected, got }.into());
-        }
-        let rows = inputs.first().and_then(|input| input.shape().first().copied()).unwrap_or(1);
-        if rows == 0 || rows > self.max_rows {
-            return Err(BatchError::WrongRows { rows, max: self.max_rows });
-        }
-
-        for (idx, (input, expected_rows)) in inputs.iter().zip(&self.inputs).enumerate() {
-            let tensor = || crate::TensorName::input(&self.model.desc, idx);
-            if input.dtype() != expected_rows.dtype {
-                let expected = expected_rows.dtype;
-                let got = input.dtype();
-                return Err(CallError::WrongDType { tensor: tensor(), expected, got }.into());
-            }
-
-            let expected = expected_rows.shape.len();
-            let got = input.shape().len();
-            if expected != got {
-                return Err(CallError::WrongRank { tensor: tensor(), expected, got }.into());
-            }
-            if input.shape()[0] != rows {
-                return Err(BatchError::Uneven { input: idx, expected: rows, got: input.shape()[0] });
-            }
-
-            if let Some(axis) = (1..got).find(|axis| input.shape()[*axis] != expected_rows.shape[*axis]) {
-                let expected = expected_rows.shape[axis];
-                let got = input.shape()[axis];
-                return Err(CallError::WrongShape { tensor: tensor(), axis, expected, got }.into());
-            }
-        }
-        Ok(rows)
+    /// Copies the rows of a request that has run alone to the batch.
+    fn copy_back(&mut self, rows: RequestRows, row_bytes: usize) {
+        let half = self.half_bytes;
+        let all = self.memory.slice_mut(0, 2 * half);
+        all.copy_within(half..half + rows.count * row_bytes, rows.first * row_bytes);
     }
-
-    /// The rows `first..first + rows` of all inputs.
-    fn refs<'m>(&self, memory: &'m [Arena], first: usize, rows: usize) -> [TensorRef<'m>; MAX_TENSORS] {
-        let mut refs = [tensor::EMPTY; MAX_TENSORS];
-        for ((slot, memory), input) in refs.iter_mut().zip(memory).zip(&self.inputs) {
-            let (shape, rank) = input.shape(rows);
-            let bytes = memory.slice(first * input.bytes, rows * input.bytes);
-            *slot = TensorRef::from_bytes(input.dtype, &shape[..rank], bytes)
-                .expect("the memory has the shape's bytes and is aligned");
-        }
-        refs
-    }
-}
-
-/// Memory for a batch, and for one request that runs alone.
-fn reserve(layout: &BatchLayout, tensors: &[RowTensor]) -> Result<Vec<Arena>, BatchError> {
-    let capacity = layout.capacity();
-    Ok(tensors
-        .iter()
-        .map(|rows| Arena::reserve(2 * capacity * rows.bytes.max(1), &[]))
-        .collect::<Result<_, _>>()?)
-}
-
-/// The inputs of a batch; the second half of the memory is for requests that run alone.
-pub(super) struct Lane {
-    inputs: Vec<Arena>,
-    requests: Vec<RequestRows>,
 }
 
 /// The rows of a request in a batch.
 #[derive(Clone, Copy)]
-struct RequestRows {
-    first: usize,
-    rows: usize,
+pub(super) struct RequestRows {
+    pub(super) first: usize,
+    pub(super) count: usize,
+}
+
+impl RequestRows {
+    fn end(self) -> usize {
+        self.first + self.count
+    }
+}
+
+/// The inputs of a batch.
+pub(super) struct Lane {
+    inputs: Vec<BatchMemory>,
+    shapes: RowShapes,
+    requests: Vec<RequestRows>,
 }
 
 impl Lane {
     pub(super) fn new(layout: &BatchLayout) -> Result<Lane, BatchError> {
-        Ok(Lane { inputs: reserve(layout, &layout.inputs)?, requests: Vec::with_capacity(layout.max_rows) })
+        let infos = layout.model.inputs().iter().enumerate();
+        let memory = |(idx, info): (usize, &TensorInfo)| {
+            BatchMemory::reserve(layout.batch_bytes(info, layout.fixed_input_bytes(idx)))
+        };
+        Ok(Lane {
+            inputs: infos.map(memory).collect::<Result<_, _>>()?,
+            shapes: RowShapes::of(layout.model.inputs()),
+            requests: Vec::with_capacity(layout.limits.rows),
+        })
     }
 
-    /// Copies the rows of a request to the batch.
-    pub(super) fn put(&mut self, layout: &BatchLayout, first: usize, rows: usize, inputs: &[TensorRef<'_>]) {
-        for ((memory, input), wanted) in self.inputs.iter_mut().zip(inputs).zip(&layout.inputs) {
-            memory.slice_mut(first * wanted.bytes, rows * wanted.bytes).copy_from_slice(input.bytes());
+    /// Copies the rows of a request to the batch. All requests of a batch have rows of one shape.
+    pub(super) fn put(&mut self, rows: RequestRows, inputs: &[TensorRef<'_>]) {
+        self.shapes.set(inputs);
+        for ((memory, input), row) in self.inputs.iter_mut().zip(inputs).zip(&self.shapes.0) {
+            let batch = memory.slice_mut(Half::Batch, rows.end() * row.bytes);
+            batch[rows.first * row.bytes..].copy_from_slice(input.bytes());
         }
-        self.requests.push(RequestRows { first, rows });
+        self.requests.push(rows);
     }
 
     /// Runs the batch, or each request alone if the call fails. Clears the list of requests.
-    pub(super) fn run(
-        &mut self,
-        layout: &BatchLayout,
-        context: &mut Context,
-        rows: usize,
-        results: &mut Results,
-    ) {
+    pub(super) fn run(&mut self, layout: &BatchLayout, context: &mut Context, results: &mut Results) {
         results.errors.clear();
-        if self.call(layout, context, 0, rows, results).is_err() {
+        let rows = self.requests.iter().map(|request| request.end()).max().unwrap_or(0);
+        if self.call(layout, context, Half::Batch, rows, results).is_err() {
             self.run_each(layout, context, results);
         }
         self.requests.clear();
@@ -223,58 +109,79 @@ impl Lane {
 
     /// Runs each request alone, and records the errors.
     fn run_each(&mut self, layout: &BatchLayout, context: &mut Context, results: &mut Results) {
-        let capacity = layout.capacity();
         for idx in 0..self.requests.len() {
-            let RequestRows { first, rows } = self.requests[idx];
-            for (memory, input) in self.inputs.iter_mut().zip(&layout.inputs) {
-                let all = memory.slice_mut(0, 2 * capacity * input.bytes);
-                all[capacity * input.bytes..].fill(0);
-                all.copy_within(first * input.bytes..(first + rows) * input.bytes, capacity * input.bytes);
+            let rows = self.requests[idx];
+            for (memory, row) in self.inputs.iter_mut().zip(&self.shapes.0) {
+                memory.copy_alone(rows, row.bytes);
             }
 
-            let result = self.call(layout, context, capacity, rows, results);
-            for (memory, output) in results.outputs.iter_mut().zip(&layout.outputs) {
-                let all = memory.slice_mut(0, 2 * capacity * output.bytes);
-                let from = capacity * output.bytes;
-                all.copy_within(from..from + rows * output.bytes, first * output.bytes);
+            match self.call(layout, context, Half::Alone, rows.count, results) {
+                Ok(()) => {
+                    for (memory, row) in results.outputs.iter_mut().zip(&results.shapes.0) {
+                        memory.copy_back(rows, row.bytes);
+                    }
+                }
+                Err(error) => results.errors.push((rows.first, error)),
             }
-            results.errors.extend(result.err().map(|error| (first, error)));
         }
     }
 
-    /// Calls the model on the rows from `first` on, and on their padding.
+    /// Calls the model on `rows` rows and their padding.
     fn call(
         &self,
         layout: &BatchLayout,
         context: &mut Context,
-        first: usize,
+        half: Half,
         rows: usize,
         results: &mut Results,
     ) -> Result<(), CallError> {
         let rows = layout.padded(rows).unwrap_or(rows);
-        let inputs = layout.refs(&self.inputs, first, rows);
+        let inputs = self.refs(half, rows);
+        let inputs = &inputs[..self.inputs.len()];
+        context.bind(inputs)?;
+        for (idx, row) in results.shapes.0.iter_mut().enumerate() {
+            row.set(context.output_shape(idx));
+        }
+
         let mut outputs: [TensorMut<'_>; MAX_TENSORS] =
             std::array::from_fn(|_| TensorMut::new::<u8>(&mut []));
-        for ((slot, memory), output) in outputs.iter_mut().zip(&mut results.outputs).zip(&layout.outputs) {
-            let bytes = memory.slice_mut(first * output.bytes, rows * output.bytes);
-            *slot = TensorMut::from_bytes(output.dtype, bytes).expect("reserved memory is aligned");
+        for ((slot, memory), row) in outputs.iter_mut().zip(&mut results.outputs).zip(&results.shapes.0) {
+            let bytes = memory.slice_mut(half, rows * row.bytes);
+            *slot = TensorMut::from_bytes(row.dtype, bytes).expect("reserved memory is aligned");
         }
-        context.run(&inputs[..layout.inputs.len()], &mut outputs[..layout.outputs.len()])
+        context.run(inputs, &mut outputs[..results.shapes.0.len()])
+    }
+
+    /// The first `rows` rows of all inputs.
+    fn refs(&self, half: Half, rows: usize) -> [TensorRef<'_>; MAX_TENSORS] {
+        let mut refs = [tensor::EMPTY; MAX_TENSORS];
+        for ((slot, memory), row) in refs.iter_mut().zip(&self.inputs).zip(&self.shapes.0) {
+            let bytes = memory.slice(half, rows * row.bytes);
+            *slot = TensorRef::from_bytes(row.dtype, &row.shape(rows)[..row.rank], bytes)
+                .expect("the memory has the shape's bytes and is aligned");
+        }
+        refs
     }
 }
 
-/// The outputs of a batch; the second half of the memory is for requests that run alone.
+/// The outputs of a batch.
 pub(super) struct Results {
-    outputs: Vec<Arena>,
+    outputs: Vec<BatchMemory>,
+    shapes: RowShapes,
     /// The first row of each request that failed, and its error.
     errors: Vec<(usize, CallError)>,
 }
 
 impl Results {
     pub(super) fn new(layout: &BatchLayout) -> Result<Results, BatchError> {
+        let infos = layout.model.outputs().iter().enumerate();
+        let memory = |(idx, info): (usize, &TensorInfo)| {
+            BatchMemory::reserve(layout.batch_bytes(info, layout.fixed_output_bytes(idx)))
+        };
         Ok(Results {
-            outputs: reserve(layout, &layout.outputs)?,
-            errors: Vec::with_capacity(layout.max_rows),
+            outputs: infos.map(memory).collect::<Result<_, _>>()?,
+            shapes: RowShapes::of(layout.model.outputs()),
+            errors: Vec::with_capacity(layout.limits.rows),
         })
     }
 
@@ -282,35 +189,34 @@ impl Results {
     pub(super) fn take(
         &self,
         layout: &BatchLayout,
-        first: usize,
-        rows: usize,
+        rows: RequestRows,
         outputs: &mut [TensorMut<'_>],
     ) -> Result<(), BatchError> {
-        let expected = layout.outputs.len();
+        let expected = self.shapes.0.len();
         let got = outputs.len();
         if expected != got {
             return Err(CallError::WrongOutputCount { expected, got }.into());
         }
-        if let Some((_, error)) = self.errors.iter().find(|(failed, _)| *failed == first) {
+        if let Some((_, error)) = self.errors.iter().find(|(failed, _)| *failed == rows.first) {
             return Err(error.clone().into());
         }
 
-        for (idx, (output, row)) in outputs.iter_mut().zip(&layout.outputs).enumerate() {
-            let tensor = || crate::TensorName::output(&layout.model.desc, idx);
+        for (idx, (output, row)) in outputs.iter_mut().zip(&self.shapes.0).enumerate() {
+            let tensor = || TensorName::output(&layout.model.desc, idx);
             if output.dtype() != row.dtype {
                 let expected = row.dtype;
                 let got = output.dtype();
                 return Err(CallError::WrongDType { tensor: tensor(), expected, got }.into());
             }
 
-            let needed = rows * row.bytes;
+            let needed = rows.count * row.bytes;
             let got = output.len_bytes();
             if got < needed {
                 return Err(CallError::TooSmall { tensor: tensor(), needed, got }.into());
             }
 
-            let bytes = self.outputs[idx].slice(first * row.bytes, needed);
-            output.bytes()[..needed].copy_from_slice(bytes);
+            let batch = self.outputs[idx].slice(Half::Batch, rows.end() * row.bytes);
+            output.bytes()[..needed].copy_from_slice(&batch[rows.first * row.bytes..]);
         }
         Ok(())
     }

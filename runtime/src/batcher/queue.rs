@@ -1,9 +1,8 @@
 //! The state of requests and lanes, protected by one lock.
 
+use super::rows::RowShapes;
+use crate::TensorRef;
 use std::{thread::Thread, time::Instant};
-
-/// Number of batches that are filled or run at the same time.
-pub(super) const LANES: usize = 4;
 
 /// The state of all requests and lanes.
 #[derive(Debug)]
@@ -12,9 +11,11 @@ pub(super) struct Queue {
     pub(super) arrived: u64,
     /// Number of requests that have been admitted to a lane.
     pub(super) admitted: u64,
-    pub(super) lanes: [Progress; LANES],
+    pub(super) lanes: Vec<Progress>,
+    /// The shape of the rows of each lane's batch.
+    pub(super) shapes: Vec<RowShapes>,
     /// The threads that sleep until a batch of a lane is done, with the number of the batch.
-    pub(super) sleepers: [Vec<(u32, Thread)>; LANES],
+    pub(super) sleepers: Vec<Vec<(u32, Thread)>>,
     pub(super) n_sleeping_workers: u32,
     /// Whether a worker polls for batches.
     pub(super) is_watched: bool,
@@ -23,11 +24,12 @@ pub(super) struct Queue {
 
 impl Queue {
     /// An empty queue, with capacity for the largest number of sleepers for batches of `max_rows` rows.
-    pub(super) fn new(max_rows: usize) -> Queue {
+    pub(super) fn new(n_lanes: usize, max_rows: usize, shapes: &RowShapes) -> Queue {
         let idle = Progress {
             phase: Phase::Open,
             batch: 0,
             rows: 0,
+            max_rows: 0,
             n_filling: 0,
             n_tickets: 0,
             untaken: [0; 2],
@@ -36,8 +38,9 @@ impl Queue {
         Queue {
             arrived: 0,
             admitted: 0,
-            lanes: [idle; LANES],
-            sleepers: [(); LANES].map(|()| Vec::with_capacity(3 * max_rows)),
+            lanes: vec![idle; n_lanes],
+            shapes: vec![shapes.clone(); n_lanes],
+            sleepers: (0..n_lanes).map(|_| Vec::with_capacity(3 * max_rows)).collect(),
             n_sleeping_workers: 0,
             is_watched: false,
             is_stopping: false,
@@ -54,17 +57,46 @@ impl Queue {
         }
     }
 
+    /// A lane whose batch has rows of this shape and space for more, the fullest first. A lane that lacks the space is
+    /// closed, and counted in the second result.
+    pub(super) fn join(&mut self, inputs: &[TensorRef<'_>], rows: usize) -> (Option<usize>, usize) {
+        let mut n_closed = 0;
+        loop {
+            let is_candidate = |lane: &usize| {
+                let progress = &self.lanes[*lane];
+                progress.phase == Phase::Open && progress.rows > 0 && self.shapes[*lane].matches(inputs)
+            };
+            let candidates = (0..self.lanes.len()).filter(is_candidate);
+            let Some(lane) = candidates.max_by_key(|lane| self.lanes[*lane].rows) else {
+                return (None, n_closed);
+            };
+            if self.lanes[lane].rows + rows <= self.lanes[lane].max_rows {
+                return (Some(lane), n_closed);
+            }
+            self.lanes[lane].phase = Phase::Closed;
+            n_closed += 1;
+        }
+    }
+
+    /// An empty lane whose next results have memory.
+    pub(super) fn empty_lane(&self) -> Option<usize> {
+        self.lanes.iter().position(|progress| {
+            let is_empty = progress.phase == Phase::Open && progress.rows == 0;
+            is_empty && progress.untaken[Progress::side(progress.batch)] == 0
+        })
+    }
+
     /// Takes the batch with the earliest deadline that is ready to run.
     pub(super) fn take_ready(&mut self) -> Option<ReadyBatch> {
         let is_ready = |lane: &usize| {
             let progress = &self.lanes[*lane];
             progress.phase == Phase::Closed && progress.n_filling == 0
         };
-        let lane = (0..LANES).filter(is_ready).min_by_key(|lane| self.lanes[*lane].deadline)?;
+        let lane = (0..self.lanes.len()).filter(is_ready).min_by_key(|lane| self.lanes[*lane].deadline)?;
 
         let progress = &mut self.lanes[lane];
         progress.phase = Phase::Running;
-        Some(ReadyBatch { lane, rows: progress.rows, number: progress.batch })
+        Some(ReadyBatch { lane, number: progress.batch })
     }
 
     /// The earliest deadline of an open lane with rows.
@@ -77,7 +109,6 @@ impl Queue {
 /// A batch that a worker must run.
 pub(super) struct ReadyBatch {
     pub(super) lane: usize,
-    pub(super) rows: usize,
     /// The number of the batch in its lane.
     pub(super) number: u32,
 }
@@ -89,6 +120,8 @@ pub(super) struct Progress {
     /// The number of the batch that is being filled or run.
     pub(super) batch: u32,
     pub(super) rows: usize,
+    /// Largest number of rows of a batch whose rows have the shape of this batch.
+    pub(super) max_rows: usize,
     /// Number of admitted requests that are still copying their rows.
     pub(super) n_filling: u32,
     /// Number of tickets of this batch that exist.

@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 fn options(max_rows: usize, deadline: Duration) -> BatchOptions {
-    BatchOptions { max_rows, deadline, threads: 1, calls: None }
+    BatchOptions { max_rows, deadline, ..BatchOptions::default() }
 }
 
 fn batcher(max_rows: usize, deadline: Duration) -> Batcher {

@@ -5,5 +5,6 @@ mod call;
 mod fake;
 mod grow;
 mod linked;
+mod mixed;
 mod query;
 mod stream;
