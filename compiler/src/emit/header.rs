@@ -2,7 +2,7 @@
 //!
 //! It mirrors [`symshape_runtime::abi`], includes only `stddef.h` and `stdint.h`, and is valid C99 and C++.
 
-use super::{max_dim, template::named};
+use super::{batch, max_dim, template::named};
 use crate::{
     codegen,
     kernel::{Policies, Port, Program},
@@ -57,6 +57,7 @@ fn write_header(
     constants(out, program, plan, &upper, frame_bytes)?;
     prototypes(out, prefix)?;
     out.write_str(&max_dim::functions(program, plan))?;
+    out.write_str(&batch::functions(program))?;
 
     if program.may_use_tiles() && source.is_none() {
         out.write_str(&named(include_str!("tiles.h"), prefix))?;

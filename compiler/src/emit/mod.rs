@@ -4,6 +4,7 @@
 //! An object may import only the external functions of its model. Models without external functions have no undefined
 //! symbols.
 
+mod batch;
 pub(crate) mod c;
 mod file;
 pub mod header;

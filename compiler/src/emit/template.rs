@@ -32,6 +32,21 @@ pub(super) fn named(text: &str, name: &str) -> String {
     filled(text, &[(PREFIX, name), (UPPER, &name.to_uppercase())])
 }
 
+/// A string literal of C.
+pub(super) fn string(text: &str) -> String {
+    let mut out = String::from("\"");
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => out.extend(['\\', byte as char]),
+            // An octal escape of three digits ends after them, unlike a hexadecimal one. `??` may begin a trigraph.
+            0..32 | 127.. | b'?' => out.push_str(&format!("\\{byte:03o}")),
+            _ => out.push(byte as char),
+        }
+    }
+    out.push('"');
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

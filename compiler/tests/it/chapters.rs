@@ -59,6 +59,14 @@ fn objects_are_called_as_their_chapter_says() {
 }
 
 #[test]
+fn requests_are_grouped_as_their_chapter_says() {
+    let target = Target::host().expect("this machine");
+    let compiled = lowered(CompileOptions::default()).compile(&target, Artifact::Object).expect("supported");
+    let folder = tempfile::tempdir().expect("a folder");
+    check(include_str!("../../../docs/serving.md"), &compiled.header, folder.path());
+}
+
+#[test]
 fn the_chapter_on_build_scripts_shows_the_example() {
     let example = [
         include_str!("../../../examples/embed/build.rs"),

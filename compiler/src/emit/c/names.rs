@@ -1,5 +1,7 @@
 //! Identifiers: the C names of symbols, buffers and types.
 
+pub(super) use super::super::template::string;
+
 use crate::kernel::{BufferId, Local, MemorySpace, Program};
 use std::collections::{HashMap, HashSet};
 use symshape::Symbol;
@@ -81,21 +83,6 @@ pub(super) fn value_type(dtype: DType) -> &'static str {
         DType::U32 => "uint32_t",
         DType::U64 => "uint64_t",
     }
-}
-
-/// A string literal.
-pub(super) fn string(text: &str) -> String {
-    let mut out = String::from("\"");
-    for byte in text.bytes() {
-        match byte {
-            b'"' | b'\\' => out.extend(['\\', byte as char]),
-            // An octal escape of three digits ends after them, unlike a hexadecimal one. `??` may begin a trigraph.
-            0..32 | 127.. | b'?' => out.push_str(&format!("\\{byte:03o}")),
-            _ => out.push(byte as char),
-        }
-    }
-    out.push('"');
-    out
 }
 
 /// Text that can neither end a comment nor start another line.
