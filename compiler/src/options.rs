@@ -44,6 +44,9 @@ pub struct CompileOptions {
     /// Calls fail on machines without tile registers, instead of running fallback code, if the model has contractions
     /// for tile registers.
     pub require_tiles: bool,
+    /// C source calls the functions of `math.h`. Without them it contains its own, includes only `stddef.h` and
+    /// `stdint.h`, and calls no function of a library.
+    pub libm: bool,
     /// Form of the inner loops; a switch for tests.
     pub microkernels: Microkernels,
     /// Keeps the text of every generated function, see [`crate::codegen::Summary::clif`].
@@ -99,6 +102,7 @@ impl CompileOptions {
             budget: Budget::COMPILE,
             dynamic_memory: false,
             require_tiles: false,
+            libm: true,
             microkernels: Microkernels::Native,
             listing: false,
         }
@@ -147,6 +151,11 @@ impl CompileOptions {
     /// Sets [`CompileOptions::require_tiles`].
     pub fn require_tiles(self, require_tiles: bool) -> CompileOptions {
         CompileOptions { require_tiles, ..self }
+    }
+
+    /// Sets [`CompileOptions::libm`].
+    pub fn libm(self, libm: bool) -> CompileOptions {
+        CompileOptions { libm, ..self }
     }
 
     /// Sets [`CompileOptions::microkernels`].

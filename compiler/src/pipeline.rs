@@ -296,12 +296,12 @@ impl Lowered {
     }
 
     /// Generates C source, see [`emit::c`]. The model must be lowered with [`CompileOptions::for_c_source`]. The source
-    /// includes its header by the file name `header`.
+    /// includes its header by the file name `header`. [`CompileOptions::libm`] says whether it calls `math.h`.
     ///
     /// # Errors
     /// When a size does not fit in 64 bits, or the shapes of the inputs don't determine a symbol.
     pub fn source(&self, header: &str) -> Result<emit::c::Source> {
-        emit::c::source(&self.program, &self.plan, header)
+        emit::c::source(&self.program, &self.plan, header, self.options.libm)
     }
 }
 

@@ -80,6 +80,10 @@ pub(super) struct Args {
     /// With --precision, on machines without tile registers (AMX): run f32 code, or fail
     #[arg(long, value_enum, default_value_t = Fallback::F32, conflicts_with = "partitions")]
     fallback: Fallback,
+    /// C source with its own mathematical functions instead of those of math.h; implied by a --target without an
+    /// operating system
+    #[arg(long, conflicts_with = "emit")]
+    no_libm: bool,
     /// Print the text of a stage instead of writing an artefact
     #[arg(long, value_enum)]
     emit: Option<Stage>,
@@ -148,18 +152,19 @@ fn validate(args: &Args) -> Result<Request<'_>> {
     }
 
     let Selection { targets, machine } = args::select_targets(args.target.as_deref())?;
-    let target = Target::parse(machine, args.cpu.as_deref())?;
     let output = args.output.as_deref().map(Output::named).transpose()?;
     let is_source = output.as_ref().is_some_and(|output| output.kind == OutputKind::Source);
-    if is_source && (machine.is_some() || args.cpu.is_some()) {
-        return Err(usage(
-            "C source is for any machine: omit --target and --cpu, and pass them to the C compiler",
-        ));
-    }
-    if is_source && args.precision.precision != Precision::F32 {
-        return Err(usage("C source multiplies f32: omit --precision"));
-    }
-    let options = compile_options(args, is_source, &target)?;
+    let (target, options) = if is_source {
+        source_options(args, machine)?
+    } else {
+        if args.no_libm {
+            return Err(usage("--no-libm is for C source: name a file with .c; objects never call math.h"));
+        }
+        let target = Target::parse(machine, args.cpu.as_deref())?;
+        let base = CompileOptions::for_target(&target).threads(args.threads);
+        let options = compile_options(args, base.precision(args.precision.precision), &target)?;
+        (target, options)
+    };
 
     let output = output.filter(|_| args.emit.is_none());
     if let Some(Output { path, .. }) = output {
@@ -272,8 +277,25 @@ fn warn_without_tiles(lowered: &Lowered, summary: &Summary, target: &Target) {
     eprintln!("symc: --precision {precision}: {why}, so contractions multiply f32");
 }
 
-/// The options for the machine, or for C source.
-fn compile_options(args: &Args, is_source: bool, target: &Target) -> Result<CompileOptions> {
+/// The options for C source. Its target only names the machine of the C compiler.
+fn source_options(args: &Args, machine: Option<&str>) -> Result<(Target, CompileOptions)> {
+    if args.cpu.is_some() {
+        return Err(usage("C source is for any machine: omit --cpu, and pass it to the C compiler"));
+    }
+    if args.precision.precision != Precision::F32 {
+        return Err(usage("C source multiplies f32: omit --precision"));
+    }
+
+    let is_bare =
+        machine.map_or(Ok(false), |triple| Target::check_source(triple).map(|machine| machine.is_bare))?;
+    let host = Target::host()?;
+    let base = CompileOptions::for_c_source().libm(!args.no_libm && !is_bare);
+    let options = compile_options(args, base, &host)?;
+    Ok((host, options))
+}
+
+/// The options of the command line on top of those for the machine or for C source.
+fn compile_options(args: &Args, base: CompileOptions, target: &Target) -> Result<CompileOptions> {
     let precision = args.precision.precision;
     let require_tiles = args.fallback == Fallback::None && precision != Precision::F32;
     if require_tiles && !target.has_tiles() {
@@ -286,11 +308,6 @@ fn compile_options(args: &Args, is_source: bool, target: &Target) -> Result<Comp
     let policies = match args.policies {
         Orders::Serial => Policies::Serial,
         Orders::Any => Policies::Any,
-    };
-    let base = if is_source {
-        CompileOptions::for_c_source()
-    } else {
-        CompileOptions::for_target(target).threads(args.threads).precision(precision)
     };
     Ok(base
         .partitions(args.partitions)

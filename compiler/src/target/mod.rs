@@ -3,6 +3,10 @@
 //! A [`Target`] becomes a Cranelift ISA. Its flags keep generated code free of library calls: rounding is done in
 //! hardware from x86-64-v2 on, and large stack frames are probed inline.
 
+mod triples;
+
+pub(crate) use triples::{did_you_mean, nearest};
+
 use crate::error::{Error, Result};
 use cranelift_codegen::{
     isa::{self, OwnedTargetIsa},
@@ -128,11 +132,10 @@ impl FromStr for Level {
 
     fn from_str(name: &str) -> Result<Level> {
         Level::ALL.into_iter().find(|level| level.name() == name).ok_or_else(|| {
-            let known: Vec<&str> = Level::ALL.iter().map(|level| level.name()).collect();
-            Error::new(
-                crate::ErrorKind::Usage,
-                format!("no CPU level is called {name}; there are {}", known.join(", ")),
-            )
+            let known = Level::ALL.map(Level::name);
+            let near = did_you_mean(&nearest(name, known));
+            let message = format!("no CPU level is called {name}{near}; there are {}", known.join(", "));
+            Error::new(crate::ErrorKind::Usage, message)
         })
     }
 }
@@ -144,6 +147,13 @@ pub enum Placement {
     Jit,
     /// By a linker.
     Object,
+}
+
+/// A machine that C source is generated for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SourceMachine {
+    /// Whether its programs run without an operating system.
+    pub is_bare: bool,
 }
 
 /// A platform and a level of its instruction set.
@@ -176,19 +186,21 @@ impl Target {
     /// default level is the host's own, or the lowest one of another architecture.
     ///
     /// # Errors
-    /// A name is unknown, a level belongs to another architecture, or the platform has no code generator.
+    /// A name is unknown, a level belongs to another architecture, or the platform has no code generator. The error of
+    /// a misspelt name lists the nearest ones.
     pub fn parse(triple: Option<&str>, level: Option<&str>) -> Result<Target> {
         let usage = |message: String| Error::new(crate::ErrorKind::Usage, message);
         let triple = match triple {
             None => Triple::host(),
-            Some(text) => Triple::from_str(text).map_err(|e| usage(format!("target {text}: {e}")))?,
+            Some(text) => triples::parse(text).map_err(usage)?,
         };
 
-        let mut known = Level::ALL.into_iter().filter(|level| level.is_of(triple.architecture));
+        let lowest = Level::ALL.into_iter().find(|level| level.is_of(triple.architecture));
+        let lowest = lowest.ok_or_else(|| Error::unsupported(triples::source_hint(&triple)))?;
         let mut levels: Vec<Level> = match level {
             Some("native") | None if triple == Triple::host() => return Target::host(),
             Some(names) => names.split(',').map(str::parse).collect::<Result<_>>()?,
-            None => vec![known.next().ok_or_else(|| Error::unsupported(format!("target {triple}")))?],
+            None => vec![lowest],
         };
 
         levels.sort_unstable();
@@ -204,6 +216,15 @@ impl Target {
         };
 
         Ok(Target { triple, level, wider: levels })
+    }
+
+    /// Checks the triple of a machine that gets C source. Any machine with a C compiler can be one.
+    ///
+    /// # Errors
+    /// The triple is not valid.
+    pub fn check_source(triple: &str) -> Result<SourceMachine> {
+        let parsed = triples::parse(triple).map_err(|text| Error::new(crate::ErrorKind::Usage, text))?;
+        Ok(SourceMachine { is_bare: triples::is_bare(&parsed) })
     }
 
     /// Whether any level multiplies bytes, see [`Level::multiplies_bytes`].

@@ -10,7 +10,7 @@
 #define JOIN(a, b) a##_##b
 #define NAME(a, b) JOIN(a, b)
 
-enum { MAX_TENSORS = 16 };
+enum { MAX_TENSORS = 32 };
 
 static int64_t read_int(void) {
     int64_t value = 0;

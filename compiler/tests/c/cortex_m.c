@@ -1,6 +1,7 @@
 /* A program without an operating system. It calls the model of model.h in the model's static arena, and compares the
  * results with those in case.h. It reports its exit code to the debugger or emulator (semihosting). */
 #include "case.h"
+#include "case_call.h"
 
 extern uint32_t stack_top, data_from, data_begin, data_end, bss_begin, bss_end;
 
@@ -17,22 +18,6 @@ static void leave(uint32_t code) {
     semihost(0x20, block);
     for (;;) {
     }
-}
-
-static int differs(void) {
-    int64_t dims[CASE_N_DIMS];
-    symshape_error error;
-    if (CASE_CHECK(case_too_large, dims, &error) == 0) return 2;
-    if (CASE_CHECK(case_shapes, dims, &error) != 0) return 3;
-    static float results[CASE_RESULTS + 1];
-    void *const outputs[1] = {results};
-    const void *const inputs[1] = {case_input};
-    if (CASE_RUN(inputs, outputs, dims, NULL) != 0) return 4;
-    for (int i = 0; i < CASE_RESULTS; i++) {
-        const float distance = results[i] - case_results[i];
-        if (!(distance < 1e-4f && distance > -1e-4f)) return 5;
-    }
-    return 0;
 }
 
 static void reset(void) {

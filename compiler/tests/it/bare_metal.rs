@@ -1,29 +1,55 @@
-//! C source on a Cortex-M3 without an operating system, emulated.
+//! Programs without an operating system or a C library: objects on x86-64 and aarch64, and C source on a Cortex-M3.
 //!
-//! Needs Debian's `gcc-arm-none-eabi`, `libnewlib-arm-none-eabi` and `qemu-system-arm`, so it runs where it is asked
-//! for with `--ignored`; `.ci/run` does.
+//! The programs for other machines need Debian's `gcc-arm-none-eabi`, `gcc-aarch64-linux-gnu`, `qemu-system-arm` and
+//! `qemu-system-aarch64`, so they run with `--ignored`; `.ci/run` does.
 
+use crate::cli::{BLOCK, refusal, symc};
 use crate::models;
 
+use object::BinaryFormat;
 use std::{fmt::Write, path::Path, process::Command};
 use symshape_compiler::{
-    CompileOptions,
+    CompileOptions, emit,
     graph::{self, Graph},
-    pipeline::Pipeline,
+    pipeline::{Artifact, Lowered, Pipeline},
+    target::Target,
     tensor::Tensor,
 };
+use symshape_runtime::DType;
+use tempfile::TempDir;
+
+/// The C files of these programs.
+const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
+
+/// Platforms without an operating system that have a code generator.
+const BARE: [&str; 3] = ["x86_64-unknown-none", "aarch64-unknown-none", "riscv64gc-unknown-none-elf"];
+
+/// How the program calls the model.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Arena {
+    /// That of the C source.
+    OfSource,
+    /// That of the program.
+    OfProgram,
+}
 
 /// The call that the program makes, as C.
-fn case(graph: &Graph, dims: &[i64], largest: &[i64]) -> String {
+fn case(graph: &Graph, dims: &[i64], largest: &[i64], arena: Arena) -> String {
     let inputs = models::inputs(graph, dims);
     let expected = graph::eval::eval(graph, &inputs).expect("in contract");
     let upper = graph.name.to_uppercase();
     let mut text = format!(
         "#include \"{}.h\"\n#define CASE_N_DIMS {upper}_N_SYMBOLS\n#define CASE_CHECK {0}_check\n\
-         #define CASE_RUN {0}_run_static\n#define CASE_RESULTS {}\n",
+         #define CASE_RESULTS {}\n",
         graph.name,
         expected[0].elems()
     );
+    let _ = match arena {
+        Arena::OfSource => writeln!(text, "#define CASE_RUN {}_run_static", graph.name),
+        Arena::OfProgram => {
+            writeln!(text, "#define CASE_ARENA {upper}_ARENA_MAX\n#define CASE_MODEL_RUN {}_run", graph.name)
+        }
+    };
     let list = |tensor: &Tensor| {
         let elems = (0..tensor.elems()).map(|idx| format!("{:?}f", tensor.get(idx).as_f64() as f32));
         // C has no arrays without elements.
@@ -48,30 +74,181 @@ fn run(folder: &Path, tool: &str, args: &[&str]) {
     assert!(output.status.success(), "{tool}: {}\n{text}", output.status);
 }
 
+/// The largest values of the symbols in these bindings.
+fn largest(bindings: &[Vec<i64>]) -> Vec<i64> {
+    (0..bindings[0].len())
+        .map(|k| bindings.iter().map(|dims| dims[k]).max().expect("there are bindings"))
+        .collect()
+}
+
+/// The graph of a test model.
+fn model(name: &str) -> Graph {
+    let (_, make) = models::MODELS.iter().find(|(other, _)| *other == name).expect("the model");
+    make().expect("a graph")
+}
+
+/// The test models that a case can describe: one input and one output of `f32`.
+fn plain_models() -> impl Iterator<Item = Graph> {
+    let graphs = models::MODELS.iter().map(|(_, make)| make().expect("a graph"));
+    graphs.filter(|graph| {
+        let inputs = models::inputs(graph, &models::bindings(graph)[0]);
+        let is_f32 = |tensors: &[Tensor]| tensors.len() == 1 && tensors[0].dtype() == DType::F32;
+        is_f32(&inputs) && is_f32(&graph::eval::eval(graph, &inputs).expect("in contract"))
+    })
+}
+
+/// A folder with the object of `lowered` for `triple`, and its header.
+fn object(lowered: &Lowered, triple: &str) -> TempDir {
+    let target = Target::parse(Some(triple), None).expect("a platform");
+    let compiled = lowered.compile(&target, Artifact::Object).expect("supported");
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = &lowered.program.name;
+    std::fs::write(folder.path().join(format!("{name}.h")), compiled.header).expect("a header");
+    let bytes = compiled.object.into_bytes().expect("an object");
+    std::fs::write(folder.path().join("model.o"), bytes).expect("a file");
+    folder
+}
+
+/// Links `c/bare.c` with the object of each plain model without a library, and runs it.
+fn check_objects(triple: &str, compiler: &str, flags: &[&str], emulator: &[&str]) {
+    let mut n_models = 0;
+    for graph in plain_models() {
+        let lowered = Pipeline::new(&graph).lower().expect("supported");
+        let folder = object(&lowered, triple);
+        let bindings = models::bindings(&graph);
+        for dims in [&bindings[0], &bindings[2], &bindings[4]] {
+            let case = case(&graph, dims, &largest(&bindings), Arena::OfProgram);
+            std::fs::write(folder.path().join("case.h"), case).expect("a case");
+            let own =
+                ["-O2", "-std=c11", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-nostdlib", "-static"];
+            let files =
+                [&format!("{FILES}/bare.c"), &format!("{FILES}/memory.c"), "model.o", "-o", "program"];
+            run(folder.path(), compiler, &[&own[..], &["-I.", "-I", FILES], flags, &files].concat());
+            match emulator.split_first() {
+                Some((machine, args)) => run(folder.path(), machine, &[args, &["program"]].concat()),
+                None => run(folder.path(), "./program", &[]),
+            }
+        }
+        n_models += 1;
+    }
+    assert!(n_models >= 5, "only {n_models} models");
+}
+
 #[test]
-#[ignore = "needs a compiler for bare metal and qemu"]
-fn cortex_m_computes_what_graphs_say() {
-    let graph =
-        models::MODELS.iter().find(|(name, _)| *name == "mlp").expect("the model").1().expect("a graph");
-    let lowered = Pipeline::new(&graph).options(CompileOptions::for_c_source()).lower().expect("supported");
-    let source = lowered.source("mlp.h").expect("supported");
+fn objects_of_bare_targets_are_elf_without_imports() {
+    for (name, make) in models::MODELS {
+        let lowered = Pipeline::new(&make().expect("a graph")).lower().expect("supported");
+        for triple in BARE {
+            let target = Target::parse(Some(triple), None).expect("a platform");
+            let compiled = lowered.compile(&target, Artifact::Object).expect("supported");
+            let bytes = compiled.object.into_bytes().expect("an object");
+            let file = object::File::parse(&*bytes).expect("an object");
+            assert_eq!(file.format(), BinaryFormat::Elf, "{name} for {triple}");
+            assert_eq!(emit::object::imports(&bytes).expect("an object"), Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn x86_64_programs_without_a_library_compute_what_graphs_say() {
+    check_objects("x86_64-unknown-none", "cc", &["-no-pie"], &[]);
+}
+
+#[test]
+#[ignore = "needs a cross compiler and qemu"]
+fn aarch64_programs_without_a_system_compute_what_graphs_say() {
+    let script = format!("-T{FILES}/bare_aarch64.ld");
+    let machine = [
+        "-M",
+        "virt",
+        "-cpu",
+        "cortex-a57",
+        "-m",
+        "256",
+        "-nic",
+        "none",
+        "-nographic",
+        "-semihosting",
+        "-kernel",
+    ];
+    let emulator = [&["qemu-system-aarch64"][..], &machine].concat();
+    check_objects("aarch64-unknown-none", "aarch64-linux-gnu-gcc", &["-no-pie", &script], &emulator);
+}
+
+/// Runs the C source of `graph` on a Cortex-M3.
+fn check_cortex_m(graph: &Graph, options: &CompileOptions, own: &[&str], libraries: &[&str]) {
+    let name = &graph.name;
+    let lowered = Pipeline::new(graph).options(*options).lower().expect("supported");
+    let source = lowered.source(&format!("{name}.h")).expect("supported");
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
-    std::fs::write(folder.join("mlp.h"), source.header).expect("a header");
-    std::fs::write(folder.join("mlp.c"), source.code).expect("a source");
-    let main = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/cortex_m.c");
-    let script = concat!("-T", env!("CARGO_MANIFEST_DIR"), "/tests/c/cortex_m.ld");
-    let bindings = models::bindings(&graph);
-    let largest: Vec<i64> = (0..bindings[0].len())
-        .map(|k| bindings.iter().map(|dims| dims[k]).max().expect("there are bindings"))
-        .collect();
+    std::fs::write(folder.join(format!("{name}.h")), source.header).expect("a header");
+    std::fs::write(folder.join("model.c"), source.code).expect("a source");
+    let main = format!("{FILES}/cortex_m.c");
+    let script = format!("-T{FILES}/cortex_m.ld");
+    let arena = format!("-D{}_STATIC_ARENA", name.to_uppercase());
+
+    let bindings = models::bindings(graph);
     for dims in &bindings[..5] {
-        std::fs::write(folder.join("case.h"), case(&graph, dims, &largest)).expect("a case");
-        let target = ["-mcpu=cortex-m3", "-mthumb", "-O2", "-std=c11", "-DMLP_STATIC_ARENA"];
-        let strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I.", "-nostartfiles"];
-        let files = [script, main, "mlp.c", "-lm", "-o", "program.elf"];
-        run(folder, "arm-none-eabi-gcc", &[&target[..], &strict, &files].concat());
+        let case = case(graph, dims, &largest(&bindings), Arena::OfSource);
+        std::fs::write(folder.join("case.h"), case).expect("a case");
+        let target = ["-mcpu=cortex-m3", "-mthumb", "-O2", "-std=c11", &arena];
+        let strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I.", "-I", FILES, "-nostartfiles"];
+        let files = [&script, &main, "model.c", "-o", "program.elf"];
+        run(folder, "arm-none-eabi-gcc", &[&target[..], &strict, own, &files, libraries].concat());
         let machine = ["-M", "mps2-an385", "-nographic", "-semihosting", "-kernel", "program.elf"];
         run(folder, "qemu-system-arm", &machine);
     }
+}
+
+#[test]
+#[ignore = "needs a compiler for bare metal and qemu"]
+fn cortex_m_computes_what_graphs_say() {
+    check_cortex_m(&model("mlp"), &CompileOptions::for_c_source(), &[], &["-lm"]);
+}
+
+#[test]
+#[ignore = "needs a compiler for bare metal and qemu"]
+fn cortex_m_without_a_c_library_computes_what_graphs_say() {
+    let memory = format!("{FILES}/memory.c");
+    let own = ["-ffreestanding", "-nostdlib"];
+    for graph in plain_models() {
+        let options = CompileOptions::for_c_source().libm(false);
+        check_cortex_m(&graph, &options, &own, &[&memory, "-lgcc"]);
+    }
+}
+
+#[test]
+fn targets_without_a_code_generator_get_c_source() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    fn with<'a>(args: &[&'a str]) -> Vec<&'a str> {
+        [&["compile", BLOCK, "--dim", "N=1..4", "--dim", "S=1..9"], args].concat()
+    }
+
+    let object = at("block.o");
+    let message = refusal(&with(&["--target", "thumbv7em-none-eabi", "-o", &object]));
+    assert_eq!(
+        message,
+        "symc: unsupported: target thumbv7em-none-eabi: there is no code generator for this machine, but its C \
+         compiler takes C source: symc compile … --target thumbv7em-none-eabi -o NAME.c"
+    );
+    let message = refusal(&with(&["--target", "aarch64-unknown-nome", "-o", &object]));
+    assert!(message.ends_with("; did you mean aarch64-unknown-none?"), "{message}");
+    let message = refusal(&with(&["--cpu", "x86-64-v33", "-o", &object]));
+    assert!(message.contains("did you mean x86-64-v3"), "{message}");
+    let message = refusal(&with(&["--no-libm", "-o", &object]));
+    assert!(message.contains("--no-libm is for C source"), "{message}");
+
+    let source = at("block.c");
+    let includes = |args: &[&str]| {
+        let output = symc(&with(args));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        std::fs::read_to_string(&source).expect("a source").contains("#include <math.h>")
+    };
+    assert!(includes(&["-o", &source]));
+    assert!(!includes(&["-o", &source, "--no-libm"]));
+    assert!(!includes(&["-o", &source, "--target", "thumbv7em-none-eabi"]));
+    assert!(includes(&["-o", &source, "--target", "armv7-unknown-linux-gnueabihf"]));
 }

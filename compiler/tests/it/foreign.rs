@@ -6,6 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 use symshape_compiler::tensor::{Bytes, Tensor};
+use symshape_runtime::DType;
 use tempfile::TempDir;
 
 /// Compiles a file in `folder` without linking it; a warning fails the test.
@@ -74,6 +75,26 @@ impl Program {
         number(&self.call(inputs, &sizes), 0)
     }
 
+    /// The outputs of these types and shapes.
+    pub(crate) fn outputs(&self, inputs: &[Tensor], outputs: &[(DType, Vec<usize>)]) -> Vec<Tensor> {
+        let bytes =
+            |(dtype, shape): &(DType, Vec<usize>)| shape.iter().product::<usize>() * dtype.size_bytes();
+        let sizes: Vec<usize> = outputs.iter().map(bytes).collect();
+        let answer = self.call(inputs, &sizes);
+        assert_eq!([number(&answer, 0), number(&answer, 2)], [0, 0], "refused, or failed");
+
+        let mut rest = &answer[24..];
+        let mut take = |size: usize| {
+            let (bytes, tail) = rest.split_at(size);
+            rest = tail;
+            Bytes::Owned(bytes.into())
+        };
+        let tensors = outputs.iter().zip(sizes).map(|((dtype, shape), size)| {
+            Tensor::new(*dtype, shape.clone(), take(size)).expect("as many bytes as the shape")
+        });
+        tensors.collect()
+    }
+
     /// Holds the outputs against `expected`.
     pub(crate) fn assert_gives(&self, what: &str, inputs: &[Tensor], expected: &[Tensor]) {
         let sizes: Vec<usize> = expected.iter().map(|tensor| tensor.bytes().len()).collect();
@@ -89,8 +110,8 @@ impl Program {
             for elem in 0..expected.elems() {
                 let (a, b) = (got.get(elem).as_f64(), expected.get(elem).as_f64());
                 let step = match expected.dtype() {
-                    symshape_runtime::DType::F16 => 2e-3,
-                    symshape_runtime::DType::BF16 => 2e-2,
+                    DType::F16 => 2e-3,
+                    DType::BF16 => 2e-2,
                     _ => 2e-5,
                 };
                 let close = a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= step * (1.0 + b.abs());

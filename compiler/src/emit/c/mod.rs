@@ -1,7 +1,7 @@
 //! C source: the whole model as one portable C11 file, for machines without a code generator here.
 //!
 //! The file exports only the functions of the header. It allocates no memory. It calls the functions of `math.h` that
-//! the header lists, and the external functions of the model.
+//! the header lists, and the external functions of the model. Without `math.h` it contains these functions (`math/`).
 //!
 //! Each kernel becomes a function of the sizes and buffers that it uses. Its loops are printed as they are, and the C
 //! compiler vectorises them. With `NAME_STATIC_ARENA` defined, the file also contains an arena and `NAME_run_static`,
@@ -28,7 +28,7 @@ use super::header::{self, SourceHeader};
 use crate::{error::Result, kernel::Program, plan::Plan};
 use context::SourceContext;
 use std::{collections::BTreeSet, fmt::Write};
-use text::{helpers_for, identifiers, is_math};
+use text::{helpers_for, identifiers, is_math, own_math};
 
 /// The C file, and the header that it includes.
 #[derive(Clone, Debug)]
@@ -39,14 +39,25 @@ pub struct Source {
     pub header: String,
 }
 
-/// The C source of `program`, which includes its header under the name `header`.
+/// Infinity and NaN without `math.h`.
+const OWN_CONSTANTS: &str = "\
+#if defined(__GNUC__)
+#define INFINITY __builtin_inff()
+#define NAN __builtin_nanf(\"\")
+#else
+#define INFINITY (1.0f / 0.0f)
+#define NAN (0.0f / 0.0f)
+#endif
+
+";
+
+/// The C source of `program`, which includes its header under the name `header`. It calls `math.h` if `libm` is true.
 ///
 /// # Errors
 /// A size that has no bound or does not fit in 64 bits, or symbols that don't follow from the shapes of the inputs.
-pub(crate) fn source(program: &Program, plan: &Plan, header: &str) -> Result<Source> {
+pub(crate) fn source(program: &Program, plan: &Plan, header: &str, libm: bool) -> Result<Source> {
     let body = functions(program, plan)?;
     let helpers = helpers_for(&body);
-    call::check_names(program, &body, &helpers)?;
     let used = identifiers(&body).chain(identifiers(&helpers)).collect::<BTreeSet<_>>();
     let math: Vec<&str> = used.iter().copied().filter(|name| is_math(name)).collect();
 
@@ -54,7 +65,12 @@ pub(crate) fn source(program: &Program, plan: &Plan, header: &str) -> Result<Sou
     let definitions = constants::definitions(program);
     // Weights that are not finite are printed as NAN or INFINITY, both of which contain an `N`.
     let uses_macros = used.contains("NAN") || used.contains("INFINITY") || definitions.contains('N');
-    let includes = if math.is_empty() && !uses_macros { "" } else { "#include <math.h>\n\n" };
+    let includes = match (math.is_empty() && !uses_macros, libm) {
+        (true, _) => String::new(),
+        (false, true) => "#include <math.h>\n\n".into(),
+        (false, false) => format!("{OWN_CONSTANTS}{}", own_math(&math)),
+    };
+    call::check_names(program, &body, &format!("{includes}{helpers}"))?;
     let atomics = if program.partitions.is_empty() { "" } else { "#include <stdatomic.h>\n" };
     let mut code = format!("/* {}: compiled by symshape {}. */\n", program.name, env!("CARGO_PKG_VERSION"));
     let _ = write!(
@@ -63,7 +79,9 @@ pub(crate) fn source(program: &Program, plan: &Plan, header: &str) -> Result<Sou
     );
 
     let math_calls = match math.as_slice() {
-        [] => "The model's source calls no functions of the C library.".to_string(),
+        list if list.is_empty() || !libm => {
+            "The model's source calls no functions of the C library.".to_string()
+        }
         list => format!("The model's source calls these functions of math.h: {}.", list.join(", ")),
     };
     let source = SourceHeader { math_calls: &math_calls, frame_bytes: frame::frame_bytes(program) };

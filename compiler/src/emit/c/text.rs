@@ -1,9 +1,22 @@
 //! Generated C as text: the identifiers in it and the helpers that it calls.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt::Write};
 
 /// Small functions that the generated code may call, separated by empty lines.
 const HELPERS: &str = include_str!("helpers.c");
+
+/// The functions of `math.h`, without a library, in the same form as the helpers.
+const OWN_MATH: &str = concat!(
+    include_str!("math/exact.c"),
+    "\n",
+    include_str!("math/exp.c"),
+    "\n",
+    include_str!("math/pow.c"),
+    "\n",
+    include_str!("math/trig.c"),
+    "\n",
+    include_str!("math/erf.c")
+);
 
 /// Functions of `math.h` that generated code may call. Those for single precision end with an `f`.
 const MATH: [&str; 28] = [
@@ -14,8 +27,34 @@ const MATH: [&str; 28] = [
 
 /// The helpers that `body` calls, directly or through other helpers, in the order of their file.
 pub(super) fn helpers_for(body: &str) -> String {
-    let blocks: Vec<&str> = HELPERS.trim_end().split("\n\n").collect();
-    let mut wanted: BTreeSet<&str> = identifiers(body).collect();
+    blocks_for(HELPERS, identifiers(body).collect())
+}
+
+/// Our own definitions of these functions and macros of `math.h`. Each is a function `own_NAME` of doubles and a macro
+/// that calls it, so a definition of the C compiler under the same name is no conflict.
+pub(super) fn own_math(names: &[&str]) -> String {
+    let double =
+        |name: &str| name.strip_suffix('f').filter(|double| MATH.contains(double)).map(str::to_string);
+    let functions: BTreeSet<String> =
+        names.iter().map(|name| format!("own_{}", double(name).unwrap_or(name.to_string()))).collect();
+    let mut out = blocks_for(OWN_MATH, functions.iter().map(String::as_str).collect());
+
+    for name in names {
+        let _ = match (*name, double(name)) {
+            ("signbit", _) => writeln!(out, "#define signbit(x) own_signbit((double)(x))"),
+            ("atan2f" | "copysignf" | "fmodf" | "powf", Some(function)) => {
+                writeln!(out, "#define {name}(x, y) ((float)own_{function}((double)(x), (double)(y)))")
+            }
+            (_, Some(function)) => writeln!(out, "#define {name}(x) ((float)own_{function}((double)(x)))"),
+            (_, None) => writeln!(out, "#define {name} own_{name}"),
+        };
+    }
+    out + "\n"
+}
+
+/// The blocks that define `wanted`, and those that they call.
+fn blocks_for<'t>(text: &'t str, mut wanted: BTreeSet<&'t str>) -> String {
+    let blocks: Vec<&str> = text.trim_end().split("\n\n").collect();
     let mut chosen = vec![false; blocks.len()];
     // A helper calls only earlier ones.
     for (idx, block) in blocks.iter().enumerate().rev() {
@@ -59,8 +98,17 @@ mod tests {
 
     #[test]
     fn every_helper_has_a_name() {
-        let names: Vec<&str> = HELPERS.trim_end().split("\n\n").map(defined).collect();
-        assert!(names.iter().all(|name| !name.is_empty()), "{names:?}");
-        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+        for text in [HELPERS, OWN_MATH] {
+            let names: Vec<&str> = text.trim_end().split("\n\n").map(defined).collect();
+            assert!(names.iter().all(|name| !name.is_empty()), "{names:?}");
+            assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+        }
+    }
+
+    #[test]
+    fn every_function_of_math_has_an_own_definition() {
+        for name in MATH {
+            assert!(own_math(&[name]).contains(&format!(" own_{name}(")), "{name}");
+        }
     }
 }
