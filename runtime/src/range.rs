@@ -49,6 +49,31 @@ impl SymbolRange<'_> {
         i64::try_from(i128::from(self.lo) + gap).ok().filter(|value| *value <= self.hi)
     }
 
+    /// The largest value that fits. `is_monotone` says that all values below one that fits do so too.
+    ///
+    /// Otherwise the values are tried from the largest down. If there are more than 2^20, they are bisected: the result
+    /// fits and the next value does not, but a larger one may fit as well.
+    pub(crate) fn largest(&self, is_monotone: bool, mut fits: impl FnMut(i64) -> bool) -> Option<i64> {
+        let count = self.count();
+        let mut fits_at = |idx: u64| self.nth(idx).is_some_and(&mut fits);
+        if !is_monotone && count <= MAX_TRIALS {
+            let idx = (0..count).rev().find(|idx| fits_at(*idx))?;
+            return self.nth(idx);
+        }
+
+        let mut lo = 0;
+        let mut hi = count;
+        while lo < hi {
+            let mid = lo + (hi - lo) / 2;
+            if fits_at(mid) { lo = mid + 1 } else { hi = mid }
+        }
+        self.nth(lo.checked_sub(1)?)
+    }
+}
+
+/// Searches of the batcher.
+#[cfg(feature = "std")]
+impl SymbolRange<'_> {
     /// The index of the first value that is at least `value`.
     fn index_of(&self, value: i64) -> u64 {
         let mut lo = 0;
@@ -87,27 +112,6 @@ impl SymbolRange<'_> {
         }
         self.nth(lo).unwrap_or(least)
     }
-
-    /// The largest value that fits. `is_monotone` says that all values below one that fits do so too.
-    ///
-    /// Otherwise the values are tried from the largest down. If there are more than 2^20, they are bisected: the result
-    /// fits and the next value does not, but a larger one may fit as well.
-    pub(crate) fn largest(&self, is_monotone: bool, mut fits: impl FnMut(i64) -> bool) -> Option<i64> {
-        let count = self.count();
-        let mut fits_at = |idx: u64| self.nth(idx).is_some_and(&mut fits);
-        if !is_monotone && count <= MAX_TRIALS {
-            let idx = (0..count).rev().find(|idx| fits_at(*idx))?;
-            return self.nth(idx);
-        }
-
-        let mut lo = 0;
-        let mut hi = count;
-        while lo < hi {
-            let mid = lo + (hi - lo) / 2;
-            if fits_at(mid) { lo = mid + 1 } else { hi = mid }
-        }
-        self.nth(lo.checked_sub(1)?)
-    }
 }
 
 #[cfg(test)]
@@ -133,6 +137,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "std")]
     fn the_largest_value_of_an_interval_is_found() {
         let steps = range(5, 64, 8, &[]);
         for is_monotone in [true, false] {
