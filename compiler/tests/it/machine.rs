@@ -1,5 +1,7 @@
 //! Compiles a program into this process and calls it: no loader, no context, so that code generation is tested alone.
 
+use crate::guarded::{Guard, Guarded};
+
 use cranelift_jit::{JITBuilder, JITModule};
 use std::{ffi::CStr, ffi::c_char, ptr};
 use symshape::Symbol;
@@ -11,6 +13,9 @@ use symshape_compiler::{
     target::{self, Target},
 };
 use symshape_runtime::abi::{self, ModelDesc};
+
+/// The alignment that the ABI promises for arenas.
+const ARENA_ALIGN: usize = 64;
 
 /// A program in memory.
 pub(crate) struct Machine {
@@ -109,9 +114,20 @@ impl Machine {
         self.run_with(dims, inputs, &exec).map_err(|code| refusal(code, &error))
     }
 
-    /// Calls `run` with an executor of the caller's.
+    /// Calls `run` with an executor of the caller's. The last byte of each buffer is next to memory without access.
     pub(crate) fn run_with(
         &self,
+        dims: &[i64],
+        inputs: &[Vec<u8>],
+        exec: *const abi::Exec,
+    ) -> Result<Vec<Vec<u8>>, i32> {
+        self.run_next_to(Guard::After, dims, inputs, exec)
+    }
+
+    /// Calls `run` with this side of each buffer next to memory without access.
+    pub(crate) fn run_next_to(
+        &self,
+        guard: Guard,
         dims: &[i64],
         inputs: &[Vec<u8>],
         exec: *const abi::Exec,
@@ -125,10 +141,15 @@ impl Machine {
         for port in &self.program.outputs {
             let buffer = &self.program.buffers[port.buffer];
             let elems = buffer.elems.eval_i64(&value_of).expect("a size");
-            outputs.push(Guarded::new(elems as usize * buffer.dtype.size_bytes()));
+            let bytes = elems as usize * buffer.dtype.size_bytes();
+            outputs.push(Guarded::new(guard, bytes, buffer.dtype.size_bytes()));
         }
-        let mut arena = Guarded::new(self.arena_bytes(&dims));
-        let input_pointers: Vec<_> = inputs.iter().map(|bytes| bytes.as_ptr().cast()).collect();
+        let mut arena = Guarded::new(guard, self.arena_bytes(&dims), ARENA_ALIGN);
+        let ports =
+            self.program.inputs.iter().map(|port| self.program.buffers[port.buffer].dtype.size_bytes());
+        let inputs: Vec<Guarded> =
+            inputs.iter().zip(ports).map(|(bytes, align)| Guarded::of(guard, bytes, align)).collect();
+        let input_pointers: Vec<_> = inputs.iter().map(|input| input.bytes().as_ptr().cast()).collect();
         let output_pointers: Vec<_> = outputs.iter_mut().map(|output| output.as_mut_ptr().cast()).collect();
         // SAFETY: the tests give inputs of the sizes that the dims say; the outputs and the arena have them.
         let code = unsafe {
@@ -140,7 +161,7 @@ impl Machine {
                 exec,
             )
         };
-        let guarded = outputs.iter().chain([&arena]);
+        let guarded = outputs.iter().chain(&inputs).chain([&arena]);
         assert!(guarded.into_iter().all(Guarded::is_whole), "it wrote beside its memory: {}", self.program);
         if code != 0 {
             return Err(code);
@@ -159,38 +180,6 @@ impl Machine {
         let inputs: Vec<Vec<u8>> = inputs.iter().map(|elems| bytes(elems, |x| x.to_le_bytes())).collect();
         let outputs = self.run(dims, &inputs).expect("a run");
         outputs[0].chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().expect("four bytes"))).collect()
-    }
-}
-
-/// Memory for a call, from a cache line's begin on, with more around it that must stay as it is.
-struct Guarded {
-    memory: Vec<u8>,
-    start: usize,
-    len: usize,
-}
-
-impl Guarded {
-    /// Smallest number of bytes on either side.
-    const AROUND: usize = 4096;
-    const VALUE: u8 = 0x5a;
-
-    fn new(len: usize) -> Guarded {
-        let memory = vec![Guarded::VALUE; len + 2 * Guarded::AROUND + 64];
-        let start = Guarded::AROUND + memory[Guarded::AROUND..].as_ptr().align_offset(64);
-        Guarded { memory, start, len }
-    }
-
-    fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.memory[self.start..].as_mut_ptr()
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.len]
-    }
-
-    fn is_whole(&self) -> bool {
-        let (before, after) = (&self.memory[..self.start], &self.memory[self.start + self.len..]);
-        before.iter().chain(after).all(|byte| *byte == Guarded::VALUE)
     }
 }
 

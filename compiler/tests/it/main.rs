@@ -5,6 +5,7 @@
 
 mod bits;
 mod foreign;
+mod guarded;
 mod machine;
 mod models;
 mod networks;
@@ -28,6 +29,7 @@ mod devices;
 mod einsum;
 mod empty_axes;
 mod exact;
+mod guard_pages;
 mod import;
 mod kernel;
 mod lower;

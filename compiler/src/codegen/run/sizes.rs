@@ -6,13 +6,14 @@
 use crate::{
     codegen::function::{FuncCtx, ModuleBuilder},
     error::{Error, ErrorKind, Result},
-    kernel::{BufferId, Program},
+    kernel::{BufferId, Program, data_dependent},
     plan::{self, ALIGN_BYTES, OffsetArithmetic},
 };
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC, types};
 use cranelift_module::{FuncId, Linkage};
 use num_traits::Signed;
 use std::collections::HashMap;
+use symshape::Dim;
 use symshape_runtime::{MAX_AXES, abi};
 
 /// Refuses buffers without a bound, and those that are too large: all sizes then fit in 64 bits.
@@ -125,6 +126,24 @@ fn bind_data_dependent(f: &mut FuncCtx, dims: Value) -> Result<()> {
     Ok(())
 }
 
+/// A dim of an output: its upper bound before the call.
+fn output_dim(f: &mut FuncCtx, dims: Value, dim: &Dim) -> Result<Value> {
+    let program = f.unit.program;
+    let size = f.dim(dim)?;
+    let Some(unknown) = data_dependent::unknown_value(&program.facts, &program.data_dependent, dim)? else {
+        return Ok(size);
+    };
+
+    let mut is_unknown = f.ins().iconst(types::I8, 0);
+    for idx in unknown.symbols {
+        let value = f.load_word(dims, 8 * (program.symbols.len() + idx) as i32);
+        let is_unset = f.ins().icmp_imm_s(IntCC::Equal, value, abi::UNKNOWN_DIM);
+        is_unknown = f.ins().bor(is_unknown, is_unset);
+    }
+    let upper_bound = f.dim(&unknown.upper_bound)?;
+    Ok(f.ins().select(is_unknown, upper_bound, size))
+}
+
 /// Emits `output_shape(output, dims, shape) -> code`.
 pub(crate) fn output_shape(unit: &mut ModuleBuilder) -> Result<FuncId> {
     let name = unit.symbol("output_shape");
@@ -139,7 +158,7 @@ pub(crate) fn output_shape(unit: &mut ModuleBuilder) -> Result<FuncId> {
         let outputs = &f.unit.program.outputs;
         f.switch(output, outputs.len(), |f, idx| {
             for (axis, dim) in outputs[idx].shape.iter().enumerate() {
-                let size = f.dim(dim)?;
+                let size = output_dim(f, dims, dim)?;
                 f.store_at(size, shape, 8 * axis as i32);
             }
             Ok(())

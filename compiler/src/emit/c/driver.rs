@@ -12,6 +12,7 @@ use crate::{
     kernel::{
         Control, Program,
         contract::{Failure, RelationGuard},
+        data_dependent,
     },
 };
 use std::{fmt::Write, ops::Range};
@@ -42,8 +43,17 @@ fn output_shape(out: &mut String, cx: &SourceContext) -> Result<()> {
     for (idx, port) in program.outputs.iter().enumerate() {
         printer.line(1, &format!("case {idx}:"));
         for (axis, dim) in port.shape.iter().enumerate() {
-            let dim = printer.dim(dim)?;
-            printer.line(2, &format!("shape[{axis}] = {dim};"));
+            let size = printer.dim(dim)?;
+            let size = match data_dependent::unknown_value(&program.facts, &program.data_dependent, dim)? {
+                None => size,
+                Some(unknown) => {
+                    let is_unset =
+                        |idx: &usize| format!("dims[{}] == INT64_MIN", program.symbols.len() + idx);
+                    let is_unknown: Vec<String> = unknown.symbols.iter().map(is_unset).collect();
+                    format!("{} ? {} : {size}", is_unknown.join(" || "), printer.dim(&unknown.upper_bound)?)
+                }
+            };
+            printer.line(2, &format!("shape[{axis}] = {size};"));
         }
         printer.line(2, "return SYMSHAPE_OK;");
     }
