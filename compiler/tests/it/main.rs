@@ -21,6 +21,7 @@ mod chapters;
 mod cli;
 mod codegen;
 mod compiled;
+mod concats;
 mod contract;
 mod contractions;
 mod cross;

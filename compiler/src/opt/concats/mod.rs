@@ -66,7 +66,7 @@ fn divide(new: &mut Graph, node: &Node, divided: &Divided, pieces: &mut Pieces) 
         Op::View { shape, index } => pieces.view(new, node.operands[0], shape, index),
         Op::Map(_) => map(new, node, divided.contains_key(&result), pieces),
         Op::Reduce { op, axes } => reduce(new, node, *op, axes, pieces),
-        Op::Contraction { .. } => contraction(new, node, pieces),
+        Op::Contraction { .. } => contraction(new, node, divided.contains_key(&result), pieces),
         _ => Ok(None),
     }
 }
@@ -133,7 +133,7 @@ fn accumulator(dtype: DType) -> DType {
     if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype }
 }
 
-fn contraction(new: &mut Graph, node: &Node, pieces: &mut Pieces) -> Result<Option<Value>> {
+fn contraction(new: &mut Graph, node: &Node, is_divided: bool, pieces: &mut Pieces) -> Result<Option<Value>> {
     let Op::Contraction { lhs, rhs, out, .. } = &node.op else { return Ok(None) };
     let Some((side, split)) = pushed(node, pieces) else { return Ok(None) };
     let split = split.clone();
@@ -155,7 +155,7 @@ fn contraction(new: &mut Graph, node: &Node, pieces: &mut Pieces) -> Result<Opti
     }
 
     let value = new.concat(&parts, axis)?;
-    pieces.insert(value, Split { axis, parts, is_copied: vec![], is_pushed: false });
+    pieces.insert(value, Split { axis, parts, is_copied: vec![], is_pushed: is_divided });
     Ok(Some(value))
 }
 

@@ -254,20 +254,27 @@ impl Web<'_> {
         let side = usize::from(second == value);
         let label = labels[side][axis];
         let has = |labels: &[Label]| labels.contains(&label);
-        match (has(out), has(labels[1 - side])) {
-            // A batch axis.
-            (true, true) => true,
-            // The other operand is read for each part.
-            (true, false) => {
-                let reread = elems(graph, node.operands[1 - side]);
-                reread <= MAX_REREAD || reread.saturating_mul(4) <= self.copied_elems()
-            }
-            (false, _) => {
-                let groups = groups(&self.is_copied).len() as i64;
-                let partial = elems(graph, node.results[0]).saturating_mul(groups - 1);
-                partial <= self.copied_elems()
-            }
+        let Some(axis) = out.iter().position(|other| *other == label) else {
+            let groups = groups(&self.is_copied).len() as i64;
+            let partial = elems(graph, node.results[0]).saturating_mul(groups - 1);
+            return partial <= self.copied_elems();
+        };
+
+        // Unless the axis is one of the batch, the other operand is read for each part.
+        let reread = elems(graph, node.operands[1 - side]);
+        let is_cheap = reread <= MAX_REREAD || reread.saturating_mul(4) <= self.copied_elems();
+        (has(labels[1 - side]) || is_cheap) && self.keeps_epilogue(node.results[0], axis)
+    }
+
+    /// Whether each part of a contraction is finished as the whole would be: by maps that take its pieces.
+    fn keeps_epilogue(&mut self, sum: Value, axis: usize) -> bool {
+        if self.takes_pieces(sum, axis, Reach::Map) {
+            self.maps.push(sum);
+            return true;
         }
+        let is_epilogue =
+            |reader: &NodeId| matches!(self.graph.nodes[*reader].op, Op::Map(_) | Op::View { .. });
+        !self.users[sum].iter().any(is_epilogue)
     }
 
     /// Whether a contraction can read the copied parts in place. A view that mirrors, clamps or repeats needs one
