@@ -20,13 +20,16 @@ const MAX_SHARE: i64 = 20;
 
 /// Rewrites the row-major constants for which it pays.
 pub(super) fn share(program: &mut Program) -> Result<()> {
-    for panels in constant_panels(program) {
-        for buffer in program.used_constants() {
-            let Some(order) = panels.order_of(program, buffer) else { continue };
-            let Some(kernels) = reading_panels(program, buffer, &panels, order) else { continue };
-            if is_cheap(program, buffer) {
-                program.kernels = kernels;
-            }
+    let panels = constant_panels(program);
+    if panels.is_empty() {
+        return Ok(());
+    }
+
+    for buffer in program.used_constants() {
+        let held = panels.iter().find_map(|panels| Some((panels, panels.order_of(program, buffer)?)));
+        let Some((panels, order)) = held.filter(|_| is_cheap(program, buffer)) else { continue };
+        if let Some(kernels) = reading_panels(program, buffer, panels, order) {
+            program.kernels = kernels;
         }
     }
     Ok(())
@@ -86,7 +89,7 @@ impl ConstantPanels {
     fn order_of(&self, program: &Program, buffer: BufferId) -> Option<Order> {
         let MemorySpace::Const(panels) = &program.buffers[self.buffer].space else { return None };
         let MemorySpace::Const(matrix) = &program.buffers[buffer].space else { return None };
-        let elems = self.k.checked_mul(self.n)?;
+        let elems = self.k.checked_mul(self.n).filter(|elems| *elems > 0)?;
         if buffer == self.buffer || matrix.dtype() != panels.dtype() || matrix.elems() as i64 != elems {
             return None;
         }
@@ -98,6 +101,7 @@ impl ConstantPanels {
         [Order::Columns, Order::Rows].into_iter().find(|order| self.holds(panels, matrix, *order))
     }
 
+    /// Whether the panels hold the elements of `matrix`, which is stored in this order.
     fn holds(&self, panels: &Tensor, matrix: &Tensor, order: Order) -> bool {
         let size = panels.dtype().size_bytes();
         (0..self.n).all(|n| {
