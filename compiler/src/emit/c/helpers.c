@@ -134,30 +134,6 @@ static inline uint64_t u64_from_f64(double x) {
 }
 
 /* Half precision, rounded to nearest even. */
-static inline uint32_t bits_from_f32(float value) {
-    union { uint32_t bits; float value; } number;
-    number.value = value;
-    return number.bits;
-}
-
-static inline float f32_from_bits(uint32_t bits) {
-    union { uint32_t bits; float value; } number;
-    number.bits = bits;
-    return number.value;
-}
-
-static inline uint64_t bits_from_f64(double value) {
-    union { uint64_t bits; double value; } number;
-    number.value = value;
-    return number.bits;
-}
-
-static inline double f64_from_bits(uint64_t bits) {
-    union { uint64_t bits; double value; } number;
-    number.bits = bits;
-    return number.value;
-}
-
 static inline float f32_from_f16(uint16_t half) {
     union { uint32_t bits; float value; } number;
     const uint32_t magnitude = half & 0x7fffu;

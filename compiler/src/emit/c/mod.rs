@@ -28,7 +28,7 @@ use super::header::{self, SourceHeader};
 use crate::{error::Result, kernel::Program, plan::Plan};
 use context::SourceContext;
 use std::{collections::BTreeSet, fmt::Write};
-use text::{helpers_for, identifiers, is_math, own_math};
+use text::{bits_for, helpers_for, identifiers, is_math, own_math};
 
 /// The C file, and the header that it includes.
 #[derive(Clone, Debug)]
@@ -65,18 +65,15 @@ pub(crate) fn source(program: &Program, plan: &Plan, header: &str, libm: bool) -
     let definitions = constants::definitions(program);
     // Weights that are not finite are printed as NAN or INFINITY, both of which contain an `N`.
     let uses_macros = used.contains("NAN") || used.contains("INFINITY") || definitions.contains('N');
-    let includes = match (math.is_empty() && !uses_macros, libm) {
-        (true, _) => String::new(),
-        (false, true) => "#include <math.h>\n\n".into(),
-        (false, false) => format!("{OWN_CONSTANTS}{}", own_math(&math)),
-    };
-    call::check_names(program, &body, &format!("{includes}{helpers}"))?;
+    let uses_math = !math.is_empty() || uses_macros;
+    let include = if uses_math && libm { "#include <math.h>\n\n" } else { "" };
+    let own = if uses_math && !libm { format!("{OWN_CONSTANTS}{}", own_math(&math)) } else { String::new() };
+    let bits = bits_for(&format!("{own}{helpers}{body}"));
+    let prelude = format!("{include}{bits}{own}\n{helpers}");
+    call::check_names(program, &body, &prelude)?;
     let atomics = if program.partitions.is_empty() { "" } else { "#include <stdatomic.h>\n" };
     let mut code = format!("/* {}: compiled by symshape {}. */\n", program.name, env!("CARGO_PKG_VERSION"));
-    let _ = write!(
-        code,
-        "#include \"{header}\"\n{atomics}{includes}\n{helpers}{declarations}{body}{definitions}"
-    );
+    let _ = write!(code, "#include \"{header}\"\n{atomics}{prelude}{declarations}{body}{definitions}");
 
     let math_calls = match math.as_slice() {
         list if list.is_empty() || !libm => {

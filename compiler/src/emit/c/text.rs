@@ -2,6 +2,9 @@
 
 use std::{collections::BTreeSet, fmt::Write};
 
+/// The bits of floats, in the same form as the helpers. Helpers and our own functions of `math.h` call them.
+const BITS: &str = include_str!("bits.c");
+
 /// Small functions that the generated code may call, separated by empty lines.
 const HELPERS: &str = include_str!("helpers.c");
 
@@ -30,8 +33,13 @@ pub(super) fn helpers_for(body: &str) -> String {
     blocks_for(HELPERS, identifiers(body).collect())
 }
 
+/// The functions for the bits of floats that `code` calls.
+pub(super) fn bits_for(code: &str) -> String {
+    blocks_for(BITS, identifiers(code).collect())
+}
+
 /// Our own definitions of these functions and macros of `math.h`. Each is a function `own_NAME` of doubles and a macro
-/// that calls it, so a definition of the C compiler under the same name is no conflict.
+/// that calls it, so it does not conflict with a definition of the C compiler under the same name.
 pub(super) fn own_math(names: &[&str]) -> String {
     let double =
         |name: &str| name.strip_suffix('f').filter(|double| MATH.contains(double)).map(str::to_string);
@@ -98,7 +106,7 @@ mod tests {
 
     #[test]
     fn every_helper_has_a_name() {
-        for text in [HELPERS, OWN_MATH] {
+        for text in [BITS, HELPERS, OWN_MATH] {
             let names: Vec<&str> = text.trim_end().split("\n\n").map(defined).collect();
             assert!(names.iter().all(|name| !name.is_empty()), "{names:?}");
             assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());

@@ -1,38 +1,25 @@
-/* The bits of a double, and the double of these bits. */
-static inline uint64_t own_bits(double value) {
-    union { uint64_t bits; double value; } number;
-    number.value = value;
-    return number.bits;
-}
-
-static inline double own_from_bits(uint64_t bits) {
-    union { uint64_t bits; double value; } number;
-    number.bits = bits;
-    return number.value;
-}
-
 static inline int own_signbit(double x) {
-    return (int)(own_bits(x) >> 63);
+    return (int)(bits_from_f64(x) >> 63);
 }
 
 static inline double own_fabs(double x) {
-    return own_from_bits(own_bits(x) & INT64_MAX);
+    return f64_from_bits(bits_from_f64(x) & INT64_MAX);
 }
 
 static inline double own_copysign(double x, double sign) {
-    return own_from_bits((own_bits(x) & INT64_MAX) | (own_bits(sign) & ~(uint64_t)INT64_MAX));
+    return f64_from_bits((bits_from_f64(x) & INT64_MAX) | (bits_from_f64(sign) & ~(uint64_t)INT64_MAX));
 }
 
 /* The double without the lower half of its bits: products of two such doubles are exact. */
 static inline double own_high(double x) {
-    return own_from_bits(own_bits(x) & ~UINT64_C(0xffffffff));
+    return f64_from_bits(bits_from_f64(x) & ~UINT64_C(0xffffffff));
 }
 
 /* Rounded towards zero: the bits of the fraction are cleared. */
 static inline double own_trunc(double x) {
-    const int exponent = (int)(own_bits(x) >> 52 & 0x7ff) - 1023;
+    const int exponent = (int)(bits_from_f64(x) >> 52 & 0x7ff) - 1023;
     if (exponent < 0) return own_copysign(0.0, x);
-    return exponent >= 52 ? x : own_from_bits(own_bits(x) & ~(((UINT64_C(1) << 52) - 1) >> exponent));
+    return exponent >= 52 ? x : f64_from_bits(bits_from_f64(x) & ~(((UINT64_C(1) << 52) - 1) >> exponent));
 }
 
 static inline double own_floor(double x) {
@@ -57,7 +44,7 @@ static inline double own_rint(double x) {
 /* x * 2^k for |k| < 2000, rounded once or twice. */
 static inline double own_scale(double x, int k) {
     const int half = k >= 0 ? k / 2 : -((1 - k) / 2);
-    return x * own_from_bits((uint64_t)(half + 1023) << 52) * own_from_bits((uint64_t)(k - half + 1023) << 52);
+    return x * f64_from_bits((uint64_t)(half + 1023) << 52) * f64_from_bits((uint64_t)(k - half + 1023) << 52);
 }
 
 /* c[0] + x * (c[1] + x * (...)) */
@@ -83,10 +70,10 @@ static inline double own_sqrt(double x) {
     if (x < 0) return NAN;
     const double normal = x < 2.2250738585072014e-308 ? x * 18014398509481984.0 : x;
     const int scaled_by = x < 2.2250738585072014e-308 ? 27 : 0;
-    const int exponent = (int)(own_bits(normal) >> 52) - 1023;
+    const int exponent = (int)(bits_from_f64(normal) >> 52) - 1023;
     const int half = exponent >= 0 ? exponent / 2 : -((1 - exponent) / 2);
     const double m = own_scale(normal, -2 * half);
-    double root = own_from_bits((own_bits(m) >> 1) + (UINT64_C(0x1ff7a3be) << 32));
+    double root = f64_from_bits((bits_from_f64(m) >> 1) + (UINT64_C(0x1ff7a3be) << 32));
     for (int i = 0; i < 4; i++) root = 0.5 * (root + m / root);
     double error;
     const double square = own_product(root, root, &error);
@@ -96,8 +83,8 @@ static inline double own_sqrt(double x) {
 
 /* A positive double as mantissa, with its leading bit at position 52, and exponent. */
 static inline uint64_t own_mantissa(double x, int *exponent) {
-    uint64_t m = own_bits(x) & ((UINT64_C(1) << 52) - 1);
-    *exponent = (int)(own_bits(x) >> 52);
+    uint64_t m = bits_from_f64(x) & ((UINT64_C(1) << 52) - 1);
+    *exponent = (int)(bits_from_f64(x) >> 52);
     if (*exponent > 0) return m | UINT64_C(1) << 52;
     for (*exponent = 1; m >> 52 == 0; m <<= 1) --*exponent;
     return m;

@@ -33,8 +33,8 @@ static inline double own_expm1(double x) {
 /* The exponent of a positive normal number; `mantissa` becomes the number between sqrt(1/2) and sqrt(2). */
 static inline int own_split(double x, double *mantissa) {
     const uint64_t root = UINT64_C(0x3fe6a09e) << 32;
-    const uint64_t bits = own_bits(x) + ((UINT64_C(0x3ff00000) << 32) - root);
-    *mantissa = own_from_bits((bits & ((UINT64_C(1) << 52) - 1)) + root);
+    const uint64_t bits = bits_from_f64(x) + ((UINT64_C(0x3ff00000) << 32) - root);
+    *mantissa = f64_from_bits((bits & ((UINT64_C(1) << 52) - 1)) + root);
     return (int)(bits >> 52) - 0x3ff;
 }
 

@@ -4,19 +4,19 @@ static inline double own_log2(double a, double *low) {
     static const double c[6] = {0.5999999999999946, 0.4285714285785502, 0.33333332981837743, 0.272728123808534,
         0.23066074577556175, 0.20697501780033842};
     const int is_small = a < 2.2250738585072014e-308;
-    const uint64_t all = own_bits(is_small ? a * 9007199254740992.0 : a);
+    const uint64_t all = bits_from_f64(is_small ? a * 9007199254740992.0 : a);
     const uint64_t mantissa = all & ((UINT64_C(1) << 52) - 1);
     const int upper = mantissa >= UINT64_C(0xbb67a) << 32;
     const int middle = mantissa >= UINT64_C(0x3988f) << 32 && !upper;
     const double n = (double)((int)(all >> 52) - 0x3ff + upper - (is_small ? 53 : 0));
     const uint64_t bits = (mantissa | UINT64_C(0x3ff) << 52) - ((uint64_t)upper << 52);
-    const double x = own_from_bits(bits), bp = middle ? 1.5 : 1.0;
+    const double x = f64_from_bits(bits), bp = middle ? 1.5 : 1.0;
     const double dp_h = middle ? 0.5849624872207642 : 0.0, dp_l = middle ? 1.350039202129749e-08 : 0.0;
     const double u = x - bp, v = 1.0 / (x + bp);
     const double ss = u * v;
     const double s_h = own_high(ss);
     const uint64_t sum = ((bits >> 1) | UINT64_C(0x20000000) << 32) + (UINT64_C(0x00080000) << 32);
-    const double sum_h = own_high(own_from_bits(sum + ((uint64_t)middle << 50)));
+    const double sum_h = own_high(f64_from_bits(sum + ((uint64_t)middle << 50)));
     const double s_l = v * ((u - s_h * sum_h) - s_h * (x - (sum_h - bp)));
     const double s2 = ss * ss;
     const double r = s2 * s2 * own_poly(s2, c, 6) + s_l * (s_h + ss);

@@ -32,8 +32,8 @@ static inline int own_reduce_large(double x, double *y, double *tail) {
         UINT64_C(0xef2f118b5a0a6d1f), UINT64_C(0x6d367ecf27cb09b7), UINT64_C(0x4f463f669e5fea2d),
         UINT64_C(0x7527bac7ebe5f17b), UINT64_C(0x3d0739f78a5292ea), UINT64_C(0x6bfb5fb11f8d5d08),
         UINT64_C(0x56033046fc7b6bab), UINT64_C(0xf0cfbc209af4361d)};
-    const uint64_t m = (own_bits(x) & ((UINT64_C(1) << 52) - 1)) | UINT64_C(1) << 52;
-    const unsigned first = (unsigned)((own_bits(x) >> 52 & 0x7ff) - 1075 + 62);
+    const uint64_t m = (bits_from_f64(x) & ((UINT64_C(1) << 52) - 1)) | UINT64_C(1) << 52;
+    const unsigned first = (unsigned)((bits_from_f64(x) >> 52 & 0x7ff) - 1075 + 62);
     const uint64_t *at = two_over_pi + first / 64;
     const unsigned shift = first % 64;
     uint64_t w[3];
