@@ -286,8 +286,7 @@ fn source_options(args: &Args, machine: Option<&str>) -> Result<(Target, Compile
         return Err(usage("C source multiplies f32: omit --precision"));
     }
 
-    let is_bare =
-        machine.map_or(Ok(false), |triple| Target::check_source(triple).map(|machine| machine.is_bare))?;
+    let is_bare = machine.map_or(Ok(false), Target::is_bare)?;
     let host = Target::host()?;
     let base = CompileOptions::for_c_source().libm(!args.no_libm && !is_bare);
     let options = compile_options(args, base, &host)?;

@@ -149,13 +149,6 @@ pub enum Placement {
     Object,
 }
 
-/// A machine that C source is generated for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SourceMachine {
-    /// Whether its programs run without an operating system.
-    pub is_bare: bool,
-}
-
 /// A platform and a level of its instruction set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
@@ -218,13 +211,13 @@ impl Target {
         Ok(Target { triple, level, wider: levels })
     }
 
-    /// Checks the triple of a machine that gets C source. Any machine with a C compiler can be one.
+    /// Whether programs of a machine run without an operating system. Any machine with a C compiler can be named.
     ///
     /// # Errors
     /// The triple is not valid.
-    pub fn check_source(triple: &str) -> Result<SourceMachine> {
+    pub fn is_bare(triple: &str) -> Result<bool> {
         let parsed = triples::parse(triple).map_err(|text| Error::new(crate::ErrorKind::Usage, text))?;
-        Ok(SourceMachine { is_bare: triples::is_bare(&parsed) })
+        Ok(triples::is_bare(&parsed))
     }
 
     /// Whether any level multiplies bytes, see [`Level::multiplies_bytes`].

@@ -2,7 +2,7 @@
 
 use target_lexicon::{Architecture, BinaryFormat, OperatingSystem, Triple};
 
-/// Triples that users ask for and that have a code generator. Others of the same architectures work as well.
+/// Common triples that have a code generator. Others of the same architectures work as well.
 const NATIVE: [&str; 15] = [
     "aarch64-apple-darwin",
     "aarch64-unknown-linux-gnu",
@@ -21,7 +21,7 @@ const NATIVE: [&str; 15] = [
     "x86_64-unknown-none",
 ];
 
-/// Triples that users ask for and that get C source.
+/// Common triples that get C source.
 const SOURCE_ONLY: [&str; 15] = [
     "armv7-unknown-linux-gnueabihf",
     "armv7a-none-eabi",

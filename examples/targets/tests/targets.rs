@@ -282,6 +282,17 @@ fn run(folder: &Path, command: &str, args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
+/// A folder with the object and the header of a model.
+fn object(lowered: &Lowered) -> tempfile::TempDir {
+    let machine = symshape_compiler::target::Target::host().expect("a known machine");
+    let compiled = lowered.compile(&machine, Artifact::Object).expect("supported");
+    let folder = tempfile::tempdir().expect("a folder");
+    let code = compiled.object.into_bytes().expect("an object");
+    std::fs::write(folder.path().join("model.o"), code).expect("a file");
+    std::fs::write(folder.path().join("model.h"), compiled.header).expect("a file");
+    folder
+}
+
 #[test]
 fn objects_are_linked_with_the_targets_functions() {
     for (names, functions) in [
@@ -291,12 +302,7 @@ fn objects_are_linked_with_the_targets_functions() {
     ] {
         let targets = select(names, &known()).expect("all known").targets;
         let lowered = lowered(&targets);
-        let machine = symshape_compiler::target::Target::host().expect("a known machine");
-        let compiled = lowered.compile(&machine, Artifact::Object).expect("supported");
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("model.o"), compiled.object.into_bytes().expect("an object"))
-            .expect("a file");
-        std::fs::write(folder.path().join("model.h"), compiled.header).expect("a file");
+        let folder = object(&lowered);
         let mut args =
             vec!["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-o", "program", "model.o", "call.c"];
         for file in [functions, &["call.c"]].concat() {
@@ -345,12 +351,7 @@ fn a_driver_in_c_never_enters_the_device_twice() {
     let count = "12".parse::<Count>().expect("a number");
     let options = CompileOptions::default().partitions(count).policies(Policies::Any);
     let lowered = Pipeline::new(&towers()).targets(&targets).options(options).lower().expect("supported");
-    let machine = symshape_compiler::target::Target::host().expect("a known machine");
-    let compiled = lowered.compile(&machine, Artifact::Object).expect("supported");
-    let folder = tempfile::tempdir().expect("a folder");
-    std::fs::write(folder.path().join("model.o"), compiled.object.into_bytes().expect("an object"))
-        .expect("a file");
-    std::fs::write(folder.path().join("model.h"), compiled.header).expect("a file");
+    let folder = object(&lowered);
     for file in ["npu.c", "driver.c"] {
         let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(file);
         std::fs::copy(from, folder.path().join(file)).expect("a file");
