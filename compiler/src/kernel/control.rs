@@ -31,8 +31,8 @@ pub struct ExternalCall {
     pub results: Vec<Argument>,
     /// Memory that only the function uses during the call.
     pub scratch: Option<BufferId>,
-    /// The estimated work in vector multiply-adds, over the model's symbols. `None` stands for a guess from the sizes
-    /// of the arguments.
+    /// The estimated work in vector multiply-adds, over the model's symbols. If it is `None`, the work is guessed from
+    /// the sizes of the arguments.
     pub work: Option<Dim>,
     /// The node that the error of a failed call names.
     pub context: String,

@@ -49,7 +49,7 @@ fn in_body(program: &Program, kernel: usize, body: &[Stmt], axes: &mut Vec<Axis>
                 in_body(program, kernel, otherwise, axes, copies);
             }
             Stmt::While { body, .. } => in_body(program, kernel, body, axes, copies),
-            // An epilogue also stores what it computes.
+            // The stores of an epilogue are computed.
             Stmt::Contraction(_) => {}
         }
         axes.truncate(depth);

@@ -114,7 +114,7 @@ struct Misfit {
     largest: String,
 }
 
-/// What the attempts so far have decided.
+/// The decisions of the attempts so far.
 #[derive(Default, Debug)]
 pub(crate) struct Fit {
     /// Nodes at which a new piece begins.

@@ -29,7 +29,8 @@ use crate::{
 use std::{num::NonZeroU32, sync::Arc};
 use symshape::{Dim, Symbol};
 
-/// Offloads parts of an optimised graph to targets, and returns the parts. `fit` is what earlier attempts decided.
+/// Offloads parts of an optimised graph to targets, and returns the parts. `fit` holds the decisions of earlier
+/// attempts.
 ///
 /// # Errors
 /// Those of the hooks, with the target and the nodes concerned.
@@ -159,8 +160,8 @@ pub(crate) fn emit(program: &mut Program, targets: &Targets, fit: &Fit) -> Resul
         let Some(Control::Call(call)) = &program.kernels[idx].control else { continue };
         let Some(target) = owner(&call.callee, targets) else { continue };
         let mut call = call.clone();
-        let what = call.context.clone();
-        complete(&mut call, &**target, program).at(|| what).at(|| format!("target {}", target.name()))?;
+        let context = call.context.clone();
+        complete(&mut call, &**target, program).at(|| context).at(|| format!("target {}", target.name()))?;
         program.kernels[idx].control = Some(Control::Call(call));
     }
 
@@ -182,7 +183,7 @@ fn complete(call: &mut ExternalCall, target: &dyn Target, program: &Program) -> 
     let is_foreign = |symbol: &&Symbol| !program.symbols.contains(symbol);
     if let Some(symbol) = cost.formula().symbols().iter().find(is_foreign) {
         let message = format!(
-            "the cost of {} contains {symbol}, which is no symbol of the model; use the dims of the call's arguments",
+            "the cost of {} contains {symbol}, which is not a symbol of the model; use the dims of the call's arguments",
             call.callee.symbol
         );
         return Err(Error::new(ErrorKind::Usage, message));

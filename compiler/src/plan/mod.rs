@@ -56,7 +56,7 @@ pub fn plan(program: &Program, budget: &Budget) -> Result<Plan> {
     plan_or_overflow(program, budget)?.map_err(|overflow| overflow.error)
 }
 
-/// As [`plan`], but a device with too little memory is no error.
+/// As [`plan`], but returns the overflow of a device with too little memory.
 pub(crate) fn plan_or_overflow(
     program: &Program,
     budget: &Budget,

@@ -326,7 +326,7 @@ fn a_cost_with_an_unknown_symbol_names_it() {
     let cost = Some(CallCost::nanoseconds(Dim::from(&symshape::Symbol::new("K"))));
     let targets: Vec<Arc<dyn Target>> = vec![Arc::new(Device { cost, ..Device::new("left", &visits) })];
     let error = Pipeline::new(&graph).targets(&targets).lower().expect_err("no such symbol").to_string();
-    let expected = "target left: left: the cost of device_exp contains K, which is no symbol of the model; use the dims \
+    let expected = "target left: left: the cost of device_exp contains K, which is not a symbol of the model; use the dims \
                     of the call's arguments";
     assert_eq!(error, expected);
 }

@@ -1,4 +1,4 @@
-//! Finds what the operands of a concatenation have in common with values that are in memory anyway.
+//! Finds operands of a concatenation that are parts of values in memory.
 //!
 //! - Slices that are next to each other in one value become one slice, or the value itself.
 //! - A run of operands that an earlier concatenation has becomes that concatenation, whose memory can then be a part
