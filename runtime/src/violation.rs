@@ -83,7 +83,13 @@ impl Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(tensor) = self.tensor() {
-            write!(f, "`{tensor}` ")?;
+            // The place of an error inside the model contains a quoted name.
+            if tensor.contains('`') {
+                write!(f, "{tensor} ")?;
+            } else {
+                write!(f, "`{tensor}` ")?;
+            }
+
             if let Some(axis) = self.axis() {
                 write!(f, "axis {axis} ")?;
             }
@@ -97,6 +103,10 @@ impl fmt::Display for Violation {
             (1 | 2, None) => write!(f, "gives {symbol} = {value}; {symbol} is ")?,
             (3, _) => write!(f, "is {value}; {} is expected", self.lo())?,
             (4, _) => write!(f, "the sizes break {symbol}")?,
+            // The value of a data-dependent symbol.
+            (5, _) if !self.error.symbol_name.is_null() => {
+                write!(f, "gives {symbol} = {value}, outside {}..={}", self.lo(), self.hi())?;
+            }
             (5, _) => write!(f, "has the index {value}, outside {}..={}", self.lo(), self.hi())?,
             (6, _) => f.write_str("can't be computed at these sizes")?,
             (7, _) => write!(f, "calls {symbol}, which fails with code {value}")?,

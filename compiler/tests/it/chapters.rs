@@ -66,17 +66,32 @@ fn requests_are_grouped_as_their_chapter_says() {
     check(include_str!("../../../docs/serving.md"), &compiled.header, folder.path());
 }
 
+/// All Rust snippets of a chapter are from the files of its example.
+#[track_caller]
+fn shows(chapter: &str, language: &str, n_snippets: usize, example: &[&str]) {
+    let list = snippets(chapter, language);
+    assert_eq!(list.len(), n_snippets);
+    for snippet in list {
+        assert!(example.iter().any(|program| program.contains(snippet)), "not in the example:\n{snippet}");
+    }
+}
+
 #[test]
 fn the_chapter_on_build_scripts_shows_the_example() {
     let example = [
         include_str!("../../../examples/embed/build.rs"),
         include_str!("../../../examples/embed/src/main.rs"),
     ];
-    let list = snippets(include_str!("../../../docs/build-rs.md"), "rust");
-    assert_eq!(list.len(), 4);
-    for snippet in list {
-        assert!(example.iter().any(|program| program.contains(snippet)), "not in the example:\n{snippet}");
-    }
+    shows(include_str!("../../../docs/build-rs.md"), "rust", 4, &example);
+}
+
+#[test]
+fn the_chapter_on_bare_metal_shows_the_example() {
+    let example = [
+        include_str!("../../../examples/linked/build.rs"),
+        include_str!("../../../examples/linked/src/main.rs"),
+    ];
+    shows(include_str!("../../../docs/bare-metal.md"), "rust,no_run", 2, &example);
 }
 
 #[test]

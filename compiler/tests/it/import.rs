@@ -12,9 +12,11 @@ use symshape_compiler::{
             TensorProto, ValueInfoProto,
         },
     },
+    pipeline::Pipeline,
     scalar::Scalar,
     tensor::Tensor,
 };
+use symshape_runtime::{Context, TensorRef};
 
 /// A model with the input `x: f32[N, 4]`, the output `y`, and these nodes.
 fn model(nodes: Vec<NodeProto>) -> ModelProto {
@@ -497,13 +499,33 @@ fn loops_that_count_need_no_bounds_and_carry_what_changes() {
         });
         assert_eq!(carried, Some((2, "N".to_string())), "the counter and the sum, for each row");
     }
+    let expected = "node `the Loop`: `Loop0` is known only at run time and has no upper bound; declare, for example, --dim \
+                    Loop0=0..4096";
+    refused(endless(), &bounded(), expected);
+}
+
+/// A loop whose condition stays true.
+fn endless() -> ModelProto {
     let mut endless = summed("Less");
     let body =
         endless.graph.as_mut().and_then(|graph| graph.node[3].attribute[0].g.as_mut()).expect("a body");
     body.node[0].op_type = "Sub".into();
-    let expected = "node `the Loop`: `Loop0` is known only at run time and has no upper bound; declare, for example, --dim \
-                    Loop0=0..4096";
-    refused(endless, &bounded(), expected);
+    endless
+}
+
+#[test]
+fn a_call_that_passes_the_limit_of_a_loop_names_the_flag() {
+    let dims = ["N=1..8", "Loop0=0..5"].map(|dim| parse_dim(dim).expect("a range")).into();
+    let graph =
+        import(&Model::from(endless()), &ImportOptions { dims, ..Default::default() }).expect("bounded");
+    let model = Pipeline::new(&graph).jit().expect("supported");
+    let mut context = Context::new(&model).expect("memory");
+    let x = [0.5f32; 32];
+    let error =
+        context.run_views(&[TensorRef::new(&[8, 4], &x).expect("sized")]).expect_err("too many rounds");
+    let expected = "node `the Loop` (limited by --dim Loop0) gives Loop1 = 5, outside 0..=4 (Loop1 depends on the data and is \
+                    known only at run time)";
+    assert_eq!(error.to_string(), expected);
 }
 
 fn ints(name: &str, ints: &[i64]) -> AttributeProto {

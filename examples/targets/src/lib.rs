@@ -8,4 +8,5 @@
 //! ```
 
 pub mod blas;
+pub mod models;
 pub mod npu;

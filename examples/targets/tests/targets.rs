@@ -8,52 +8,26 @@ use symshape_compiler::{
     kernel::{Argument, Control, Policies, walk},
     offload::{Selection, Subgraph, Target, Targets, select},
     partition::Count,
-    pipeline::{Artifact, Lowered, Pipeline},
+    pipeline::{Lowered, Pipeline},
     tensor::Tensor,
 };
-use symshape_example_targets::{blas::Blas, npu::Npu};
+use symshape_example_targets::{
+    blas::Blas,
+    models::{self, ROWS, constant},
+    npu::Npu,
+};
 use symshape_runtime::{Context, DType, Policy, TensorRef};
 
-const ROWS: i64 = 9;
-
-fn constant(g: &mut Graph, shape: &[usize], seed: u32) -> Result<Value> {
-    let elems: Vec<f32> = (0..shape.iter().product::<usize>() as u32)
-        .map(|idx| ((idx + seed).wrapping_mul(2_654_435_761) >> 20) as f32 / 2048.0 - 1.0)
-        .collect();
-    g.constant(Tensor::from_f32(shape.to_vec(), &elems).expect("as many as the shape"))
+fn net() -> Graph {
+    models::net().expect("a valid graph")
 }
 
-/// Two dense layers with a gate between them, a softmax, and a residual product of activations.
-fn net() -> Graph {
-    let build = || -> Result<Graph> {
-        let mut g = Graph { name: "net".into(), ..Graph::default() };
-        let n = g.symbol("N", Declaration::range(1, ROWS))?;
-        let x = g.input("x", DType::F32, vec![n, 20.into()])?;
-        let (w1, w2, w3) = (
-            constant(&mut g, &[20, 24], 1)?,
-            constant(&mut g, &[24, 10], 2)?,
-            constant(&mut g, &[20, 24], 3)?,
-        );
-        let bias = constant(&mut g, &[24], 4)?;
-        g.origin = "first".into();
-        let h = g.matmul(x, w1)?;
-        let h = g.add(h, bias)?;
-        let h = g.relu(h)?;
-        g.origin = "gate".into();
-        let gate = g.matmul(x, w3)?;
-        let h = g.sub(h, gate)?;
-        g.origin = "second".into();
-        let y = g.matmul(h, w2)?;
-        g.origin = "soft".into();
-        let soft = g.softmax(y, 1)?;
-        g.origin = "residual".into();
-        let back = g.transpose(y, &[1, 0])?;
-        let square = g.matmul(soft, back)?;
-        let mixed = g.matmul(square, y)?;
-        g.output("y", mixed)?;
-        Ok(g)
-    };
-    build().expect("a valid graph")
+fn towers() -> Graph {
+    models::towers().expect("a valid graph")
+}
+
+fn chain() -> Graph {
+    models::chain().expect("a valid graph")
 }
 
 fn input(rows: i64) -> Vec<f32> {
@@ -282,14 +256,14 @@ fn run(folder: &Path, command: &str, args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// A folder with the object and the header of a model.
-fn object(lowered: &Lowered) -> tempfile::TempDir {
-    let machine = symshape_compiler::target::Target::host().expect("a known machine");
-    let compiled = lowered.compile(&machine, Artifact::Object).expect("supported");
+/// A folder with the object and the header of a model, as the program `c-model` writes them, and with C files.
+fn c_model(args: &[&str], files: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
-    let code = compiled.object.into_bytes().expect("an object");
-    std::fs::write(folder.path().join("model.o"), code).expect("a file");
-    std::fs::write(folder.path().join("model.h"), compiled.header).expect("a file");
+    run(folder.path(), env!("CARGO_BIN_EXE_c-model"), &[args, &["-o", "model.o"]].concat());
+    for file in files {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(file);
+        std::fs::copy(from, folder.path().join(file)).expect("a file");
+    }
     folder
 }
 
@@ -300,15 +274,9 @@ fn objects_are_linked_with_the_targets_functions() {
         ("npu,cpu", &["npu.c"][..]),
         ("npu,blas,cpu", &["npu.c", "blas.c"][..]),
     ] {
-        let targets = select(names, &known()).expect("all known").targets;
-        let lowered = lowered(&targets);
-        let folder = object(&lowered);
+        let folder = c_model(&["net", "--target", names], &[functions, &["call.c"]].concat());
         let mut args =
             vec!["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-o", "program", "model.o", "call.c"];
-        for file in [functions, &["call.c"]].concat() {
-            let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(file);
-            std::fs::copy(from, folder.path().join(file)).expect("a file");
-        }
         args.extend(functions);
         run(folder.path(), "cc", &args);
         for rows in [1, 2, ROWS] {
@@ -321,41 +289,9 @@ fn objects_are_linked_with_the_targets_functions() {
     }
 }
 
-/// Four towers from one input: a dense layer, a softmax, a dense layer.
-fn towers() -> Graph {
-    let build = || -> Result<Graph> {
-        let mut g = Graph { name: "towers".into(), ..Graph::default() };
-        let n = g.symbol("N", Declaration::range(1, ROWS))?;
-        let x = g.input("x", DType::F32, vec![n, 20.into()])?;
-        let mut sum = None;
-        for seed in 0..4 {
-            g.origin = format!("tower {seed}");
-            let w1 = constant(&mut g, &[20, 16], seed)?;
-            let w2 = constant(&mut g, &[16, 10], seed + 7)?;
-            let h = g.matmul(x, w1)?;
-            let h = g.softmax(h, 1)?;
-            let y = g.matmul(h, w2)?;
-            // The sum is not one of the device's operators.
-            let y = g.exp(y)?;
-            sum = Some(sum.map_or(Ok(y), |sum| g.add(sum, y))?);
-        }
-        g.output("y", sum.expect("four towers"))?;
-        Ok(g)
-    };
-    build().expect("a valid graph")
-}
-
 #[test]
 fn a_driver_in_c_never_enters_the_device_twice() {
-    let targets: Vec<Arc<dyn Target>> = vec![Arc::new(Npu::default())];
-    let count = "12".parse::<Count>().expect("a number");
-    let options = CompileOptions::default().partitions(count).policies(Policies::Any);
-    let lowered = Pipeline::new(&towers()).targets(&targets).options(options).lower().expect("supported");
-    let folder = object(&lowered);
-    for file in ["npu.c", "driver.c"] {
-        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(file);
-        std::fs::copy(from, folder.path().join(file)).expect("a file");
-    }
+    let folder = c_model(&["towers", "--target", "npu,cpu", "--partitions", "12"], &["npu.c", "driver.c"]);
     let args = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-o", "driver"];
     run(folder.path(), "cc", &[&args[..], &["model.o", "driver.c"]].concat());
 
@@ -384,24 +320,6 @@ fn check_against_the_definition(what: &str, graph: &Graph, lowered: &Lowered) {
         let got = outputs.get(0).elems::<f32>().expect("floats");
         assert_close(&format!("{what} at N = {rows}"), got, &expected.expect("a result")[0]);
     }
-}
-
-/// A chain of dense layers, which is one part.
-fn chain() -> Graph {
-    let build = || -> Result<Graph> {
-        let mut g = Graph { name: "chain".into(), ..Graph::default() };
-        let n = g.symbol("N", Declaration::range(1, ROWS))?;
-        let mut h = g.input("x", DType::F32, vec![n, 20.into()])?;
-        for (seed, (from, to)) in [(20, 24), (24, 40), (40, 16), (16, 33), (33, 10)].into_iter().enumerate() {
-            g.origin = format!("layer {seed}");
-            let w = constant(&mut g, &[from, to], seed as u32)?;
-            h = g.matmul(h, w)?;
-            h = g.relu(h)?;
-        }
-        g.output("y", h)?;
-        Ok(g)
-    };
-    build().expect("a valid graph")
 }
 
 #[test]

@@ -283,7 +283,7 @@ fn loop_(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     // A call that passes a declared limit must name the flag that raises it.
     let origin = g.origin.clone();
     if let Some(symbol) = declared_by {
-        g.origin = format!("{origin}, limited by --dim {symbol}");
+        g.origin = format!("{origin} (limited by --dim {symbol})");
     }
     let rounds = run(g, region, &start)?;
     g.origin = origin;
