@@ -80,6 +80,38 @@ pub(super) fn piece(lowering: &Lowering, parent: Value, position: usize) -> Stor
     }
 }
 
+/// The further places that the kernel of `value` stores to: parts of `Pad`s and `Concat`s, which then need no copy.
+pub(super) fn take_further_places(lowering: &mut Lowering, value: Value) -> Vec<Storage> {
+    let fusion = lowering.fusion;
+    let mut places = Vec::new();
+    for (parent, position) in fusion.further_places(value) {
+        let place = piece(lowering, *parent, *position);
+        if is_as_fast(lowering, value, *parent, &place) {
+            lowering.stored.insert((*parent, *position));
+            places.push(place);
+        }
+    }
+    places
+}
+
+/// Whether the kernel of `value` can store to `place` as it stores to its own memory: along the same axis, and in loops
+/// that are merged as far. Lines of a padded tensor are not merged.
+fn is_as_fast(lowering: &Lowering, value: Value, parent: Value, place: &Storage) -> bool {
+    let own = &lowering.storage[&value];
+    let contiguous = |storage: &Storage| storage.strides.iter().position(|stride| stride.as_i64() == Some(1));
+    let is_in_lines = |mut parent: Value| loop {
+        if let Op::Pad { .. } = lowering.graph.op(parent) {
+            return true;
+        }
+        match lowering.fusion.placed_in(parent) {
+            Some((outer, _)) => parent = outer,
+            None => return false,
+        }
+    };
+    let is_own_in_lines = lowering.fusion.placed_in(value).is_some_and(|(parent, _)| is_in_lines(parent));
+    contiguous(own) == contiguous(place) && (is_own_in_lines || !is_in_lines(parent))
+}
+
 /// A new buffer as large as `value` can be.
 pub(super) fn new_buffer(lowering: &mut Lowering, name: &str, value: Value, space: MemorySpace) -> BufferId {
     let elems = elems(lowering.graph.shape(value));

@@ -13,7 +13,7 @@ use crate::{
     scalar::{BinaryOp, Body, Step, UnaryOp},
 };
 use cranelift_entity::SecondaryMap;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, hash_map::Entry};
 use symshape::{Dim, Symbol};
 
 /// The highest cost of a definition that each of its users may compute again.
@@ -34,6 +34,8 @@ pub(super) struct Fusion {
     absorber: HashMap<Value, Value>,
     /// Operands that are stored inside the buffer of their user, a `Pad` or `Concat`, with the operand's position.
     placed: HashMap<Value, (Value, usize)>,
+    /// Further users of such operands, which their kernels can store to as well.
+    places: HashMap<Value, Vec<(Value, usize)>>,
 }
 
 impl Fusion {
@@ -51,14 +53,24 @@ impl Fusion {
     pub(super) fn placed_in(&self, value: Value) -> Option<(Value, usize)> {
         self.placed.get(&value).copied()
     }
+
+    /// Further `Pad`s and `Concat`s that contain `value`, each with the position of `value` among its operands.
+    pub(super) fn further_places(&self, value: Value) -> &[(Value, usize)] {
+        self.places.get(&value).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// Decides for all values of `graph`.
 pub(super) fn fuse(graph: &Graph) -> Fusion {
     let users = users(graph);
     let roots = roots(graph, &users);
-    let mut fusion =
-        Fusion { roots, absorbed: HashMap::new(), absorber: HashMap::new(), placed: HashMap::new() };
+    let mut fusion = Fusion {
+        roots,
+        absorbed: HashMap::new(),
+        absorber: HashMap::new(),
+        placed: HashMap::new(),
+        places: HashMap::new(),
+    };
     absorb(graph, &users, &mut fusion);
     place(graph, &mut fusion);
     fusion
@@ -366,8 +378,8 @@ fn find_sum(
     }
 }
 
-/// Lets roots be computed directly into the padded or concatenated tensor that reads them, unless their offset in it
-/// depends on a symbol that is bound later.
+/// Lets roots be computed directly into the padded or concatenated tensors that read them, unless their offset in one
+/// depends on a symbol that is bound later. The first of these tensors is a root's own memory.
 fn place(graph: &Graph, fusion: &mut Fusion) {
     let binds_of_symbols = binds(graph);
 
@@ -381,14 +393,18 @@ fn place(graph: &Graph, fusion: &mut Fusion) {
         for (position, operand) in graph.operands(value).iter().enumerate() {
             let free = fusion.is_root(*operand)
                 && !is_output(graph, *operand)
-                && !fusion.placed.contains_key(operand)
                 && !matches!(graph.op(*operand), Op::Input(_) | Op::Const(_));
             let begin = first.get(operand).copied().unwrap_or(graph.values[*operand].def);
-            if free && known.is_none_or(|bind| bind < begin) {
-                fusion.placed.insert(*operand, (value, position));
-                let first = first.entry(value).or_insert(begin);
-                *first = begin.min(*first);
+            if !free || known.is_some_and(|bind| bind >= begin) {
+                continue;
             }
+
+            match fusion.placed.entry(*operand) {
+                Entry::Vacant(own) => _ = own.insert((value, position)),
+                Entry::Occupied(_) => fusion.places.entry(*operand).or_default().push((value, position)),
+            }
+            let first = first.entry(value).or_insert(begin);
+            *first = begin.min(*first);
         }
     }
 }

@@ -82,6 +82,15 @@ impl<'l, 'g> Inliner<'l, 'g> {
         self.code.push(Inst::Store(access, reg));
     }
 
+    /// Stores `reg`, element `index` of `value`, in every tensor that contains `value`; in its own memory last.
+    pub(super) fn store_everywhere(&mut self, value: Value, index: &[Dim], reg: Reg) {
+        for place in buffers::take_further_places(self.lowering, value) {
+            self.store(&place, index, reg);
+        }
+        let own = self.lowering.storage[&value].clone();
+        self.store(&own, index, reg);
+    }
+
     fn simplified(&self, access: Access) -> Access {
         Access { index: self.scope.facts.simplify(&access.index), ..access }
     }

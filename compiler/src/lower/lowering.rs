@@ -8,7 +8,7 @@ use crate::{
     graph::{Graph, Op, Value},
     kernel::{self, Kernel, Program, Stmt},
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use symshape::{Dim, Facts, Symbol};
 
 /// Appends the kernels of one root. Regions of branches and loops call it again for their own roots.
@@ -23,12 +23,14 @@ pub(super) struct Lowering<'g> {
     pub(super) storage: HashMap<Value, Storage>,
     /// The buffers of constants.
     pub(super) weights: Weights,
+    /// Operands, by user and position, that their own kernel stored into the user's memory as well.
+    pub(super) stored: HashSet<(Value, usize)>,
 }
 
 impl<'g> Lowering<'g> {
     pub(super) fn new(graph: &'g Graph, fusion: &'g Fusion, program: Program) -> Lowering<'g> {
         let weights = Weights::new(graph, |value| node_name(graph, value));
-        Lowering { graph, fusion, program, storage: HashMap::new(), weights }
+        Lowering { graph, fusion, program, storage: HashMap::new(), weights, stored: HashSet::new() }
     }
 
     /// Appends the kernels of all roots, in the order of the nodes.
@@ -49,6 +51,13 @@ impl<'g> Lowering<'g> {
         kernel.name = if origin.is_empty() { kind.to_string() } else { format!("{kind} {origin}") };
         kernel.body = body;
         self.program.kernels.push(kernel);
+    }
+
+    /// Whether an operand of `parent` is in its memory already.
+    pub(super) fn is_stored(&self, parent: Value, position: usize) -> bool {
+        let operand = self.graph.operands(parent)[position];
+        self.fusion.placed_in(operand) == Some((parent, position))
+            || self.stored.contains(&(parent, position))
     }
 
     /// Starts a scope for one kernel's loop variables.

@@ -16,12 +16,11 @@ use symshape::Dim;
 
 /// Appends the kernel of a map, view, gather or index root.
 pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
-    let storage = lowering.storage[&value].clone();
     let mut scope = lowering.scope();
     let (axes, index) = axes_of(&mut scope, lowering.graph.shape(value));
     let mut inliner = Inliner::new(lowering, &mut scope);
     let reg = inliner.define(value, &index)?;
-    inliner.store(&storage, &index, reg);
+    inliner.store_everywhere(value, &index, reg);
     let code = inliner.code;
 
     let body = pass(&mut scope, axes, &code);

@@ -1,7 +1,7 @@
 //! Padding and concatenation: tensors that are filled piece by piece.
 //!
-//! A piece that is a root is computed in place by its own kernel. The other pieces are copied here, with elementwise
-//! definitions inlined into the copy.
+//! A piece that is a root is computed in place by its own kernel, in several tensors if several contain it. The other
+//! pieces are copied here, with elementwise definitions inlined into the copy.
 
 use super::{buffers::piece, lowering::Lowering, map, nest::axes_of, storage::Storage};
 use crate::{
@@ -57,7 +57,7 @@ fn copy_unless_placed(
     position: usize,
     kind: &str,
 ) -> Result<()> {
-    if lowering.fusion.placed_in(operand) == Some((parent, position)) {
+    if lowering.is_stored(parent, position) {
         return Ok(());
     }
     let to = piece(lowering, parent, position);

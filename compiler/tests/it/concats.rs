@@ -1,4 +1,4 @@
-//! Concatenations without copies: densely connected blocks, and work on inputs that are concatenated.
+//! Concatenations without copies: densely connected blocks, necks of detectors, depthwise branches, batches of parts.
 
 use crate::models::{self, conv, weights};
 use symshape::Dim;
@@ -35,6 +35,21 @@ fn dense_block() -> Result<Graph> {
     }
     let all = g.concat(&features, 1)?;
     let mean = g.mean(all, &[2, 3], false)?;
+    g.output("mean", mean)?;
+    Ok(g)
+}
+
+/// Halves of a layer, of which one goes through more layers: every part is concatenated again. One value is read by a
+/// convolution with padding and by a concatenation.
+fn neck() -> Result<Graph> {
+    let (mut g, x) = images("neck")?;
+    let whole = layer(&mut g, x, [8, 16], 1, 1)?;
+    let halves = g.split(whole, 1, &[8.into(), 8.into()])?;
+    let deep = layer(&mut g, halves[1], [8, 8], 1, 3)?;
+    let deeper = layer(&mut g, deep, [8, 8], 3, 5)?;
+    let all = g.concat(&[halves[0], halves[1], deep, deeper], 1)?;
+    let y = layer(&mut g, all, [32, 16], 1, 7)?;
+    let mean = g.mean(y, &[2, 3], false)?;
     g.output("mean", mean)?;
     Ok(g)
 }
@@ -115,6 +130,14 @@ fn assert_follows_the_oracle(graph: &Graph, lowered: &Lowered) {
 #[test]
 fn a_dense_block_copies_nothing() {
     let graph = dense_block().expect("a valid graph");
+    let lowered = lowered(&graph);
+    assert_eq!(copies(&lowered), [""; 0], "{}", lowered.program);
+    assert_follows_the_oracle(&graph, &lowered);
+}
+
+#[test]
+fn a_neck_copies_nothing() {
+    let graph = neck().expect("a valid graph");
     let lowered = lowered(&graph);
     assert_eq!(copies(&lowered), [""; 0], "{}", lowered.program);
     assert_follows_the_oracle(&graph, &lowered);

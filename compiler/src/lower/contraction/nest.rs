@@ -97,11 +97,10 @@ impl ContractionNest {
             exprs.push(address);
         }
 
-        let target = lowering.storage[&root].clone();
         let mut inliner = Inliner::new(lowering, scope);
         inliner.sum = Some(sum);
         let reg = inliner.define(root, &index)?;
-        inliner.store(&target, &index, reg);
+        inliner.store_everywhere(root, &index, reg);
         let epilogue = inliner.code;
         exprs.extend(exprs_of(&epilogue));
 

@@ -73,7 +73,12 @@ impl Pieces {
             offset = new.facts.simplify(&(offset + len));
         }
 
-        let value = new.view(x, shape.to_vec(), index.to_vec())?;
+        // A larger tensor or an output that reads the view takes its pieces.
+        let value = if split.is_pushed {
+            new.concat(&parts, moved.axis)?
+        } else {
+            new.view(x, shape.to_vec(), index.to_vec())?
+        };
         self.insert(value, Split { axis: moved.axis, parts, ..split });
         Ok(Some(value))
     }
