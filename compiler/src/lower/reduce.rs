@@ -13,7 +13,6 @@ use super::{
     lowering::{KernelScope, Lowering, node_name},
     map,
     nest::{AxisRole, Nest, axes_of, exprs_of, loops, renamed, step, strip, with_exprs},
-    storage::Storage,
 };
 use crate::{
     Error, Result,
@@ -86,7 +85,7 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
     let count = gone.iter().try_fold(1i64, |count, dim| count.checked_mul(dim.as_i64()?));
     let body = match (along, count) {
         (_, Some(count)) if count <= MAX_UNROLLED && (!along || slides(&nest, &scope, main.as_ref())) => {
-            let code = unrolled(lowering, &mut scope, &reduction, &storage, axes, &gone, &index)?;
+            let code = unrolled(lowering, &mut scope, &reduction, axes, &gone, &index)?;
             map::pass(&mut scope, kept, &code)
         }
         _ => {
@@ -177,7 +176,6 @@ fn unrolled(
     lowering: &mut Lowering,
     scope: &mut KernelScope,
     reduction: &Reduction,
-    storage: &Storage,
     axes: &[usize],
     gone: &[Dim],
     index: &[Dim],
@@ -201,7 +199,7 @@ fn unrolled(
         None => inliner.code.push(Inst::Const(reduction.op.neutral(reduction.acc))),
     };
     let total = cast(&mut inliner.code, total, reduction.acc, reduction.dtype);
-    inliner.store(storage, index, total);
+    inliner.store_everywhere(reduction.value, index, total);
     Ok(inliner.code)
 }
 

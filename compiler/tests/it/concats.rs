@@ -7,6 +7,7 @@ use symshape_compiler::{
     graph::{Graph, Value, eval},
     kernel,
     pipeline::{Lowered, Pipeline},
+    scalar::{ReduceOp, Scalar},
     tensor::Tensor,
 };
 use symshape_runtime::{Context, DType, TensorRef};
@@ -51,6 +52,39 @@ fn neck() -> Result<Graph> {
     let y = layer(&mut g, all, [32, 16], 1, 7)?;
     let mean = g.mean(y, &[2, 3], false)?;
     g.output("mean", mean)?;
+    Ok(g)
+}
+
+/// Pools of one another are concatenated, each also padded for the next.
+fn pyramid() -> Result<Graph> {
+    let (mut g, x) = images("pyramid")?;
+    let mut levels = vec![layer(&mut g, x, [8, 8], 1, 1)?];
+    for n in 0..3 {
+        let side = [0, 0, 2, 2].map(Dim::from);
+        let lowest = Scalar::f32(f32::NEG_INFINITY);
+        let padded = g.pad(levels[n], &side, &side, lowest)?;
+        let windows = g.window(padded, &[2, 3], &[5, 5], &[1, 1], &[1, 1])?;
+        levels.push(g.reduce(ReduceOp::Max, windows, &[4, 5], false)?);
+    }
+    let all = g.concat(&levels, 1)?;
+    let y = layer(&mut g, all, [32, 16], 1, 7)?;
+    let mean = g.mean(y, &[2, 3], false)?;
+    g.output("mean", mean)?;
+    Ok(g)
+}
+
+/// A layer occurs several times in one batch and in one image, with and without padding.
+fn repeated() -> Result<Graph> {
+    let (mut g, x) = images("repeated")?;
+    let y = layer(&mut g, x, [8, 8], 3, 1)?;
+    let batch = g.concat(&[y, x, y], 0)?;
+    let wide = g.concat(&[batch, batch], 3)?;
+    let rows = g.concat(&[wide, wide, wide], 2)?;
+    let z = layer(&mut g, rows, [8, 8], 3, 3)?;
+    g.output("z", z)?;
+    let deep = g.concat(&[y, x, y], 1)?;
+    let z = layer(&mut g, deep, [24, 8], 1, 5)?;
+    g.output("deep", z)?;
     Ok(g)
 }
 
@@ -140,6 +174,21 @@ fn a_neck_copies_nothing() {
     let graph = neck().expect("a valid graph");
     let lowered = lowered(&graph);
     assert_eq!(copies(&lowered), [""; 0], "{}", lowered.program);
+    assert_follows_the_oracle(&graph, &lowered);
+}
+
+#[test]
+fn pools_of_one_another_copy_nothing() {
+    let graph = pyramid().expect("a valid graph");
+    let lowered = lowered(&graph);
+    assert_eq!(copies(&lowered), [""; 0], "{}", lowered.program);
+    assert_follows_the_oracle(&graph, &lowered);
+}
+
+#[test]
+fn a_value_is_stored_several_times_in_one_tensor() {
+    let graph = repeated().expect("a valid graph");
+    let lowered = lowered(&graph);
     assert_follows_the_oracle(&graph, &lowered);
 }
 

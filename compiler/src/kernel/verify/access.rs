@@ -1,12 +1,16 @@
 //! The rule about parallel loops: their iterations are independent.
 //!
-//! For each buffer that the loop writes, all accesses must be `c*p + base + r` with `p` the loop's variable, one `c`
-//! and one `base` for all of them, and `0 <= r < c`. Then iterations access disjoint windows. Scratch is exempt,
-//! because each worker has a copy.
+//! For each buffer that the loop writes, all accesses must be `c*p + base + r` with `p` the loop's variable, one `c` for
+//! all of them, a few bases, and `0 <= r < c`. Then iterations access disjoint windows from each base. The windows of
+//! two bases are disjoint if all windows of one end before the other base. Scratch is exempt, because each worker has
+//! a copy.
 
 use crate::kernel::{Access, Axis, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt};
 use std::collections::BTreeSet;
 use symshape::{Dim, Facts, Symbol};
+
+/// The largest number of bases of the windows in one buffer.
+const MAX_BASES: usize = 8;
 
 /// An access inside the loop, with the facts at its place.
 struct GuardedAccess {
@@ -30,7 +34,7 @@ pub(super) fn conflicts(program: &Program, axis: &Axis, body: &[Stmt], facts: &F
         }
         let sites: Vec<&GuardedAccess> =
             collector.sites.iter().filter(|site| site.access.buffer == buffer).collect();
-        if !has_disjoint_windows(&axis.var, &sites, &collector.vars) {
+        if !has_disjoint_windows(axis, &sites, &collector.vars, facts) {
             conflicts.push(format!("{buffer:?}: iterations over {} are independent", axis.var));
         }
     }
@@ -38,19 +42,42 @@ pub(super) fn conflicts(program: &Program, axis: &Axis, body: &[Stmt], facts: &F
     conflicts
 }
 
-/// Whether each iteration over `var` accesses a separate window. `inner` are the symbols that the loop introduces.
-fn has_disjoint_windows(var: &Symbol, sites: &[&GuardedAccess], inner: &BTreeSet<Symbol>) -> bool {
-    let Some(first) = sites.iter().find_map(|site| linear(site, var)) else { return false };
-    let (coef, rest) = first;
-    let base = rest.substitute(&|symbol| inner.contains(symbol).then(Dim::zero));
-    sites.iter().all(|site| {
-        linear(site, var).is_some_and(|(own, rest)| {
-            let window = rest - &base;
-            site.facts.prove_eq(&own, &coef).is_yes()
-                && site.facts.prove_le(&Dim::zero(), &window).is_yes()
+/// Whether each iteration over `axis` accesses separate windows. `inner` are the symbols that the loop introduces.
+fn has_disjoint_windows(
+    axis: &Axis,
+    sites: &[&GuardedAccess],
+    inner: &BTreeSet<Symbol>,
+    facts: &Facts,
+) -> bool {
+    let Some((coef, _)) = sites.iter().find_map(|site| linear(site, &axis.var)) else { return false };
+    let mut bases: Vec<Dim> = Vec::new();
+    for site in sites {
+        let Some((own, rest)) = linear(site, &axis.var) else { return false };
+        let is_within = |base: &Dim| {
+            let window = &rest - base;
+            site.facts.prove_le(&Dim::zero(), &window).is_yes()
                 && site.facts.prove_lt(&window, &coef).is_yes()
-        })
-    })
+        };
+        if !site.facts.prove_eq(&own, &coef).is_yes() {
+            return false;
+        }
+        if bases.iter().any(is_within) {
+            continue;
+        }
+
+        let base = rest.substitute(&|symbol| inner.contains(symbol).then(Dim::zero));
+        if bases.len() == MAX_BASES || !is_within(&base) {
+            return false;
+        }
+        bases.push(base);
+    }
+
+    let length = &coef * &axis.extent;
+    let are_apart = |low: &Dim, high: &Dim| facts.prove_le(&(low + &length), high).is_yes();
+    bases
+        .iter()
+        .enumerate()
+        .all(|(idx, base)| bases[..idx].iter().all(|other| are_apart(base, other) || are_apart(other, base)))
 }
 
 fn linear(site: &GuardedAccess, var: &Symbol) -> Option<(Dim, Dim)> {
