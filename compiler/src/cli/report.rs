@@ -7,6 +7,7 @@ use super::{
     source,
 };
 use crate::{
+    codegen::{self, ScalarLoop},
     emit,
     error::{At, Result},
     options::CompileOptions,
@@ -49,11 +50,20 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let path = args.output.display().to_string();
     let kernels = program.kernels.len();
     let arena_max = plan.arena_max;
+    let scalar_loops = codegen::scalar_loops(&program);
     if args.json {
-        let line = json!({"report": path, "bytes": page.len(), "kernels": kernels, "arena_max": arena_max});
+        let row = |found: &ScalarLoop| json!({"kernel": found.kernel, "form": found.form, "share": found.share, "reason": found.reason});
+        let line = json!({
+            "report": path, "bytes": page.len(), "kernels": kernels, "arena_max": arena_max,
+            "scalar_loops": scalar_loops.iter().map(row).collect::<Vec<_>>(),
+        });
         print_line(&line.to_string());
     } else {
         print_line(&format!("{path}: {kernels} kernels, arena at most {arena_max} B"));
+        for ScalarLoop { kernel, form, share, reason } in &scalar_loops {
+            let percent = 100.0 * share;
+            print_line(&format!("scalar {form} in `{kernel}`, about {percent:.0} % of the work: {reason}"));
+        }
     }
     Ok(Verdict::Yes)
 }

@@ -21,6 +21,7 @@ mod run;
 pub mod vector;
 
 pub use artefact::Summary;
+pub use body::scalar_loops::{ScalarLoop, scalar_loops};
 pub(crate) use function::ModuleBuilder;
 pub use function::module::{ModuleForm, ModuleKind};
 

@@ -6,6 +6,7 @@
 
 use super::template::filled;
 use crate::{
+    codegen::{self, ScalarLoop},
     error::Result,
     kernel::{BufferId, MemorySpace, Partition, Port, Program, cost, partition::stages},
     plan::{self, OffsetArithmetic, Plan, arena_formula, lifetimes, reserved_bytes},
@@ -31,6 +32,7 @@ pub(crate) fn report(program: &Program, plan: &Plan) -> String {
         "tiles": program.on_tiles_count(),
         "buffers": buffers(program, plan),
         "partitions": partitions(program),
+        "scalar_loops": scalar_loops(program),
         "kernels": program.kernels.iter().map(|kernel| json!({"name": kernel.name, "text": kernel.to_string()}))
             .collect::<Vec<_>>(),
     });
@@ -38,6 +40,12 @@ pub(crate) fn report(program: &Program, plan: &Plan) -> String {
     // Only this sequence could end the script element.
     let data = data.to_string().replace("</", "<\\/");
     filled(PAGE, &[("{{name}}", name), ("{{data}}", &data)])
+}
+
+/// The hot loops without a vector form.
+fn scalar_loops(program: &Program) -> Vec<Json> {
+    let row = |found: ScalarLoop| json!({"kernel": found.kernel, "form": found.form, "share": found.share, "reason": found.reason});
+    codegen::scalar_loops(program).into_iter().map(row).collect()
 }
 
 /// The partition table: the order of the partitions, and their work.

@@ -10,7 +10,7 @@ use crate::scalar::{BinaryOp, UnaryOp};
 use symshape::{Dim, Symbol};
 
 /// Cost of a scalar instruction, relative to the cost per element of a vector instruction.
-const IN_BLOCK: i64 = 16;
+pub(crate) const IN_BLOCK: i64 = 16;
 
 /// Maximum number of rows of a contraction that take no longer than reading its constant operand.
 const ROWS_TO_HIDE_READING: i64 = 4;
@@ -73,7 +73,7 @@ fn of_contraction(program: &Program, contraction: &Contraction) -> Dim {
 }
 
 /// The cost of the instructions for one element of a vector.
-fn steps(code: &InstSeq) -> i64 {
+pub(crate) fn steps(code: &InstSeq) -> i64 {
     code.insts.iter().map(instruction).sum()
 }
 

@@ -10,7 +10,7 @@
 
 use super::{index::estimate, lowering::KernelScope};
 use crate::{
-    kernel::{Access, Axis, Check, Inst, InstSeq, Stmt, walk},
+    kernel::{Access, Axis, Check, Inst, InstSeq, Stmt, hoist, walk},
     scalar::Reg,
 };
 use symshape::{Dim, Facts, Node, Symbol};
@@ -263,96 +263,8 @@ pub(super) fn append(code: &mut InstSeq, more: &InstSeq, sum: Reg) {
 /// must neither read memory nor fail on a value there.
 pub(super) fn strip(scope: &KernelScope, axis: Axis, code: InstSeq) -> Vec<Stmt> {
     let runs = scope.around.prove_le(&Dim::one(), &axis.extent).is_yes();
-    let (before, code) = if runs { hoist(code, &axis.var) } else { (None, code) };
+    let (before, code) = if runs { hoist::hoist(code, &axis.var) } else { (None, code) };
     before.map(Stmt::Block).into_iter().chain([Stmt::Strip { axis, code }]).collect()
-}
-
-/// The invariant part of `code` before a loop over `var`, if there is one, and the rest.
-fn hoist(code: InstSeq, var: &Symbol) -> (Option<InstSeq>, InstSeq) {
-    let varies = varying(&code, var);
-    let mut wanted = vec![false; code.insts.len()];
-    for (idx, inst) in code.insts.iter().enumerate() {
-        if matches!(inst, Inst::Bind(..) | Inst::Check(_)) && !varies[idx] {
-            want(&code, idx, &mut wanted);
-        }
-    }
-
-    if !wanted.contains(&true) {
-        return (None, code);
-    }
-
-    let before = keep(&code, &|idx| wanted[idx]);
-    let is_bound = |idx: usize| wanted[idx] && matches!(code.insts[idx], Inst::Bind(..) | Inst::Check(_));
-    let rest = keep(&code, &|idx| !is_bound(idx));
-    (Some(before), without_dead(&rest))
-}
-
-fn without_dead(code: &InstSeq) -> InstSeq {
-    let mut wanted = vec![false; code.insts.len()];
-    for (idx, inst) in code.insts.iter().enumerate() {
-        let acts = matches!(
-            inst,
-            Inst::Store(..) | Inst::Set(..) | Inst::Reduce(..) | Inst::Check(_) | Inst::Bind(..)
-        );
-        if acts {
-            want(code, idx, &mut wanted);
-        }
-    }
-    keep(code, &|idx| wanted[idx])
-}
-
-/// The instructions that depend on `var`, directly or through bound symbols.
-fn varying(code: &InstSeq, var: &Symbol) -> Vec<bool> {
-    let mut symbols = vec![var.clone()];
-    let mut varies = Vec::with_capacity(code.insts.len());
-    for inst in &code.insts {
-        let depends = inst.operands().iter().any(|reg| varies[reg.0 as usize])
-            || dims(inst).iter().any(|dim| symbols.iter().any(|symbol| dim.contains(symbol)));
-        if let (true, Inst::Bind(symbol, _)) = (depends, inst) {
-            symbols.push(symbol.clone());
-        }
-        varies.push(depends);
-    }
-    varies
-}
-
-fn want(code: &InstSeq, idx: usize, wanted: &mut [bool]) {
-    if std::mem::replace(&mut wanted[idx], true) {
-        return;
-    }
-
-    for reg in code.insts[idx].operands() {
-        want(code, reg.0 as usize, wanted);
-    }
-
-    // The instruction that binds a symbol of such an address is needed too.
-    for (other, inst) in code.insts[..idx].iter().enumerate() {
-        if let Inst::Bind(symbol, _) = inst
-            && dims(&code.insts[idx]).iter().any(|dim| dim.contains(symbol))
-        {
-            want(code, other, wanted);
-        }
-    }
-}
-
-fn keep(code: &InstSeq, keep: &dyn Fn(usize) -> bool) -> InstSeq {
-    let mut moved = vec![Reg(0); code.insts.len()];
-    let mut kept = InstSeq::default();
-    for (idx, inst) in code.insts.iter().enumerate() {
-        if keep(idx) {
-            moved[idx] = kept.push(inst.with_operands(&|reg| moved[reg.0 as usize]));
-        }
-    }
-    kept
-}
-
-fn dims(inst: &Inst) -> Vec<&Dim> {
-    match inst {
-        Inst::Index(_, dim) => vec![dim],
-        Inst::Load(access) | Inst::Store(access, _) => vec![&access.index],
-        Inst::Check(check) => vec![&check.lo, &check.end],
-        _ => vec![],
-    }
 }
 
 /// `stmt` with fresh names for all symbols that it introduces, for a loop that occurs twice in one kernel.

@@ -5,6 +5,7 @@
 //! 64-bit indices are narrowed first if only comparisons with other small integers, and conversions, use them. Examples
 //! are the positions that a causal mask compares.
 
+use super::index_arithmetic;
 use crate::{
     Result,
     kernel::{Access, Axis, Buffer, BufferId, Inst, InstSeq, MemorySpace, Program, Stmt},
@@ -93,6 +94,9 @@ fn rewrite(program: &mut Program, tables: &mut Tables, facts: &Facts, vars: &[Sy
         return;
     }
 
+    if let Some(column) = vars.last() {
+        index_arithmetic::fold(facts, column, code);
+    }
     let narrow = narrow(facts, code);
     for (inst, is_narrow) in code.insts.iter_mut().zip(narrow) {
         let new = match &*inst {

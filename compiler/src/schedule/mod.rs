@@ -1,7 +1,9 @@
 //! Passes over kernels: fusion, packing, and the form of loops.
 
 mod blocks;
+mod epilogues;
 mod fresh_symbols;
+mod index_arithmetic;
 mod indices;
 mod merge_constants;
 mod neighbours;
@@ -20,6 +22,7 @@ pub(crate) type Pass = fn(&mut Program) -> Result<()>;
 
 /// The passes in the order in which they run.
 pub const PASSES: &[(&str, Pass)] = &[
+    ("gathering_epilogues", epilogues::separate),
     ("rows", rows::fuse),
     ("blocks", blocks::fuse),
     ("panels", panels::pack),
@@ -27,6 +30,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("unroll_and_jam", unroll_and_jam::unroll_and_jam),
     ("indices", indices::tabulate),
     ("widen", widen::widen),
+    ("epilogues", epilogues::split),
     ("pack_buffers", pack_buffers::reserve),
     ("share_panels", share_panels::share),
     ("merge_constants", merge_constants::merge),

@@ -29,6 +29,7 @@ mod custom_ops;
 mod devices;
 mod einsum;
 mod empty_axes;
+mod epilogues;
 mod exact;
 mod guard_pages;
 mod import;

@@ -84,12 +84,13 @@ pub(crate) fn inputs(graph: &Graph, dims: &[i64]) -> Vec<Tensor> {
         let shape = graph.shape(*input).iter();
         let shape: Vec<usize> = shape.map(|dim| dim.eval_i64(&value_of).expect("a size") as usize).collect();
         match graph.dtype(*input) {
-            DType::I64 => {
-                let elems: Vec<i64> =
-                    (0..shape.iter().product::<usize>() as i64).map(|idx| idx % 3).collect();
-                Tensor::from_i64(shape, &elems).expect("as many as the shape")
+            DType::F32 => weights(&shape, 7 + number as u32),
+            dtype => {
+                let values = if dtype == DType::Bool { 2 } else { 3 };
+                let elems = 0..shape.iter().product::<usize>() as i64;
+                let elems: Vec<Scalar> = elems.map(|idx| Scalar::from_i64(dtype, idx % values)).collect();
+                Tensor::from_scalars(dtype, shape, &elems).expect("as many as the shape")
             }
-            _ => weights(&shape, 7 + number as u32),
         }
     };
     graph.inputs.iter().enumerate().map(make).collect()

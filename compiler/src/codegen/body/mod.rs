@@ -6,11 +6,13 @@
 
 mod args;
 mod block;
-pub(crate) mod body_builder;
 pub(crate) mod loops;
 mod scalar_contraction;
+pub(crate) mod scalar_loops;
 pub(crate) mod split;
 mod strip_call;
 mod strip_pointers;
 mod strips;
 pub(crate) mod tiles;
+
+pub(crate) use crate::kernel::lanes::builder as body_builder;

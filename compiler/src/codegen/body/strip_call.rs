@@ -95,10 +95,10 @@ fn phases(
             // An extent is an argument, which is the same for all rows.
             Stmt::Strip { axis, .. } if row.is_some_and(|row| axis.extent.contains(row)) => return None,
             Stmt::Strip { axis, code } => {
-                let body = builder.body(code, Some(&axis.var))?;
+                let body = builder.body(code, Some(&axis.var)).ok()?;
                 Phase::Loop { extent: extent_argument(extents, &axis.extent), body }
             }
-            Stmt::Block(code) => Phase::Scalar(builder.body(code, None)?),
+            Stmt::Block(code) => Phase::Scalar(builder.body(code, None).ok()?),
             _ => return None,
         };
         phases.push(phase);

@@ -9,12 +9,13 @@ mod body;
 pub mod contraction;
 pub mod math;
 mod memory;
-pub mod op;
 pub(crate) mod pack_panels;
 pub mod pack_rows;
 pub mod power;
 mod quantise;
 pub mod strip;
+
+pub use crate::kernel::lanes::op;
 
 use super::vector::{VectorIsa, vcode::VCode};
 use crate::error::{Error, Result};

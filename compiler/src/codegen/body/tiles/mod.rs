@@ -32,7 +32,8 @@ use crate::{
     kernel::{Contraction, Kernel, Program},
 };
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
-use plan::Isa;
+pub(super) use plan::Isa;
+use symshape::Facts;
 
 /// Emits a contraction by tiles, or the part of it that the frame and `range` say. Returns false, and emits nothing,
 /// where no microkernel can compute it.
@@ -48,6 +49,17 @@ pub(super) fn contraction(
     };
     emit::contraction(f, &plan, range)?;
     Ok(true)
+}
+
+/// Whether microkernels can compute a contraction on an ISA. `facts` hold around the contraction.
+pub(super) fn has_plan(
+    program: &Program,
+    kernel: &Kernel,
+    facts: &Facts,
+    contraction: &Contraction,
+    isa: &Isa,
+) -> bool {
+    plan::plan(program, kernel, facts, contraction, isa).is_some()
 }
 
 /// The plans of all contractions of a program for an ISA, as text.

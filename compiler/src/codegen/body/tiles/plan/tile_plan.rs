@@ -12,14 +12,14 @@ use super::{
 };
 use crate::{
     codegen::{
-        body::body_builder::{BodyBuilder, ScalarArg, Stream},
-        microkernel::{
-            contraction::DotOp,
-            op::{Body, Ty},
-        },
+        body::body_builder::{ScalarArg, Stream},
+        microkernel::{contraction::DotOp, op::Body},
         vector::{VectorShape, vcode::TILE_ROWS},
     },
-    kernel::{Axis, Contraction, Kernel, Program},
+    kernel::{
+        Axis, Contraction, Kernel, Program,
+        lanes::{EpilogueForm, epilogue_form},
+    },
 };
 use symshape::{Dim, Facts};
 use symshape_runtime::DType;
@@ -111,21 +111,12 @@ pub(crate) fn plan<'a>(
         loops.push(ReductionLoop { extent: axis.extent.clone(), lhs_step, rhs_step });
     }
 
-    let sum = if contraction.dtype == DType::F32 { Ty::F32 } else { Ty::I32 };
-    let mut builder = BodyBuilder::new(program, kernel, &facts, Some(&last.var));
-    builder.sum = Some(sum);
-    let epilogue = builder.body(&contraction.epilogue, Some(&contraction.n.var))?;
-    if !builder.variables.is_empty() || loops.len() > MAX_REDUCTION_LOOPS {
+    if loops.len() > MAX_REDUCTION_LOOPS {
         return None;
     }
-    let streams = builder.streams;
-    let scalars = builder.scalars;
-
+    let EpilogueForm { body: epilogue, streams, scalars } =
+        epilogue_form(program, kernel, &facts, contraction).ok()?;
     let (lhs, loops) = LhsPlan::of(packing.as_ref(), lhs, loops)?;
-    let is_fixed = |step: &Dim| outer.iter().all(|axis| !step.contains(&axis.var));
-    if !streams.iter().all(|stream| is_fixed(&stream.row) && is_fixed(&stream.column)) {
-        return None;
-    }
 
     let dot = packing.as_ref().map_or(DotOp::F32, |packing| packing.dot);
     let is_amx = dot.is_amx();

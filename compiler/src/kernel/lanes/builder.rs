@@ -2,11 +2,14 @@
 //!
 //! Registers become lanes of vectors. An access becomes a numbered stream if it is linear in the microkernel's two loop
 //! variables, row and column, either of which may be missing: an origin, which the code around the microkernel
-//! computes, and two strides. Values from outside the loops become scalar arguments. The builder returns `None` for an
-//! index that isn't linear, and for types without lanes: scalar loops run that code.
+//! computes, and two strides. Values from outside the loops become scalar arguments. The builder returns an
+//! [`Obstacle`] for an index that isn't linear, and for types without lanes: scalar loops run that code.
 
+use super::{
+    obstacle::Obstacle,
+    op::{Body, Op, Ty},
+};
 use crate::{
-    codegen::microkernel::op::{Body, Op, Ty},
     kernel::{Access, Axis, Inst, InstSeq, Kernel, Local, Program},
     scalar::{Reg, Scalar, UnaryOp},
 };
@@ -114,8 +117,8 @@ impl<'a> BodyBuilder<'a> {
         }
     }
 
-    /// The body for this code in a loop over `column`; `None` if microkernels don't support it.
-    pub(crate) fn body(&mut self, code: &InstSeq, column: Option<&Symbol>) -> Option<Body> {
+    /// The body for this code in a loop over `column`, or the reason why microkernels don't support it.
+    pub(crate) fn body(&mut self, code: &InstSeq, column: Option<&Symbol>) -> Result<Body, Obstacle> {
         let mut body = Body::default();
         let mut regs = Vec::with_capacity(code.insts.len());
         self.wide.clear();
@@ -123,51 +126,59 @@ impl<'a> BodyBuilder<'a> {
             let reg = self.inst(&mut body, &regs, inst, column)?;
             regs.push(reg);
         }
-        Some(body)
+        Ok(body)
     }
 
-    fn inst(&mut self, body: &mut Body, regs: &[u32], inst: &Inst, column: Option<&Symbol>) -> Option<u32> {
+    fn inst(
+        &mut self,
+        body: &mut Body,
+        regs: &[u32],
+        inst: &Inst,
+        column: Option<&Symbol>,
+    ) -> Result<u32, Obstacle> {
         let at = |reg: &Reg| regs[reg.0 as usize];
         let ty_of = |body: &Body, reg: &Reg| body.insts[at(reg) as usize].1;
         if self.has_wide_arithmetic(inst, at) {
-            return None;
+            return Err(Obstacle::WideArithmetic);
         }
 
-        match inst {
-            Inst::Const(scalar) => body.push(Op::Const(lane_bits(*scalar)), lane_type(scalar.dtype())?),
-            Inst::Index(dtype, dim) => self.index(body, *dtype, dim, column),
+        let (op, ty) = match inst {
+            Inst::Const(scalar) => (Op::Const(lane_bits(*scalar)), known_lane_type(scalar.dtype())?),
+            Inst::Index(dtype, dim) => return self.index(body, *dtype, dim, column),
             Inst::Load(access) => {
                 let (stream, ty) = self.stream(access, column)?;
-                body.push(Op::Load(stream), ty)
+                (Op::Load(stream), ty)
             }
-            Inst::Sum => body.push(Op::Accumulator, self.sum?),
-            Inst::Get(local) => self.get(body, *local),
+            Inst::Sum => (Op::Accumulator, self.sum.ok_or(Obstacle::Sum)?),
+            Inst::Get(local) => return self.get(body, *local),
             Inst::Set(local, x) => {
                 let var = position(&mut self.variables, *local);
-                body.push(Op::Set(var, at(x)), ty_of(body, x))
+                (Op::Set(var, at(x)), ty_of(body, x))
             }
             Inst::Unary(op, x) => {
                 let is_predicate = matches!(op, UnaryOp::IsNan | UnaryOp::IsInf);
                 let ty = if is_predicate { Ty::Bool } else { ty_of(body, x) };
-                body.push(Op::Unary(*op, at(x)), ty)
+                (Op::Unary(*op, at(x)), ty)
             }
-            Inst::Binary(op, x, y) => body.push(Op::Binary(*op, at(x), at(y)), ty_of(body, x)),
-            Inst::Compare(op, x, y) => body.push(Op::Compare(*op, at(x), at(y)), Ty::Bool),
-            Inst::Select(cond, x, y) => body.push(Op::Select(at(cond), at(x), at(y)), ty_of(body, x)),
-            Inst::Cast(dtype, x) => body.push(Op::Cast(at(x)), lane_type(*dtype)?),
+            Inst::Binary(op, x, y) => (Op::Binary(*op, at(x), at(y)), ty_of(body, x)),
+            Inst::Compare(op, x, y) => (Op::Compare(*op, at(x), at(y)), Ty::Bool),
+            Inst::Select(cond, x, y) => (Op::Select(at(cond), at(x), at(y)), ty_of(body, x)),
+            Inst::Cast(dtype, x) => (Op::Cast(at(x)), known_lane_type(*dtype)?),
             Inst::Store(access, x) => {
                 let (stream, ty) = self.stream(access, column)?;
                 if ty_of(body, x) != ty {
-                    return None;
+                    return Err(Obstacle::Type(self.program.buffers[access.buffer].dtype));
                 }
-                body.push(Op::Store(stream, at(x)), ty)
+                (Op::Store(stream, at(x)), ty)
             }
             Inst::Reduce(op, x, local) => {
                 let var = position(&mut self.variables, *local);
-                body.push(Op::Reduce(*op, at(x), var), ty_of(body, x))
+                (Op::Reduce(*op, at(x), var), ty_of(body, x))
             }
-            Inst::Bind(..) | Inst::Check(_) | Inst::Bits(..) => None,
-        }
+            Inst::Bind(..) | Inst::Check(_) => return Err(Obstacle::LoadedAddress),
+            Inst::Bits(..) => return Err(Obstacle::Bits),
+        };
+        body.push(op, ty).ok_or_else(|| Obstacle::of_op(body, op))
     }
 
     /// Whether the instruction computes with a 64-bit integer, which could overflow in a lane, or keeps it in a local,
@@ -183,17 +194,23 @@ impl<'a> BodyBuilder<'a> {
 
     /// An index that is the same for the whole loop, as a scalar argument. A 64-bit index is computed in 32 bits if its
     /// bounds allow: there are no lanes of 64 bits.
-    fn index(&mut self, body: &mut Body, dtype: DType, dim: &Dim, column: Option<&Symbol>) -> Option<u32> {
+    fn index(
+        &mut self,
+        body: &mut Body,
+        dtype: DType,
+        dim: &Dim,
+        column: Option<&Symbol>,
+    ) -> Result<u32, Obstacle> {
         let varies = [self.row, column].into_iter().flatten().any(|symbol| dim.contains(symbol));
         if varies || !self.fits_lane(dtype, dim) {
-            return None;
+            return Err(Obstacle::Index(dim.clone()));
         }
         let slot = position(&mut self.scalars, ScalarArg::Index(dim.clone()));
-        let reg = body.push(Op::Splat(slot), Ty::I32)?;
+        let reg = body.push(Op::Splat(slot), Ty::I32).ok_or(Obstacle::Type(dtype))?;
         if dtype == DType::I64 {
             self.wide.push(reg);
         }
-        Some(reg)
+        Ok(reg)
     }
 
     fn fits_lane(&self, dtype: DType, dim: &Dim) -> bool {
@@ -203,29 +220,36 @@ impl<'a> BodyBuilder<'a> {
     }
 
     /// A local: a variable if the microkernel sets it, else a scalar argument.
-    fn get(&mut self, body: &mut Body, local: Local) -> Option<u32> {
-        let ty = lane_type(self.kernel.locals[local])?;
+    fn get(&mut self, body: &mut Body, local: Local) -> Result<u32, Obstacle> {
+        let dtype = self.kernel.locals[local];
+        let ty = known_lane_type(dtype)?;
         let op = if self.inner.contains(&local) {
             Op::Get(position(&mut self.variables, local))
         } else {
             Op::Splat(position(&mut self.scalars, ScalarArg::Local(local)))
         };
-        body.push(op, ty)
+        body.push(op, ty).ok_or(Obstacle::Type(dtype))
     }
 
     /// The index of the stream for an access, which is added if it is new, and the type of its lanes.
-    fn stream(&mut self, access: &Access, column: Option<&Symbol>) -> Option<(u32, Ty)> {
-        let ty = lane_type(self.program.buffers[access.buffer].dtype)?;
-        let (column, rest) = linear_parts(self.facts, &access.index, column)?;
-        let (row, origin) = linear_parts(self.facts, &rest, self.row)?;
+    fn stream(&mut self, access: &Access, column: Option<&Symbol>) -> Result<(u32, Ty), Obstacle> {
+        let ty = known_lane_type(self.program.buffers[access.buffer].dtype)?;
+        let not_linear = || Obstacle::Address(access.index.clone());
+        let (column, rest) = linear_parts(self.facts, &access.index, column).ok_or_else(not_linear)?;
+        let (row, origin) = linear_parts(self.facts, &rest, self.row).ok_or_else(not_linear)?;
         // The strides are arguments, which are the same for all rows.
         if self.row.is_some_and(|symbol| column.contains(symbol)) {
-            return None;
+            return Err(not_linear());
         }
 
         let origin = Access { buffer: access.buffer, index: origin };
-        Some((position(&mut self.streams, Stream { origin, row, column }), ty))
+        Ok((position(&mut self.streams, Stream { origin, row, column }), ty))
     }
+}
+
+/// The type of the lanes that hold elements of this type.
+fn known_lane_type(dtype: DType) -> Result<Ty, Obstacle> {
+    lane_type(dtype).ok_or(Obstacle::Type(dtype))
 }
 
 /// A constant as the bits of a lane.

@@ -1,7 +1,7 @@
 //! The IR of a microkernel's body: straight-line code whose memory accesses are numbered streams.
 //!
 //! Two layers of a model whose code differs only in addresses have equal bodies, so they share a microkernel.
-//! [`super::body`] emits a body for one vector of iterations.
+//! The code generator emits a body for one vector of iterations.
 
 use crate::scalar::{BinaryOp, CompareOp, ReduceOp, UnaryOp};
 
@@ -71,7 +71,7 @@ pub enum Op {
 
 impl Op {
     /// The instructions whose values it reads.
-    fn operands(self) -> impl Iterator<Item = u32> {
+    pub(super) fn operands(self) -> impl Iterator<Item = u32> {
         let (x, y, z) = match self {
             Op::Const(_) | Op::Load(_) | Op::Splat(_) | Op::Accumulator | Op::Get(_) => (None, None, None),
             Op::Set(_, x) | Op::Unary(_, x) | Op::Cast(x) | Op::Store(_, x) | Op::Reduce(_, x, _) => {
@@ -101,16 +101,16 @@ impl Body {
         Some(self.insts.len() as u32 - 1)
     }
 
-    pub(super) fn op(&self, reg: u32) -> Op {
+    pub(crate) fn op(&self, reg: u32) -> Op {
         self.insts[reg as usize].0
     }
 
-    pub(super) fn ty(&self, reg: u32) -> Ty {
+    pub(crate) fn ty(&self, reg: u32) -> Ty {
         self.insts[reg as usize].1
     }
 
     /// The value of a float constant.
-    pub(super) fn constant(&self, reg: u32) -> Option<f32> {
+    pub(crate) fn constant(&self, reg: u32) -> Option<f32> {
         match self.insts[reg as usize] {
             (Op::Const(bits), Ty::F32) => Some(f32::from_bits(bits)),
             _ => None,
@@ -118,7 +118,7 @@ impl Body {
     }
 
     /// The value of a constant that is a valid shift distance.
-    pub(super) fn shift_distance(&self, reg: u32) -> Option<u8> {
+    pub(crate) fn shift_distance(&self, reg: u32) -> Option<u8> {
         match self.insts[reg as usize] {
             (Op::Const(bits), Ty::I32) if bits < 32 => Some(bits as u8),
             _ => None,
@@ -126,7 +126,7 @@ impl Body {
     }
 
     /// The exponent of a constant that is a power of two.
-    pub(super) fn power_of_two(&self, reg: u32) -> Option<u8> {
+    pub(crate) fn power_of_two(&self, reg: u32) -> Option<u8> {
         match self.insts[reg as usize] {
             (Op::Const(bits), Ty::I32) if bits.is_power_of_two() => Some(bits.trailing_zeros() as u8),
             _ => None,
@@ -150,7 +150,7 @@ impl Body {
     }
 
     /// A rough number of machine instructions for one vector.
-    pub(super) fn cost(&self) -> usize {
+    pub(crate) fn cost(&self) -> usize {
         let cost = |op: &Op| match op {
             Op::Unary(UnaryOp::Exp | UnaryOp::Log | UnaryOp::Tanh | UnaryOp::Erf, _) => 20,
             Op::Unary(UnaryOp::Expm1 | UnaryOp::Log1p, _) => 40,
@@ -162,7 +162,7 @@ impl Body {
     }
 
     /// The largest number of vectors that are alive at once, constants included. Loads of held streams are not counted.
-    pub(super) fn pressure(&self, is_held: &dyn Fn(u32) -> bool) -> usize {
+    pub(crate) fn pressure(&self, is_held: &dyn Fn(u32) -> bool) -> usize {
         let last_use = self.last_uses();
         let mut constants = Vec::new();
         let mut alive: Vec<usize> = Vec::new();
@@ -191,7 +191,7 @@ impl Body {
     }
 
     /// For each instruction how often its value is an operand.
-    pub(super) fn use_counts(&self) -> Vec<usize> {
+    pub(crate) fn use_counts(&self) -> Vec<usize> {
         let mut uses = vec![0; self.insts.len()];
         for (op, _) in &self.insts {
             op.operands().for_each(|reg| uses[reg as usize] += 1);

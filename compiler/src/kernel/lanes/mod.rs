@@ -1,0 +1,12 @@
+//! The vector form of straight-line code: which code has one, and the reason why other code has none.
+//!
+//! The code generator turns a form into microkernels. Passes over kernels ask for it, so that no loop stays scalar
+//! because of an instruction that could be elsewhere.
+
+pub(crate) mod builder;
+mod epilogue;
+mod obstacle;
+pub mod op;
+
+pub(crate) use epilogue::{EpilogueForm, epilogue_form};
+pub(crate) use obstacle::Obstacle;
