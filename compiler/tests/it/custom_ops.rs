@@ -173,7 +173,7 @@ fn a_failure_names_node_function_and_code() {
     let CallError::CalleeFailed(broken) = &error else { panic!("{error}") };
     assert_eq!((broken.value(), broken.symbol(), broken.code()), (7, Some("acme_soft"), 7));
     assert!(
-        error.to_string().starts_with("`node `the Soft`` calls acme_soft, which fails with code 7"),
+        error.to_string().starts_with("node `the Soft` calls acme_soft, which fails with code 7"),
         "{error}"
     );
     // The context is as good as before.
