@@ -40,16 +40,26 @@ fn imported(nodes: Vec<NodeProto>, inputs: Vec<ValueInfoProto>, ranges: &[&str])
     import(&Model::from(proto), &ImportOptions { dims, ..Default::default() })
 }
 
+/// `x: f32[N, 4]` with the shape `[N - less, …]`.
+fn shortened(less: &str, second: &str) -> Graph {
+    let nodes = vec![
+        with_int(node("Shape", &["x"], &["rows"]), "end", 1),
+        node("Sub", &["rows", less], &["first"]),
+        with_int(node("Concat", &["first", second], &["to"]), "axis", 0),
+        node("Reshape", &["x", "to"], &["y"]),
+    ];
+    imported(nodes, vec![float("x", &["N", "4"])], &["N=1..8"]).expect("some sizes fit")
+}
+
 /// Counts from 0 in this shape.
 fn counted(shape: &[usize]) -> Tensor {
     let elems: Vec<f32> = (0..shape.iter().product()).map(|k: usize| k as f32).collect();
     Tensor::from_f32(shape.to_vec(), &elems).expect("as many as the shape")
 }
 
-/// The shape of the first output, by the oracle. Its elements, and those of machine code, must be those of `inputs[0]`.
-fn reshaped(graph: &Graph, inputs: &[Tensor], dims: &[i64]) -> Result<Vec<usize>> {
+/// The first output, by the oracle. Machine code must agree.
+fn computed(graph: &Graph, inputs: &[Tensor], dims: &[i64]) -> Result<Tensor> {
     let y = eval(graph, inputs)?.remove(0);
-    assert_eq!(y.bytes().to_vec(), inputs[0].bytes().to_vec(), "at {dims:?}");
 
     let mut program = lower::lower(graph)?;
     schedule::schedule(&mut program)?;
@@ -57,7 +67,69 @@ fn reshaped(graph: &Graph, inputs: &[Tensor], dims: &[i64]) -> Result<Vec<usize>
     let results = Machine::compile(program, false).run(dims, &raw);
     let results = results.unwrap_or_else(|refusal| panic!("at {dims:?}: {refusal:?}"));
     assert_eq!(results[0], y.bytes().to_vec(), "machine code at {dims:?}");
+    Ok(y)
+}
+
+/// The shape of the first output, which must have the elements of `inputs[0]`.
+fn reshaped(graph: &Graph, inputs: &[Tensor], dims: &[i64]) -> Result<Vec<usize>> {
+    let y = computed(graph, inputs, dims)?;
+    assert_eq!(y.bytes().to_vec(), inputs[0].bytes().to_vec(), "at {dims:?}");
     Ok(y.shape().to_vec())
+}
+
+#[test]
+fn reshape_copies_the_dim_where_a_computed_dim_is_zero() {
+    let fixed = shortened("one", "four");
+    assert_eq!(reshaped(&fixed, &[counted(&[1, 4])], &[1]).expect("the dim of the input"), [1, 4]);
+    assert!(eval(&fixed, &[counted(&[3, 4])]).is_err(), "2 rows of 4 are not 3 rows of 4");
+
+    let open = shortened("one", "open");
+    for (n, shape) in [(1, [1, 4]), (2, [1, 8]), (3, [2, 6]), (5, [4, 5])] {
+        let y = reshaped(&open, &[counted(&[n, 4])], &[n as i64]).expect("it fits");
+        assert_eq!(y, shape, "N = {n}");
+    }
+    assert!(eval(&open, &[counted(&[4, 4])]).is_err(), "16 elements are not 3 rows");
+}
+
+#[test]
+fn reshape_copies_the_dim_where_a_dim_of_unknown_sign_is_zero() {
+    let open = shortened("two", "open");
+    for (n, shape) in [(2, [2, 4]), (3, [1, 12]), (4, [2, 8]), (6, [4, 6])] {
+        let y = reshaped(&open, &[counted(&[n, 4])], &[n as i64]).expect("it fits");
+        assert_eq!(y, shape, "N = {n}");
+    }
+}
+
+#[test]
+fn reshape_copies_the_dim_where_a_symbol_is_zero() {
+    let nodes = vec![
+        node("Shape", &["z"], &["columns"]),
+        with_int(node("Concat", &["columns", "open"], &["to"]), "axis", 0),
+        node("Reshape", &["x", "to"], &["y"]),
+    ];
+    let inputs = vec![float("x", &["N", "M"]), float("z", &["M"])];
+    let graph = imported(nodes, inputs, &["N=1..4", "M=0..4"]).expect("some sizes fit");
+    for (n, m, shape) in [(2, 0, [2, 0]), (2, 1, [1, 2]), (2, 3, [3, 2]), (4, 4, [4, 4])] {
+        let y = reshaped(&graph, &[counted(&[n, m]), counted(&[m])], &[n as i64, m as i64]).expect("it fits");
+        assert_eq!(y, shape, "N = {n}, M = {m}");
+    }
+}
+
+/// `[B, T, 4]` to `[B*T, -1]`: a product with a matrix of 4 rows needs 4 columns for `T = 0` too.
+#[test]
+fn reshape_that_merges_axes_has_static_dims() {
+    let nodes = vec![
+        with_int(node("Shape", &["x"], &["batches"]), "end", 1),
+        with_int(with_int(node("Shape", &["x"], &["steps"]), "start", 1), "end", 2),
+        node("Mul", &["batches", "steps"], &["rows"]),
+        with_int(node("Concat", &["rows", "open"], &["to"]), "axis", 0),
+        node("Reshape", &["x", "to"], &["y"]),
+    ];
+    let graph =
+        imported(nodes, vec![float("x", &["B", "T", "4"])], &["B=1..4", "T=0..4"]).expect("any size fits");
+    let shape: Vec<String> = graph.shape(graph.outputs[0].1).iter().map(ToString::to_string).collect();
+    assert_eq!(shape, ["B*T", "4"]);
+    assert_eq!(reshaped(&graph, &[counted(&[2, 0, 4])], &[2, 0]).expect("it fits"), [0, 4]);
 }
 
 /// With the 4 of the input there would be 16 elements, but there are none.
@@ -109,6 +181,37 @@ fn extrema_of_empty_axes_are_refused_unless_the_result_is_empty() {
             let graph = chosen(&["0", "0", "3"], keep, &[]).expect("the result is empty");
             let y = eval(&graph, &[counted(&[0, 0, 3])]).expect("it computes").remove(0);
             assert_eq!(y.shape(), shape);
+        }
+    }
+}
+
+#[test]
+fn extrema_of_axes_that_are_empty_in_a_call_are_empty_where_the_result_is() {
+    for op in ["ArgMax", "ArgMin"] {
+        let nodes = vec![with_int(node(op, &["x"], &["y"]), "axis", 1)];
+        let graph =
+            imported(nodes, vec![float("x", &["N", "M"])], &["N=0..4", "M=0..4"]).expect("some sizes fit");
+        for [n, m] in [[0, 0], [0, 3], [2, 1], [2, 3]] {
+            let y = computed(&graph, &[counted(&[n, m])], &[n as i64, m as i64]).expect("it fits");
+            assert_eq!(y.shape(), [n, 1], "N = {n}, M = {m}");
+        }
+        assert!(eval(&graph, &[counted(&[2, 0])]).is_err(), "no largest of no elements");
+    }
+}
+
+#[test]
+fn hardmax_of_an_empty_axis_is_empty() {
+    for axis in [0, 1] {
+        let nodes = vec![with_int(node("Hardmax", &["x"], &["y"]), "axis", axis)];
+        let graph =
+            imported(nodes, vec![float("x", &["N", "M"])], &["N=0..4", "M=0..4"]).expect("any size fits");
+        for shape in [[0, 0], [0, 3], [2, 0], [2, 3]] {
+            let y =
+                computed(&graph, &[counted(&shape)], &shape.map(|size| size as i64)).expect("it computes");
+            assert_eq!(y.shape(), shape);
+            let n_maxima = (0..y.elems()).filter(|elem| y.get(*elem).as_f64() == 1.0).count();
+            let other = shape[1 - axis as usize];
+            assert_eq!(n_maxima, if shape[axis as usize] == 0 { 0 } else { other }, "{shape:?}");
         }
     }
 }

@@ -44,7 +44,8 @@ impl Graph {
         self.div(powers, sum)
     }
 
-    /// The position of the largest ([`ReduceOp::Max`]) or smallest element along axis `k`, which must not be empty.
+    /// The position of the largest ([`ReduceOp::Max`]) or smallest element along axis `k`. The axis must not be empty
+    /// unless the result is.
     ///
     /// # Errors
     /// No such axis, an empty axis, or another reduction.
@@ -58,7 +59,9 @@ impl Graph {
     ) -> Result<Value> {
         let position = self.push(Op::ArgReduce { op, axis: k, last }, &[x])?;
         let size = self.shape(x)[k].clone();
-        self.require(Relation::le(Dim::one(), size), &format!("axis {k}, of which an element is chosen"))?;
+        let n_results = Dim::product(self.shape(position).iter().cloned());
+        let min_size = self.facts.simplify(&n_results.min(Dim::one()));
+        self.require(Relation::le(min_size, size), &format!("axis {k}, of which an element is chosen"))?;
         if keep_dims { self.unsqueeze(position, &[k]) } else { Ok(position) }
     }
 

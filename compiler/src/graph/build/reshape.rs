@@ -63,6 +63,19 @@ impl Graph {
         Ok(groups)
     }
 
+    /// Whether each axis of either shape is a product of adjacent axes of the other, for all sizes.
+    pub(crate) fn only_merges_and_splits(&self, from: &[Dim], to: &[Dim]) -> bool {
+        let mut i = 0;
+        let mut j = 0;
+        while i < from.len() || j < to.len() {
+            match self.shortest_group(&from[i..], &to[j..]) {
+                Some((m, n)) if m <= 1 || n <= 1 => (i, j) = (i + m, j + n),
+                _ => return false,
+            }
+        }
+        true
+    }
+
     /// The smallest number of leading axes of each side that provably have the same number of elements.
     fn shortest_group(&self, from: &[Dim], to: &[Dim]) -> Option<(usize, usize)> {
         // An axis of size 1 is a group by itself unless the other side starts with one too.

@@ -4,8 +4,9 @@ use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
     import::{node::OnnxNode, ops::shared::arithmetic::positions},
-    scalar::{CompareOp, ReduceOp},
+    scalar::{CompareOp, ReduceOp, Scalar},
 };
+use symshape::Dim;
 
 ops! {
     Celu 12 celu,
@@ -203,7 +204,13 @@ fn hardmax_flattened(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 fn one_at_largest(g: &mut Graph, x: Value, axis: usize) -> Result<Value> {
-    let best = g.argreduce(ReduceOp::Max, x, axis, true, false)?;
+    // An axis without elements has no largest one. With one more element, which is never the first maximum, it has.
+    let mut after = vec![Dim::zero(); g.rank(x)];
+    after[axis] = Dim::from(i64::from(!g.facts.prove_le(&Dim::one(), &g.shape(x)[axis]).is_yes()));
+    let lowest = Scalar::from_f64(g.dtype(x), f64::NEG_INFINITY);
+    let padded = g.pad(x, &vec![Dim::zero(); g.rank(x)], &after, lowest)?;
+    let best = g.argreduce(ReduceOp::Max, padded, axis, true, false)?;
+
     let position = positions(g, x, axis)?;
     let found = g.compare(CompareOp::Eq, position, best)?;
     g.cast(g.dtype(x), found)

@@ -9,7 +9,10 @@ use crate::{
             OnnxNode,
             axes::{larger, normal_axes, normal_axis},
         },
-        ops::shared::dynamic::{self, may_be},
+        ops::shared::{
+            dynamic::{self, may_be},
+            zero_dims,
+        },
     },
     scalar::Scalar,
 };
@@ -195,7 +198,8 @@ fn reshape_attribute(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// The input with the shape in input 1. A dim of -1 is inferred from the other dims. A dim of 0 is the dim of the input
-/// at that axis, or with `allowzero=1` 0.
+/// at that axis, or with `allowzero=1` 0. A computed dim that is 0 in a call counts too, unless the shape as it is fits
+/// all sizes; a shape with -1 must only merge and split axes for that.
 ///
 /// `Reshape([[1, 2, 3], [4, 5, 6]], i64[0, 1, -1]) = [[[1, 2, 3]], [[4, 5, 6]]]`
 fn reshape(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -234,6 +238,9 @@ fn reshape_to(g: &mut Graph, x: Value, shape: &[Dim], allow_zero: bool) -> Resul
 
     if let Some(k) = rest {
         to[k] = quotient(g, &from, &to)?;
+    }
+    if !allow_zero {
+        zero_dims::replace(g, &from, &mut to, rest)?;
     }
 
     g.reshape(x, to)

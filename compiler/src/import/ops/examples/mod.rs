@@ -236,7 +236,7 @@ fn page() -> String {
         }
     }
 
-    page
+    page + include_str!("differences.md")
 }
 
 /// The element types that the first input of the first example accepts.

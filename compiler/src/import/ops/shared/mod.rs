@@ -5,3 +5,4 @@ pub(crate) mod branches;
 pub(crate) mod dynamic;
 pub(crate) mod gates;
 pub(crate) mod loop_body;
+pub(crate) mod zero_dims;
