@@ -1,6 +1,6 @@
 //! The files that `symc compile` writes, and the summary that it prints.
 
-use super::{errors::usage, output::print_line};
+use super::{copies::Copies, errors::usage, output::print_line};
 use crate::{
     emit,
     error::Result,
@@ -66,6 +66,7 @@ pub(super) struct Summary {
     callees: Vec<String>,
     /// Weights that are stored in two forms or more.
     repeated_weights: Vec<RepeatedWeight>,
+    copies: Copies,
 }
 
 impl Summary {
@@ -77,6 +78,7 @@ impl Summary {
                 "compile_ms": compile_ms, "kernels": self.n_kernels, "partitions": self.n_partitions,
                 "tile_kernels": self.tile_kernels, "calls": self.callees,
                 "repeated_weights": self.repeated_weights.iter().map(repeated_json).collect::<Vec<_>>(),
+                "copies": self.copies.json(),
             });
             print_line(&line.to_string());
             return;
@@ -91,9 +93,11 @@ impl Summary {
             kernels += &format!(" in {} partitions", self.n_partitions);
         }
         let mut line = format!(
-            "{}: {bytes} B ({code}, weights {} B), {kernels}, arena at most {arena_max} B, compiled in {compile_ms} ms",
+            "{}: {bytes} B ({code}, weights {} B), {kernels}, arena at most {arena_max} B, {}, \
+             compiled in {compile_ms} ms",
             path.display(),
-            self.weight_bytes
+            self.weight_bytes,
+            self.copies.phrase(),
         );
         if self.tile_kernels > 0 {
             line +=
@@ -103,6 +107,7 @@ impl Summary {
             line += &format!("; link it with definitions of {}", self.callees.join(", "));
         }
         print_line(&line);
+        self.copies.print_largest();
         self.print_repeated_weights();
     }
 
@@ -164,6 +169,7 @@ pub(super) fn write(
         tile_kernels: lowered.program.on_tiles_count(),
         callees: callees(lowered),
         repeated_weights: compiled.summary.repeated_weights.clone(),
+        copies: Copies::of(&lowered.program),
     };
 
     let header = emit::stage(&path.with_extension("h"), compiled.header.as_bytes())?;
@@ -220,5 +226,6 @@ pub(super) fn write_source(path: &Path, lowered: &Lowered) -> Result<Summary> {
         tile_kernels: 0,
         callees: callees(lowered),
         repeated_weights: program.repeated_weights(&program.stored_constants()),
+        copies: Copies::of(program),
     })
 }

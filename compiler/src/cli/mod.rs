@@ -10,6 +10,7 @@ mod at;
 mod bench;
 mod compare;
 mod compile;
+mod copies;
 mod customs;
 mod errors;
 mod feed;

@@ -2,6 +2,7 @@
 
 use super::{
     args,
+    copies::Copies,
     output::{Verdict, print_line},
     progress::Progress,
     source,
@@ -50,16 +51,18 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let path = args.output.display().to_string();
     let kernels = program.kernels.len();
     let arena_max = plan.arena_max;
+    let copies = Copies::of(&program);
     let scalar_loops = codegen::scalar_loops(&program);
     if args.json {
         let row = |found: &ScalarLoop| json!({"kernel": found.kernel, "form": found.form, "share": found.share, "reason": found.reason});
         let line = json!({
             "report": path, "bytes": page.len(), "kernels": kernels, "arena_max": arena_max,
-            "scalar_loops": scalar_loops.iter().map(row).collect::<Vec<_>>(),
+            "copies": copies.json(), "scalar_loops": scalar_loops.iter().map(row).collect::<Vec<_>>(),
         });
         print_line(&line.to_string());
     } else {
-        print_line(&format!("{path}: {kernels} kernels, arena at most {arena_max} B"));
+        let copies = copies.phrase();
+        print_line(&format!("{path}: {kernels} kernels, arena at most {arena_max} B, {copies}"));
         for ScalarLoop { kernel, form, share, reason } in &scalar_loops {
             let percent = 100.0 * share;
             print_line(&format!("scalar {form} in `{kernel}`, about {percent:.0} % of the work: {reason}"));

@@ -8,7 +8,7 @@ use super::template::filled;
 use crate::{
     codegen::{self, ScalarLoop},
     error::Result,
-    kernel::{BufferId, MemorySpace, Partition, Port, Program, cost, partition::stages},
+    kernel::{self, BufferId, MemorySpace, Partition, Port, Program, cost, partition::stages},
     plan::{self, OffsetArithmetic, Plan, arena_formula, lifetimes, reserved_bytes},
 };
 use num_traits::ToPrimitive;
@@ -33,6 +33,7 @@ pub(crate) fn report(program: &Program, plan: &Plan) -> String {
         "buffers": buffers(program, plan),
         "partitions": partitions(program),
         "scalar_loops": scalar_loops(program),
+        "copies": copies(program),
         "kernels": program.kernels.iter().map(|kernel| json!({"name": kernel.name, "text": kernel.to_string()}))
             .collect::<Vec<_>>(),
     });
@@ -61,6 +62,17 @@ fn partitions(program: &Program) -> Vec<Json> {
         })
     };
     program.partitions.iter().zip(&stages).map(partition).collect()
+}
+
+/// The elements that kernels move without a computation, in the order of the kernels.
+fn copies(program: &Program) -> Vec<Json> {
+    let copy = |copy: kernel::Copy| {
+        json!({
+            "kernel": copy.kernel, "from": program.buffers[copy.from].name, "to": program.buffers[copy.to].name,
+            "bytes": expression(&copy.bytes), "formula": copy.bytes.to_string(),
+        })
+    };
+    kernel::copies(program).into_iter().map(copy).collect()
 }
 
 /// A symbol with the values that it may take: a range with a step, or a list.

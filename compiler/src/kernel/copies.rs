@@ -1,6 +1,7 @@
 //! Finds the copies of a program: stores of elements that were loaded and not changed.
 
 use super::{Access, Axis, BufferId, Inst, InstSeq, MemorySpace, Program, Stmt, data_dependent};
+use num_traits::ToPrimitive;
 use symshape::Dim;
 
 /// Elements that a kernel moves from one buffer to another.
@@ -29,6 +30,11 @@ pub fn copies(program: &Program) -> Vec<Copy> {
 /// The joint size of `copies`, over the model's symbols.
 pub fn copied_bytes(program: &Program, copies: &[Copy]) -> Dim {
     program.facts.simplify(&Dim::sum(copies.iter().map(|copy| copy.bytes.clone())))
+}
+
+/// The largest value of `bytes` within the ranges of the symbols, if it has one.
+pub(crate) fn max_bytes(program: &Program, bytes: &Dim) -> Option<u64> {
+    program.facts.bounds(bytes).hi?.to_u64()
 }
 
 fn in_body(program: &Program, kernel: usize, body: &[Stmt], axes: &mut Vec<Axis>, copies: &mut Vec<Copy>) {

@@ -36,6 +36,7 @@ pub mod walk;
 mod weights;
 
 pub use control::{Argument, Control, ExternalCall};
+pub(crate) use copies::max_bytes;
 pub use copies::{Copy, copied_bytes, copies};
 pub use data_dependent::{DataDependent, at_upper_bounds, upper_bound};
 pub use inst::{Access, Check, Inst, InstSeq, Local};

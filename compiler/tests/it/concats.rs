@@ -1,10 +1,16 @@
 //! Concatenations without copies: densely connected blocks, necks of detectors, depthwise branches, batches of parts.
 
-use crate::models::{self, conv, weights};
+use crate::{
+    cli,
+    models::{self, conv, weights},
+    protos::{float, node},
+};
+use prost::Message;
 use symshape::Dim;
 use symshape_compiler::{
     Result,
     graph::{Graph, Value, eval},
+    import::proto::{AttributeProto, GraphProto, ModelProto, OperatorSetIdProto},
     kernel,
     pipeline::{Lowered, Pipeline},
     scalar::{ReduceOp, Scalar},
@@ -252,4 +258,40 @@ fn a_row_of_concatenated_inputs_has_the_same_bits_in_any_batch() {
             assert_eq!(bits(&got[output]), bits(&expected[output][..len]), "{rows} rows, output {output}");
         }
     }
+}
+
+#[test]
+fn summary_and_report_name_the_copies() {
+    let mut concat = node("Concat", &["x", "y"], &["z"]);
+    concat.attribute.push(AttributeProto { name: "axis".into(), i: 1, kind: 2, ..Default::default() });
+    let graph = GraphProto {
+        name: "copied".into(),
+        node: vec![concat],
+        input: vec![float("x", &["N", "64"]), float("y", &["N", "4"])],
+        output: vec![float("z", &["N", "68"])],
+        ..Default::default()
+    };
+    let opset = OperatorSetIdProto { version: 17, ..Default::default() };
+    let model =
+        ModelProto { ir_version: 8, opset_import: vec![opset], graph: Some(graph), ..Default::default() };
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a path").to_string();
+    let [model_path, object, page] = ["copied.onnx", "copied.o", "copied.html"].map(path);
+    std::fs::write(&model_path, model.encode_to_vec()).expect("a model");
+
+    let compile = ["compile", &model_path, "--dim", "N=1..20", "-o", &object];
+    let text = String::from_utf8(cli::symc(&compile).stdout).expect("text");
+    assert!(text.contains(", 2 copies of at most 5440 B, "), "{text}");
+    let line = "  copies `x` to `z` in `concat`: 256*N B, at most 5120 B";
+    assert!(text.lines().any(|printed| printed.starts_with(line)), "{text}");
+    assert!(text.lines().any(|printed| printed == "  smaller copies: 1, see --emit plan"), "{text}");
+    let copies = &cli::json(&compile)[0]["copies"];
+    assert_eq!(copies[1]["bytes"], "16*N");
+    assert_eq!(copies[1]["max_bytes"], 320);
+
+    let report = ["report", &model_path, "--dim", "N=1..20", "-o", &page];
+    assert_eq!(&cli::json(&report)[0]["copies"], copies);
+    let data = std::fs::read_to_string(&page).expect("a page");
+    assert!(data.contains(r#""formula":"256*N","from":"x""#), "{data}");
 }

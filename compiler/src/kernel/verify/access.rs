@@ -1,9 +1,9 @@
 //! The rule about parallel loops: their iterations are independent.
 //!
-//! For each buffer that the loop writes, all accesses must be `c*p + base + r` with `p` the loop's variable, one `c` for
-//! all of them, a few bases, and `0 <= r < c`. Then iterations access disjoint windows from each base. The windows of
-//! two bases are disjoint if all windows of one end before the other base. Scratch is exempt, because each worker has
-//! a copy.
+//! For each buffer that the loop writes, all accesses must be `c*p + base + r` with `p` the loop's variable, one `c`
+//! for all of them, a few bases, and `0 <= r < c`. Then iterations access disjoint windows from each base. The windows
+//! of two bases are disjoint if all windows of one end before the other base. Scratch is exempt, because each worker
+//! has a copy.
 
 use crate::kernel::{Access, Axis, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt};
 use std::collections::BTreeSet;
