@@ -169,7 +169,7 @@ fn step(g: &mut Graph, x: Value, values: &[Value], source: &mut RandomSource<'_>
         19 => dense(g, x, source),
         20 => gather(g, x, k, source),
         21 => g.scan(reduce_op(source), x, k, source.coin(), source.coin()),
-        22 => g.sort(x, k, source.coin()).map(|(values, places)| if source.coin() { values } else { places }),
+        22 => sort(g, x, k, source),
         23 => scatter(g, x, source),
         24 if source.coin() => bound_slice(g, x, k, source),
         24 => {
@@ -178,6 +178,15 @@ fn step(g: &mut Graph, x: Value, values: &[Value], source: &mut RandomSource<'_>
         }
         _ => g.index(DType::I64, g.shape(x).to_vec(), Dim::sum((0..rank).map(|k| Dim::from(axis(k)) * 3))),
     }
+}
+
+fn sort(g: &mut Graph, x: Value, k: usize, source: &mut RandomSource<'_>) -> Result<Value> {
+    let descending = source.coin();
+    let (values, places) = match (g.shape(x).get(k).cloned(), source.coin()) {
+        (Some(size), true) => g.sort_first(x, k, descending, &size.floor_div(2))?,
+        _ => g.sort(x, k, descending)?,
+    };
+    Ok(if source.coin() { values } else { places })
 }
 
 fn number(g: &mut Graph, like: Value, source: &mut RandomSource<'_>) -> Result<Value> {

@@ -34,6 +34,12 @@ pub(crate) fn requirements(graph: &Graph, op: &Op, operands: &[Value]) -> Result
         Op::If { .. } | Op::Loop { .. } => {
             control::require_equal_dims(graph, op, operands, &mut requirements)
         }
+        Op::Sort { axis, first: Some(first), .. } => {
+            if let Some(size) = graph.shape(operands[0]).get(*axis).filter(|size| *size != first) {
+                let context = format!("the first {first} elements of axis {axis}");
+                requirements.push(Requirement { relation: Relation::le(first, size), context });
+            }
+        }
         _ => {}
     }
 
@@ -99,9 +105,13 @@ pub(crate) fn types(graph: &Graph, op: &Op, operands: &[Value]) -> Result<Vec<Ty
         Op::If { .. } | Op::Loop { .. } => return Ok(control::types(op)),
         Op::Call { results, .. } => return Ok(results.clone()),
         Op::Bind { .. } | Op::Fail { .. } => (DType::I64, Vec::new()),
-        Op::Sort { .. } => {
-            let values = Type { dtype: dtype_of(0), shape: shape_of(0) };
-            let positions = Type { dtype: DType::I64, shape: shape_of(0) };
+        Op::Sort { axis, first, .. } => {
+            let mut shape = shape_of(0);
+            if let Some(first) = first {
+                shape[*axis] = graph.facts.simplify(first);
+            }
+            let values = Type { dtype: dtype_of(0), shape: shape.clone() };
+            let positions = Type { dtype: DType::I64, shape };
             return Ok(vec![values, positions]);
         }
     };

@@ -149,12 +149,15 @@ pub enum Op {
         /// The precision of the multiplications, if the sum is `f32`.
         precision: Precision,
     },
-    /// The operand sorted along `axis`, stable. The results are the values, and their positions as `i64`.
+    /// The operand sorted along `axis`, stable, or its first elements. The results are the values, and their positions
+    /// as `i64`. NaN is larger than all other values, and zeros are equal.
     Sort {
         /// The sorted axis.
         axis: usize,
         /// Whether the largest element comes first.
         descending: bool,
+        /// The number of elements that the results keep along `axis`; `None` for all.
+        first: Option<Dim>,
     },
     /// A prefix reduction along `axis`: `out[k] = in[0] op … op in[k]`.
     Scan {
@@ -274,6 +277,7 @@ impl Op {
                 let dims = results.iter_mut().flat_map(|ty| &mut ty.shape);
                 dims.chain([scratch]).collect()
             }
+            Op::Sort { first, .. } => first.iter_mut().collect(),
             _ => Vec::new(),
         }
     }
@@ -289,6 +293,7 @@ impl Op {
                 | Op::Gather { .. }
                 | Op::Loop { .. }
                 | Op::Call { .. }
+                | Op::Sort { first: Some(_), .. }
         )
     }
 

@@ -82,6 +82,7 @@ fn depends_on_symbols(g: &Graph, op: &Op) -> bool {
         Op::Index { expr, .. } => has_symbol(std::slice::from_ref(expr)),
         Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => true,
         Op::View { index, .. } => has_symbol(index),
+        Op::Sort { first, .. } => has_symbol(first.as_slice()),
         Op::Pad { lo, hi, .. } => has_symbol(lo) || has_symbol(hi),
         Op::Gather { coords, .. } | Op::Scatter { coords, .. } => coords.iter().any(|coord| match coord {
             crate::graph::Coord::At(dim) => has_symbol(std::slice::from_ref(dim)),
@@ -93,7 +94,6 @@ fn depends_on_symbols(g: &Graph, op: &Op) -> bool {
         | Op::Reduce { .. }
         | Op::ArgReduce { .. }
         | Op::Contraction { .. }
-        | Op::Sort { .. }
         | Op::Scan { .. } => false,
     }
 }

@@ -27,6 +27,7 @@ mod nest;
 mod order;
 mod place;
 mod reduce;
+mod sort;
 mod storage;
 mod weights;
 
@@ -76,7 +77,7 @@ fn lower_root(lowering: &mut Lowering, value: Value) -> Result<()> {
         Op::Reduce { .. } => reduce::lower(lowering, value),
         Op::ArgReduce { .. } => order::arg_reduce(lowering, value),
         Op::Scatter { .. } => order::scatter(lowering, value),
-        Op::Sort { .. } => order::sort(lowering, value),
+        Op::Sort { .. } => sort::lower(lowering, value),
         Op::Scan { .. } => order::scan(lowering, value),
         Op::Bind { .. } => control::lower_bind(lowering, value),
         Op::If { .. } => control::lower_if(lowering, value, lower_root),

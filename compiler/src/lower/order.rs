@@ -1,4 +1,4 @@
-//! Operators whose elements depend on each other in order: scans, sorts, scatters, arg-reductions.
+//! Operators whose elements depend on each other in order: scans, scatters, arg-reductions.
 //!
 //! They become scalar loops. Rows are independent, so the loops around them are parallel.
 
@@ -13,7 +13,7 @@ use crate::{
     Error, Result,
     graph::{Op, ScatterMode, Value},
     kernel::{Axis, Inst, InstSeq, Kernel, Stmt},
-    scalar::{BinaryOp, CompareOp, ReduceOp, Reg, Scalar, UnaryOp},
+    scalar::{BinaryOp, CompareOp, ReduceOp, Scalar, UnaryOp},
 };
 use symshape::Dim;
 use symshape_runtime::DType;
@@ -120,84 +120,6 @@ pub(super) fn arg_reduce(lowering: &mut Lowering, value: Value) -> Result<()> {
     let body = [start.to_vec(), walk, vec![Stmt::Block(finish)]].concat();
     lowering.push(value, "argreduce", kernel, loops(&outer, true, body));
     Ok(())
-}
-
-/// The kernel of a stable counting sort: the position of an element is the number of elements that go before it.
-pub(super) fn sort(lowering: &mut Lowering, value: Value) -> Result<()> {
-    let graph = lowering.graph;
-    let Op::Sort { axis, descending } = graph.op(value) else {
-        return Err(Error::internal("not a sort"));
-    };
-    let results = graph.nodes[graph.values[value].def].results.clone();
-    let operand = graph.operands(value)[0];
-    let shape = graph.shape(operand);
-    let dtype = graph.dtype(operand);
-    let mut scope = lowering.scope();
-    let (outer, rest) = others(&mut scope, shape, *axis);
-    let (elements, i) = walk(&mut scope, &shape[*axis]);
-    let (rivals, j) = walk(&mut scope, &shape[*axis]);
-    let mut kernel = Kernel::default();
-    let count = kernel.locals.push(DType::I64);
-
-    let mut inliner = Inliner::new(lowering, &mut scope);
-    let index = |at: &Dim| interleave(shape.len(), &[*axis], &rest, std::slice::from_ref(at));
-    let own = inliner.load(operand, &index(&i))?;
-    let rival = inliner.load(operand, &index(&j))?;
-    let mut code = inliner.code;
-    let before = goes_before(&mut code, (rival, &j), (own, &i), dtype, *descending);
-    let one = code.push(Inst::Cast(DType::I64, before));
-    let old = code.push(Inst::Get(count));
-    let new = code.push(Inst::Binary(BinaryOp::Add, old, one));
-    code.push(Inst::Set(count, new));
-
-    let storages: Vec<_> = results.iter().map(|result| lowering.storage[result].clone()).collect();
-    let mut inliner = Inliner::new(lowering, &mut scope);
-    let own = inliner.load(operand, &index(&i))?;
-    let counted = inliner.code.push(Inst::Get(count));
-    let place = inliner.bind(counted, DType::I64, &shape[*axis], "position of a sorted element".to_string());
-    let to = index(&Dim::from(&place));
-    inliner.store(&storages[0], &to, own);
-    let position = inliner.code.push(Inst::Index(DType::I64, i));
-    inliner.store(&storages[1], &to, position);
-    let finish = inliner.code;
-
-    let ranking = loops(&[rivals], false, vec![Stmt::Block(code)]);
-    let body = [vec![set(count, Scalar::i64(0))], ranking, vec![Stmt::Block(finish)]].concat();
-    let body = loops(&[elements], false, body);
-    lowering.push(value, "sort", kernel, loops(&outer, true, body));
-    Ok(())
-}
-
-/// Whether element `x` goes before `y`. The order is total: NaN is larger than any number, and equal elements keep
-/// their order.
-fn goes_before(
-    code: &mut InstSeq,
-    (x, x_at): (Reg, &Dim),
-    (y, y_at): (Reg, &Dim),
-    dtype: DType,
-    descending: bool,
-) -> Reg {
-    let less = |code: &mut InstSeq, a: Reg, b: Reg| {
-        let less = code.push(Inst::Compare(CompareOp::Lt, a, b));
-        if !dtype.is_float() {
-            return less;
-        }
-        let b_nan = code.push(Inst::Unary(UnaryOp::IsNan, b));
-        let a_nan = code.push(Inst::Unary(UnaryOp::IsNan, a));
-        let a_number = code.push(Inst::Unary(UnaryOp::Not, a_nan));
-        let below_nan = code.push(Inst::Binary(BinaryOp::And, b_nan, a_number));
-        code.push(Inst::Binary(BinaryOp::Or, less, below_nan))
-    };
-
-    let (first, second) = if descending { (y, x) } else { (x, y) };
-    let before = less(code, first, second);
-    let after = less(code, second, first);
-    let x_at = code.push(Inst::Index(DType::I64, x_at.clone()));
-    let y_at = code.push(Inst::Index(DType::I64, y_at.clone()));
-    let earlier = code.push(Inst::Compare(CompareOp::Lt, x_at, y_at));
-    let not_after = code.push(Inst::Unary(UnaryOp::Not, after));
-    let tie = code.push(Inst::Binary(BinaryOp::And, not_after, earlier));
-    code.push(Inst::Binary(BinaryOp::Or, before, tie))
 }
 
 /// The kernels of a scatter: a copy of operand 0, then the updates one after another.

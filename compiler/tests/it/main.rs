@@ -49,6 +49,7 @@ mod refused_tiles;
 mod scalar;
 mod serving;
 mod signals;
+mod sorts;
 mod source;
 mod subgraphs;
 mod tidy;

@@ -5,7 +5,7 @@ use symshape::{Declaration, Dim, Symbol};
 use symshape_compiler::{
     Result,
     graph::{Coord, Graph, Op, ScatterMode, Value, axis},
-    scalar::{ReduceOp, Scalar},
+    scalar::{ReduceOp, Scalar, UnaryOp},
     tensor::Tensor,
 };
 use symshape_runtime::DType;
@@ -29,6 +29,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("transposed_product", transposed_product),
     ("reductions", reductions),
     ("orders", orders),
+    ("selections", selections),
     ("scatter", scatter),
     ("passed_through", passed_through),
 ];
@@ -335,6 +336,25 @@ fn orders() -> Result<Graph> {
     g.output("positions", positions)?;
     g.output("sums", sums)?;
     g.output("best", best)?;
+    Ok(g)
+}
+
+/// The first few elements of rows that are short and long, along memory and across it, with many ties.
+fn selections() -> Result<Graph> {
+    let mut g = graph("selections", &[("N", 0, 3), ("S", 24, 700), ("K", 0, 24)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), sym("S")])?;
+    let count = g.input("count", DType::F32, vec![sym("K")])?;
+    let eight = g.number(DType::F32, 8.0)?;
+    let scaled = g.mul(x, eight)?;
+    let coarse = g.unary(UnaryOp::Round, scaled)?;
+    let turned = g.transpose(x, &[1, 0])?;
+    let (best, places) = g.sort_first(coarse, 1, true, &3.into())?;
+    let (worst, worst_places) = g.sort_first(coarse, 1, false, &sym("K"))?;
+    let (across, across_places) = g.sort_first(turned, 0, true, &sym("K"))?;
+    let outputs = [best, places, worst, worst_places, across, across_places, count];
+    for (idx, value) in outputs.into_iter().enumerate() {
+        g.output(&format!("y{idx}"), value)?;
+    }
     Ok(g)
 }
 

@@ -158,6 +158,7 @@ impl Emitter<'_> {
             Op::Select(mask, x, y) => {
                 BodyValue::Lanes(b.select(self.value(mask).truth(), self.lanes(x), self.lanes(y)))
             }
+            Op::Bits(x) => BodyValue::Lanes(self.lanes(x)),
             // The operand is a bf16 already.
             Op::Cast(x) if ty == Ty::Bf16 && bf16::is_high(self.body, x) => BodyValue::Lanes(self.lanes(x)),
             Op::Cast(x) => cast(b, self.body.ty(x), ty, self.value(x)),

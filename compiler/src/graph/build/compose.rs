@@ -85,7 +85,23 @@ impl Graph {
     /// # Errors
     /// No such axis.
     pub fn sort(&mut self, x: Value, k: usize, descending: bool) -> Result<(Value, Value)> {
-        let results = self.push_multi(Op::Sort { axis: k, descending }, &[x])?;
+        let results = self.push_multi(Op::Sort { axis: k, descending, first: None }, &[x])?;
+        Ok((results[0], results[1]))
+    }
+
+    /// The first `count` elements of [`Graph::sort`]. There must be as many along axis `k`.
+    ///
+    /// # Errors
+    /// No such axis, or a shorter one.
+    pub fn sort_first(
+        &mut self,
+        x: Value,
+        k: usize,
+        descending: bool,
+        count: &Dim,
+    ) -> Result<(Value, Value)> {
+        let first = Some(count.clone());
+        let results = self.push_multi(Op::Sort { axis: k, descending, first }, &[x])?;
         Ok((results[0], results[1]))
     }
 

@@ -46,7 +46,7 @@ pub(super) fn eval(
         Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => {
             return Err(Error::internal("regions are evaluated elsewhere"));
         }
-        Op::Sort { axis, descending } => return reduce::sort(*axis, *descending, &operands[0]),
+        Op::Sort { axis, descending, .. } => return reduce::sort(*axis, *descending, &operands[0], shape),
         Op::Scan { op, axis, exclusive, reverse } => {
             reduce::scan(*op, *axis, *exclusive, *reverse, &operands[0], rounding)?
         }
@@ -68,7 +68,14 @@ fn result_shape(op: &Op, operands: &[Tensor], binding: &Binding) -> Result<Vec<u
             Ok(Vec::new())
         }
         Op::Index { shape, .. } | Op::View { shape, .. } | Op::Gather { shape, .. } => sizes(shape, binding),
-        Op::Map(_) | Op::Scatter { .. } | Op::Sort { .. } | Op::Scan { .. } => Ok(first()),
+        Op::Map(_) | Op::Scatter { .. } | Op::Scan { .. } => Ok(first()),
+        Op::Sort { axis, first: wanted, .. } => {
+            let mut shape = first();
+            if let Some(wanted) = wanted {
+                shape[*axis] = sizes(std::slice::from_ref(wanted), binding)?[0];
+            }
+            Ok(shape)
+        }
         Op::Pad { lo, hi, .. } => {
             let lo = sizes(lo, binding)?;
             let hi = sizes(hi, binding)?;

@@ -178,11 +178,20 @@ pub(super) fn scan(
     from_elems(x.dtype(), x.shape(), &elems)
 }
 
-pub(super) fn sort(axis: usize, descending: bool, x: &Tensor) -> Result<Vec<Tensor>> {
+/// The first elements of each sorted slice, as many as `shape` has.
+pub(super) fn sort(axis: usize, descending: bool, x: &Tensor, shape: &[usize]) -> Result<Vec<Tensor>> {
+    let wanted = shape[axis];
+    if wanted > x.shape()[axis] {
+        let message = format!("{wanted} elements are sorted of an axis that has {}", x.shape()[axis]);
+        return Err(Error::invalid(message));
+    }
+
     let slices = AxisSlices::new(x.shape(), axis);
-    let mut values: Vec<Scalar> = vec![Scalar::from_bits(x.dtype(), 0); x.elems()];
-    let mut positions: Vec<Scalar> = vec![Scalar::i64(0); x.elems()];
-    for start in slices.starts() {
+    let targets = AxisSlices::new(shape, axis);
+    let elems = shape.iter().product();
+    let mut values: Vec<Scalar> = vec![Scalar::from_bits(x.dtype(), 0); elems];
+    let mut positions: Vec<Scalar> = vec![Scalar::i64(0); elems];
+    for (start, target) in slices.starts().zip(targets.starts()) {
         let slice = slices.read(x, start);
         let mut order_of_slice: Vec<usize> = (0..slice.len()).collect();
         order_of_slice.sort_by(|i, j| {
@@ -190,10 +199,12 @@ pub(super) fn sort(axis: usize, descending: bool, x: &Tensor) -> Result<Vec<Tens
             if descending { order.reverse() } else { order }
         });
 
+        order_of_slice.truncate(wanted);
+
         let sorted: Vec<Scalar> = order_of_slice.iter().map(|i| slice[*i]).collect();
         let sorted_positions: Vec<Scalar> = order_of_slice.iter().map(|i| Scalar::i64(*i as i64)).collect();
-        slices.write(&mut values, start, &sorted);
-        slices.write(&mut positions, start, &sorted_positions);
+        targets.write(&mut values, target, &sorted);
+        targets.write(&mut positions, target, &sorted_positions);
     }
-    Ok(vec![from_elems(x.dtype(), x.shape(), &values)?, from_elems(DType::I64, x.shape(), &positions)?])
+    Ok(vec![from_elems(x.dtype(), shape, &values)?, from_elems(DType::I64, shape, &positions)?])
 }

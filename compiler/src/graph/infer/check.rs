@@ -109,7 +109,10 @@ pub(super) fn attributes(graph: &Graph, op: &Op, operands: &[Value]) -> Result<(
             ensure(negative.is_none(), || format!("the dim {} can be negative", negative.unwrap_or(scratch)))
         }
         Op::Fail { .. } => Ok(()),
-        Op::Sort { axis, .. } => has_axis(graph, operands[0], *axis),
+        Op::Sort { axis, first, .. } => {
+            has_axis(graph, operands[0], *axis)?;
+            first.iter().try_for_each(|first| only_axes(first, 0))
+        }
         Op::Scan { op, axis, .. } => {
             has_axis(graph, operands[0], *axis)?;
             combines(*op, dtype_of(0))

@@ -285,7 +285,11 @@ impl<'a> Reader<'a> {
                 Op::ArgReduce { op, last: self.cursor.eat_word("last"), axis: self.axis()? }
             }
             "contraction" => self.contraction()?,
-            "sort" => Op::Sort { descending: self.cursor.eat_word("descending"), axis: self.axis()? },
+            "sort" => {
+                let descending = self.cursor.eat_word("descending");
+                let first = if self.cursor.eat_word("first") { Some(self.bracketed()?) } else { None };
+                Op::Sort { descending, first, axis: self.axis()? }
+            }
             _ => {
                 let op = self.reduce_op()?;
                 let exclusive = self.cursor.eat_word("exclusive");

@@ -159,8 +159,12 @@ impl fmt::Display for Head<'_> {
                 }
                 write!(f, " [{}, {} -> {}]", letters(lhs), letters(rhs), letters(out))
             }
-            Op::Sort { axis, descending } => {
-                write!(f, "sort{} axis {axis}", flag(*descending, " descending"))
+            Op::Sort { axis, descending, first } => {
+                write!(f, "sort{}", flag(*descending, " descending"))?;
+                if let Some(first) = first {
+                    write!(f, " first [{first}]")?;
+                }
+                write!(f, " axis {axis}")
             }
             Op::Scan { op, axis, exclusive, reverse } => {
                 let exclusive = flag(*exclusive, " exclusive");

@@ -267,7 +267,10 @@ fn reduce_sum_square(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 /// The `k` largest elements along `axis` and their indices, sorted. With `largest=0` they are the smallest. Equal
-/// elements are sorted by their index. `k` is input 1, before opset 10 an attribute.
+/// elements are sorted by their index. NaN is larger than all other values. `k` is input 1, before opset 10 an
+/// attribute. The time is linear in the axis, for every order of the elements: the blocks with the best elements are
+/// selected, and their elements are sorted by a radix sort (Knuth, volume 3, section 5.2.5), or by insertion if they
+/// are few.
 ///
 /// `TopK([[3, 1, 2]], i64[2]) = [[3, 2]], i64[[0, 2]]`
 /// `TopK([[3, 1, 2]], i64[2]; largest=0) = [[1, 2]], i64[[1, 2]]`
@@ -295,7 +298,6 @@ fn top_k(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 
     let size = g.shape(x)[axis].clone();
     g.require(Relation::le(&k, size), "k of TopK")?;
-    let (values, positions) = g.sort(x, axis, largest)?;
-    let first = |g: &mut Graph, x| g.slice(x, axis, Dim::zero(), k.clone(), 1);
-    Ok(vec![first(g, values)?, first(g, positions)?])
+    let (values, positions) = g.sort_first(x, axis, largest, &k)?;
+    Ok(vec![values, positions])
 }

@@ -176,7 +176,7 @@ impl<'a> BodyBuilder<'a> {
                 (Op::Reduce(*op, at(x), var), ty_of(body, x))
             }
             Inst::Bind(..) | Inst::Check(_) => return Err(Obstacle::LoadedAddress),
-            Inst::Bits(..) => return Err(Obstacle::Bits),
+            Inst::Bits(dtype, x) => (Op::Bits(at(x)), known_lane_type(*dtype)?),
         };
         body.push(op, ty).ok_or_else(|| Obstacle::of_op(body, op))
     }

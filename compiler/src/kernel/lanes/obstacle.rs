@@ -18,8 +18,6 @@ pub(crate) enum Obstacle {
     WideArithmetic,
     /// An address is loaded, as in a gather.
     LoadedAddress,
-    /// The bits of a value become a value of another type.
-    Bits,
     /// The sum has a type without accumulators, or the code has no sum.
     Sum,
     /// This operation has no vector form for the type of its operands.
@@ -38,6 +36,7 @@ impl Obstacle {
             Op::Reduce(op, ..) => op.to_string(),
             Op::Select(..) => "select".to_string(),
             Op::Cast(_) => "cast".to_string(),
+            Op::Bits(_) => "bits".to_string(),
             Op::Set(..) | Op::Get(_) => "set".to_string(),
             Op::Const(_) | Op::Load(_) | Op::Splat(_) | Op::Accumulator | Op::Store(..) => {
                 return Obstacle::Form;
@@ -59,7 +58,6 @@ impl Display for Obstacle {
             Obstacle::Index(dim) => write!(f, "the index {dim} is used as a value"),
             Obstacle::WideArithmetic => f.write_str("it computes with 64-bit integers"),
             Obstacle::LoadedAddress => f.write_str("an address is loaded for each element"),
-            Obstacle::Bits => f.write_str("it reads the bits of a value"),
             Obstacle::Sum => f.write_str("sums of this type have no vector form"),
             Obstacle::Operation(name) => write!(f, "{name} has no vector form"),
             Obstacle::Form => f.write_str("it has too many loops"),

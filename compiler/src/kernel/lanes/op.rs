@@ -63,6 +63,8 @@ pub enum Op {
     Select(u32, u32, u32),
     /// Conversion to the type of this instruction.
     Cast(u32),
+    /// The same bits as a value of the type of this instruction.
+    Bits(u32),
     /// Stores a value as the next element of a stream.
     Store(u32, u32),
     /// Reduces a value over all iterations into a scalar variable.
@@ -74,9 +76,12 @@ impl Op {
     pub(super) fn operands(self) -> impl Iterator<Item = u32> {
         let (x, y, z) = match self {
             Op::Const(_) | Op::Load(_) | Op::Splat(_) | Op::Accumulator | Op::Get(_) => (None, None, None),
-            Op::Set(_, x) | Op::Unary(_, x) | Op::Cast(x) | Op::Store(_, x) | Op::Reduce(_, x, _) => {
-                (Some(x), None, None)
-            }
+            Op::Set(_, x)
+            | Op::Unary(_, x)
+            | Op::Cast(x)
+            | Op::Bits(x)
+            | Op::Store(_, x)
+            | Op::Reduce(_, x, _) => (Some(x), None, None),
             Op::Binary(_, x, y) | Op::Compare(_, x, y) => (Some(x), Some(y), None),
             Op::Select(x, y, z) => (Some(x), Some(y), Some(z)),
         };
@@ -143,6 +148,7 @@ impl Body {
             Op::Reduce(op, x, _) => supports_reduction(op, self.ty(x)),
             Op::Set(_, x) => matches!(self.ty(x), Ty::F32 | Ty::I32),
             Op::Splat(_) | Op::Get(_) => matches!(ty, Ty::F32 | Ty::I32),
+            Op::Bits(x) => [self.ty(x), ty].iter().all(|ty| matches!(ty, Ty::F32 | Ty::I32)),
             // The cast goes through a float, which would round large integers twice.
             Op::Cast(x) if ty == Ty::Bf16 => self.ty(x) != Ty::I32,
             Op::Const(_) | Op::Accumulator | Op::Cast(_) | Op::Load(_) | Op::Store(..) => true,
