@@ -31,6 +31,7 @@ mod einsum;
 mod empty_axes;
 mod epilogues;
 mod exact;
+mod external_data;
 mod guard_pages;
 mod import;
 mod kernel;

@@ -261,7 +261,10 @@ impl Files {
         Ok(map)
     }
 
-    /// The path of `location`, which must not leave the model's folder, not even by a link.
+    /// The path of `location`: a regular file in the model's folder, or a link there to a regular file anywhere.
+    ///
+    /// Caches of downloads store files elsewhere and link to them. A model cannot create links, so whoever filled the
+    /// folder has chosen the target. A link to a folder must not leave the model's folder: the model names the file.
     fn path_of(&self, location: &str) -> Result<PathBuf> {
         let Some(folder) = &self.folder else {
             return Err(Error::invalid("external data in a model that was not read from a file"));
@@ -270,17 +273,32 @@ impl Files {
             .components()
             .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
 
-        let leaves = || Error::invalid(format!("external data: `{location}` is outside the model's folder"));
+        let leaves = || {
+            Error::invalid(format!(
+                "external data: `{location}` is outside the model's folder; move the file there, or link to it there"
+            ))
+        };
         if !inside {
             return Err(leaves());
         }
 
         let path = folder.join(location);
-        let io = |error: std::io::Error| Error::new(ErrorKind::Io, format!("{}: {error}", path.display()));
-        let folder = folder.canonicalize().map_err(io)?;
+        let io = |path: &Path, error: std::io::Error| {
+            Error::new(ErrorKind::Io, format!("external data: {}: {error}", path.display()))
+        };
+        let folder = folder.canonicalize().map_err(|error| io(folder, error))?;
+        let parent = path.parent().unwrap_or(&path);
+        if !parent.canonicalize().map_err(|error| io(parent, error))?.starts_with(folder) {
+            return Err(leaves());
+        }
 
-        let target = path.canonicalize().map_err(io)?;
-        if target.starts_with(folder) { Ok(path) } else { Err(leaves()) }
+        // To open a pipe would wait for a writer.
+        let target = path.metadata().map_err(|error| io(&path, error))?;
+        if target.is_file() {
+            Ok(path)
+        } else {
+            Err(Error::invalid(format!("external data: `{location}` is not a regular file")))
+        }
     }
 }
 

@@ -1,0 +1,154 @@
+//! Weights in other files: which paths and links a model may use.
+
+use crate::protos::{float, node};
+use std::{
+    fs,
+    os::unix::{fs::symlink, net::UnixListener},
+    path::{Path, PathBuf},
+    process::Command,
+};
+use symshape_compiler::{
+    error::Result,
+    graph::eval::eval,
+    import::{
+        ImportOptions, Model, import, parse_dim,
+        proto::{
+            GraphProto, ModelProto, OperatorSetIdProto, StringStringEntryProto, TensorProto, ValueInfoProto,
+        },
+    },
+    tensor::Tensor,
+};
+
+/// The file of a model that adds four weights at `location`.
+fn write_model(path: &Path, location: &str) {
+    let weight = TensorProto {
+        name: "w".into(),
+        dims: vec![4],
+        data_type: 1,
+        data_location: 1,
+        external_data: vec![StringStringEntryProto { key: "location".into(), value: location.into() }],
+        ..Default::default()
+    };
+    let graph = GraphProto {
+        node: vec![node("Add", &["x", "w"], &["y"])],
+        input: vec![float("x", &["N", "4"])],
+        output: vec![ValueInfoProto { name: "y".into(), ty: None }],
+        initializer: vec![weight],
+        ..Default::default()
+    };
+    let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 21 }];
+    let proto = ModelProto { ir_version: 10, graph: Some(graph), opset_import, ..Default::default() };
+    fs::write(path, prost::Message::encode_to_vec(&proto)).expect("the folder can be written");
+}
+
+fn write_weights(path: &Path) {
+    let weights: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0].into_iter().flat_map(f32::to_le_bytes).collect();
+    fs::write(path, weights).expect("the folder can be written");
+}
+
+/// The sums of 10 and the weights.
+fn sums(model: &Path) -> Result<Vec<f64>> {
+    let options = ImportOptions { dims: vec![parse_dim("N=1..64").expect("a range")], ..Default::default() };
+    let graph = import(&Model::open(model)?, &options)?;
+    let x = Tensor::from_f32(vec![1, 4], &[10.0; 4]).expect("four elements");
+    let y = eval(&graph, &[x])?.remove(0);
+    Ok((0..4).map(|k| y.get(k).as_f64()).collect())
+}
+
+/// A folder `models` for models and a folder `other` beside it, which has weights.
+struct Folders {
+    root: tempfile::TempDir,
+    model: PathBuf,
+}
+
+impl Folders {
+    fn new() -> Self {
+        let root = tempfile::tempdir().expect("a folder");
+        for folder in ["models", "other"] {
+            fs::create_dir(root.path().join(folder)).expect("a new folder");
+        }
+        write_weights(&root.path().join("other/weights"));
+        let model = root.path().join("models/model.onnx");
+        Folders { root, model }
+    }
+
+    /// Why a model with the weights at `location` is refused.
+    fn refusal(&self, location: &str) -> String {
+        write_model(&self.model, location);
+        sums(&self.model).expect_err("the location is bad").message().to_string()
+    }
+
+    /// A link in the folder of models, whose target is relative to that folder.
+    fn link(&self, name: &str, target: &str) {
+        symlink(target, self.root.path().join("models").join(name)).expect("a new link");
+    }
+}
+
+/// The layout of a Hugging Face cache.
+#[test]
+fn links_to_files_of_a_cache_open() {
+    let root = tempfile::tempdir().expect("a folder");
+    let blobs = root.path().join("blobs");
+    let snapshot = root.path().join("snapshots/0123/onnx");
+    fs::create_dir_all(&blobs).expect("a folder");
+    fs::create_dir_all(&snapshot).expect("a folder");
+    write_model(&blobs.join("aaaa"), "model.onnx_data");
+    write_weights(&blobs.join("bbbb"));
+    for (name, blob) in [("model.onnx", "aaaa"), ("model.onnx_data", "bbbb")] {
+        symlink(format!("../../../blobs/{blob}"), snapshot.join(name)).expect("a new link");
+    }
+    assert_eq!(sums(&snapshot.join("model.onnx")).expect("it opens"), [11.0, 12.0, 13.0, 14.0]);
+}
+
+#[test]
+fn links_to_links_open() {
+    let folders = Folders::new();
+    folders.link("first", "second");
+    folders.link("second", "../other/weights");
+    write_model(&folders.model, "./first");
+    assert_eq!(sums(&folders.model).expect("it opens"), [11.0, 12.0, 13.0, 14.0]);
+}
+
+#[test]
+fn paths_that_leave_the_folder_are_refused() {
+    let folders = Folders::new();
+    folders.link("up", "..");
+    folders.link("elsewhere", "../other");
+    let absolute = folders.root.path().join("other/weights");
+    let absolute = absolute.to_str().expect("plain letters");
+    let locations =
+        ["../other/weights", absolute, "up/../other/weights", "up/other/weights", "elsewhere/weights"];
+    for location in locations {
+        let expected = format!(
+            "external data: `{location}` is outside the model's folder; move the file there, or link to it there"
+        );
+        assert_eq!(folders.refusal(location), expected);
+    }
+}
+
+/// A pipe without a writer would stop the compiler, and `/dev/zero` has no end.
+#[test]
+fn links_to_other_things_than_files_are_refused() {
+    let folders = Folders::new();
+    folders.link("zeros", "/dev/zero");
+    folders.link("folder", "../other");
+    folders.link("listener", "../other/socket");
+    let _listener = UnixListener::bind(folders.root.path().join("other/socket")).expect("a socket");
+    let status = Command::new("mkfifo").arg(folders.root.path().join("models/pipe")).status();
+    assert!(status.expect("mkfifo runs").success());
+    for location in ["zeros", "folder", "listener", "pipe"] {
+        assert_eq!(folders.refusal(location), format!("external data: `{location}` is not a regular file"));
+    }
+}
+
+#[test]
+fn links_without_a_target_are_refused() {
+    let folders = Folders::new();
+    folders.link("nowhere", "../other/missing");
+    folders.link("loop", "loop");
+    for location in ["nowhere", "loop", "absent", "absent/weights"] {
+        let refusal = folders.refusal(location);
+        let path = folders.root.path().join("models").join(location.split('/').next().unwrap_or(location));
+        assert!(refusal.starts_with(&format!("external data: {}", path.display())), "{refusal}");
+    }
+}
