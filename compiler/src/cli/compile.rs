@@ -11,7 +11,7 @@ use super::{
     source::{self, milliseconds},
 };
 use crate::{
-    codegen::ModuleKind,
+    codegen::{self, ModuleKind},
     emit,
     error::{At, Result},
     graph::Graph,
@@ -223,6 +223,10 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
         eprintln!("symc: --dynamic-memory: {note}");
     }
     warn_without_tiles(lowered, &summary, target);
+    // A lint for those who work on the compiler; `symc report` prints the list in all builds.
+    if cfg!(debug_assertions) && matches!(output.kind, OutputKind::Artifact(_)) {
+        codegen::scalar_loops(&lowered.program).iter().for_each(|found| eprintln!("symc: note: {found}"));
+    }
     watch.finish();
     let compile_ms = milliseconds(start);
     summary.print(output.path, bytes, lowered.plan.arena_max, compile_ms, args.json);

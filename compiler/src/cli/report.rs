@@ -8,8 +8,7 @@ use super::{
     source,
 };
 use crate::{
-    codegen::{self, ScalarLoop},
-    emit,
+    codegen, emit,
     error::{At, Result},
     options::CompileOptions,
     pipeline::{Lowered, Pipeline},
@@ -52,21 +51,16 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let kernels = program.kernels.len();
     let arena_max = plan.arena_max;
     let copies = Copies::of(&program);
-    let scalar_loops = codegen::scalar_loops(&program);
     if args.json {
-        let row = |found: &ScalarLoop| json!({"kernel": found.kernel, "form": found.form, "share": found.share, "reason": found.reason});
         let line = json!({
             "report": path, "bytes": page.len(), "kernels": kernels, "arena_max": arena_max,
-            "copies": copies.json(), "scalar_loops": scalar_loops.iter().map(row).collect::<Vec<_>>(),
+            "copies": copies.json(), "scalar_loops": emit::report::scalar_loops(&program),
         });
         print_line(&line.to_string());
     } else {
         let copies = copies.phrase();
         print_line(&format!("{path}: {kernels} kernels, arena at most {arena_max} B, {copies}"));
-        for ScalarLoop { kernel, form, share, reason } in &scalar_loops {
-            let percent = 100.0 * share;
-            print_line(&format!("scalar {form} in `{kernel}`, about {percent:.0} % of the work: {reason}"));
-        }
+        codegen::scalar_loops(&program).iter().for_each(|found| print_line(&found.to_string()));
     }
     Ok(Verdict::Yes)
 }

@@ -43,8 +43,8 @@ pub(crate) fn report(program: &Program, plan: &Plan) -> String {
     filled(PAGE, &[("{{name}}", name), ("{{data}}", &data)])
 }
 
-/// The hot loops without a vector form.
-fn scalar_loops(program: &Program) -> Vec<Json> {
+/// The hot loops without a vector form, as data.
+pub(crate) fn scalar_loops(program: &Program) -> Vec<Json> {
     let row = |found: ScalarLoop| json!({"kernel": found.kernel, "form": found.form, "share": found.share, "reason": found.reason});
     codegen::scalar_loops(program).into_iter().map(row).collect()
 }

@@ -40,7 +40,7 @@ pub(crate) fn without_dead(code: &InstSeq) -> InstSeq {
 }
 
 /// The instructions that depend on `var`, directly or through bound symbols.
-fn varying(code: &InstSeq, var: &Symbol) -> Vec<bool> {
+pub(crate) fn varying(code: &InstSeq, var: &Symbol) -> Vec<bool> {
     let mut symbols = vec![var.clone()];
     let mut varies = Vec::with_capacity(code.insts.len());
     for inst in &code.insts {
@@ -75,7 +75,7 @@ fn want(code: &InstSeq, idx: usize, wanted: &mut [bool]) {
 }
 
 /// The instructions that `keep` selects by position.
-fn keep(code: &InstSeq, keep: &dyn Fn(usize) -> bool) -> InstSeq {
+pub(crate) fn keep(code: &InstSeq, keep: &dyn Fn(usize) -> bool) -> InstSeq {
     let mut moved = vec![Reg(0); code.insts.len()];
     let mut kept = InstSeq::default();
     for (idx, inst) in code.insts.iter().enumerate() {

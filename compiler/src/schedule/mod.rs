@@ -5,6 +5,7 @@ mod epilogues;
 mod fresh_symbols;
 mod index_arithmetic;
 mod indices;
+mod invariants;
 mod merge_constants;
 mod neighbours;
 mod pack_buffers;
@@ -31,6 +32,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("indices", indices::tabulate),
     ("widen", widen::widen),
     ("epilogues", epilogues::split),
+    ("invariants", invariants::move_out),
     ("pack_buffers", pack_buffers::reserve),
     ("share_panels", share_panels::share),
     ("merge_constants", merge_constants::merge),

@@ -460,6 +460,7 @@ fn a_report_places_buffers_as_the_artefact_does() {
     let data = report_data(&std::fs::read_to_string(&page).unwrap());
     assert_eq!(data["symbols"][0]["hi"], 4);
     assert!(!data["kernels"].as_array().unwrap().is_empty());
+    assert_eq!(data["scalar_loops"].as_array().map(Vec::len), Some(0));
     for (n, s) in [(1, 1), (1, 9), (3, 7), (4, 9)] {
         let dims = [("N", f64::from(n)), ("S", f64::from(s))];
         let mut ends: Vec<f64> = Vec::new();

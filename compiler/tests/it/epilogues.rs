@@ -89,6 +89,20 @@ fn graphs() -> Vec<(&'static str, String)> {
             ),
         ),
         (
+            "64-bit integers of a row",
+            product(
+                "",
+                "input c: i64[N]\n input r: f32[N, 44]",
+                "%1 = view [N, 44] [$0] c
+                %2 = map %1, %0, r {
+                  r3 = const i64 1
+                  r4 = eq r0, r3
+                  r5 = select r4, r1, r2
+                  yield r5
+                }\n output y = %2",
+            ),
+        ),
+        (
             "the remainder of an index",
             product(
                 "",
@@ -200,7 +214,9 @@ fn scalar_loops(text: &str) -> Vec<(&'static str, String)> {
 #[test]
 fn rows_of_tables_and_masks_of_positions_are_vectors() {
     for (name, text) in graphs() {
-        if name.starts_with("rows of a table") || ["attention after a past", "bytes"].contains(&name) {
+        if name.starts_with("rows of a table")
+            || ["attention after a past", "bytes", "64-bit integers of a row"].contains(&name)
+        {
             assert_eq!(scalar_loops(&text), [], "{name}");
         }
     }

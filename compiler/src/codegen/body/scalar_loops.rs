@@ -4,7 +4,6 @@
 //! The code generator decides which loops have a vector form; this module repeats its decisions without emitting code.
 
 use super::{
-    body_builder::BodyBuilder,
     strip_call::StripCall,
     tiles::{self, Isa},
 };
@@ -12,11 +11,11 @@ use crate::{
     codegen::vector::{VectorIsa, X86},
     kernel::{
         Axis, Contraction, InstSeq, Kernel, Program, Stmt, cost,
-        lanes::{Obstacle, epilogue_form},
+        lanes::{epilogue_form, strip_obstacle},
     },
 };
 use num_traits::ToPrimitive;
-use std::slice;
+use std::fmt::{self, Display, Formatter};
 use symshape::{Dim, Facts};
 use symshape_runtime::DType;
 
@@ -37,6 +36,14 @@ pub struct ScalarLoop {
     pub share: f64,
     /// Why it has no vector form.
     pub reason: String,
+}
+
+impl Display for ScalarLoop {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let ScalarLoop { kernel, form, share, reason } = self;
+        let percent = 100.0 * share;
+        write!(f, "scalar {form}, about {percent:.0} % of the work, in {kernel}: {reason}")
+    }
 }
 
 /// The hot loops of a program that have no vector form, the one with the most work first.
@@ -119,15 +126,10 @@ impl Search<'_> {
         let times = times * iterations(facts, &axis.extent);
         let mut facts = facts.clone();
         facts.declare_index(&axis.var, &axis.extent);
-        let stmt = Stmt::Strip { axis: axis.clone(), code: code.clone() };
-        let call = StripCall::recognise(self.program, self.kernel, &facts, None, slice::from_ref(&stmt));
-        if call.is_some() {
-            self.total += times * cost::steps(code) as f64;
-            return;
+        match strip_obstacle(self.program, self.kernel, &facts, axis, code) {
+            None => self.total += times * cost::steps(code) as f64,
+            Some(obstacle) => self.add("strip", times * scalar_work(code), obstacle.to_string()),
         }
-        let mut builder = BodyBuilder::new(self.program, self.kernel, &facts, None);
-        let obstacle = builder.body(code, Some(&axis.var)).err().unwrap_or(Obstacle::Form);
-        self.add("strip", times * scalar_work(code), obstacle.to_string());
     }
 
     fn contraction(&mut self, facts: &Facts, times: f64, contraction: &Contraction) {

@@ -7,6 +7,7 @@ pub(crate) mod builder;
 mod epilogue;
 mod obstacle;
 pub mod op;
+mod strip;
 
 pub(crate) use epilogue::{EpilogueForm, epilogue_form};
-pub(crate) use obstacle::Obstacle;
+pub(crate) use strip::{has_lanes, strip_obstacle};
