@@ -9,6 +9,7 @@ pub(crate) mod bodies;
 pub(crate) mod clamp;
 pub(crate) mod concats;
 pub(crate) mod dead;
+pub(crate) mod f32_arithmetic;
 pub(crate) mod fold;
 pub(crate) mod keep_f32;
 pub mod laws;
@@ -30,6 +31,8 @@ pub(crate) type Pass = fn(&mut Graph) -> Result<()>;
 
 /// The passes in order, by name.
 pub const PASSES: &[(&str, Pass)] = &[
+    // All other passes may take for granted that arithmetic on floats is `f32` or `f64`.
+    ("f32_arithmetic", f32_arithmetic::f32_arithmetic),
     // Stored integers come before constants, because folding would turn them into floats.
     ("quantised", quantised::quantised),
     // Constants come next: expressions over the weights alone are computed here.

@@ -6,6 +6,7 @@
 mod bits;
 mod foreign;
 mod guarded;
+mod half_precision;
 mod machine;
 mod models;
 mod networks;

@@ -2,7 +2,7 @@
 
 use super::{
     bf16::{self, RoundingStores},
-    math, memory,
+    f16, math, memory,
     op::{Body, Op, Ty},
     power,
     quantise::Quantisations,
@@ -63,9 +63,10 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
     let fused_products = if b.shape().fma { fusible_products(body) } else { vec![false; body.insts.len()] };
     let quantisations = Quantisations::of(body, b.shape().fma);
     let rounding_stores = if b.shape().tiles { RoundingStores::of(body) } else { RoundingStores::default() };
-    let mut emitter = Emitter { body, values: Vec::with_capacity(body.insts.len()) };
+    let only_stored = only_stored(body);
+    let mut emitter = Emitter { body, only_stored, values: Vec::with_capacity(body.insts.len()) };
 
-    for (idx, &(op, ty)) in body.insts.iter().enumerate() {
+    for (idx, &(op, _)) in body.insts.iter().enumerate() {
         let value = match op {
             _ if fused_products[idx] || quantisations.skips(idx) || rounding_stores.skips(idx) => {
                 BodyValue::None
@@ -84,7 +85,7 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
             Op::Binary(BinaryOp::Add, x, y) if fused_products[x as usize] => {
                 BodyValue::Lanes(emitter.fused(b, x, y))
             }
-            _ => emitter.inst(b, lanes, op, ty),
+            _ => emitter.inst(b, lanes, idx),
         };
         emitter.values.push(value);
     }
@@ -108,9 +109,21 @@ fn fusible_products(body: &Body) -> Vec<bool> {
     fusible
 }
 
+fn only_stored(body: &Body) -> Vec<bool> {
+    let mut stores = vec![0; body.insts.len()];
+    for &(op, _) in &body.insts {
+        if let Op::Store(_, x) = op {
+            stores[x as usize] += 1;
+        }
+    }
+    body.use_counts().iter().zip(stores).map(|(uses, stores)| *uses == stores).collect()
+}
+
 /// The instructions of a body that are emitted so far.
 struct Emitter<'a> {
     body: &'a Body,
+    /// The instructions whose values only stores read.
+    only_stored: Vec<bool>,
     values: Vec<BodyValue>,
 }
 
@@ -129,7 +142,8 @@ impl Emitter<'_> {
         b.fma(self.lanes(x), self.lanes(y), self.lanes(other))
     }
 
-    fn inst(&self, b: &mut Builder, lanes: &mut dyn LaneAccess, op: Op, ty: Ty) -> BodyValue {
+    fn inst(&self, b: &mut Builder, lanes: &mut dyn LaneAccess, idx: usize) -> BodyValue {
+        let (op, ty) = self.body.insts[idx];
         match op {
             Op::Const(bits) if ty == Ty::Bool => constant_truth(b, bits != 0),
             Op::Const(bits) => BodyValue::Lanes(b.bits(bits)),
@@ -159,6 +173,10 @@ impl Emitter<'_> {
                 BodyValue::Lanes(b.select(self.value(mask).truth(), self.lanes(x), self.lanes(y)))
             }
             Op::Bits(x) => BodyValue::Lanes(self.lanes(x)),
+            // The stores round.
+            Op::Cast(x) if ty == Ty::F16 && self.only_stored[idx] => {
+                cast(b, self.body.ty(x), Ty::F32, self.value(x))
+            }
             // The operand is a bf16 already.
             Op::Cast(x) if ty == Ty::Bf16 && bf16::is_high(self.body, x) => BodyValue::Lanes(self.lanes(x)),
             Op::Cast(x) => cast(b, self.body.ty(x), ty, self.value(x)),
@@ -200,7 +218,7 @@ impl Emitter<'_> {
 
     fn compare(&self, b: &mut Builder, op: CompareOp, x: u32, y: u32) -> Mask {
         match self.body.ty(x) {
-            Ty::F32 | Ty::Bf16 => b.compare(op, self.lanes(x), self.lanes(y)),
+            Ty::F32 | Ty::Bf16 | Ty::F16 => b.compare(op, self.lanes(x), self.lanes(y)),
             _ => b.compare_int(op, self.lanes(x), self.lanes(y)),
         }
     }
@@ -255,7 +273,7 @@ fn unary(b: &mut Builder, op: UnaryOp, ty: Ty, x: BodyValue) -> BodyValue {
     match ty {
         Ty::Bool => BodyValue::Truth(math::not(b, x.truth())),
         Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16 => BodyValue::Lanes(int_unary(b, op, x.lanes())),
-        Ty::F32 | Ty::Bf16 | Ty::RoundToBf16 => match op {
+        Ty::F32 | Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 => match op {
             UnaryOp::IsNan => BodyValue::Truth(math::is_nan(b, x.lanes())),
             UnaryOp::IsInf => BodyValue::Truth(math::is_inf(b, x.lanes())),
             _ => BodyValue::Lanes(float_unary(b, op, x.lanes())),
@@ -336,8 +354,12 @@ fn cast(b: &mut Builder, from: Ty, to: Ty, x: BodyValue) -> BodyValue {
             let float = cast(b, from, Ty::F32, x).lanes();
             BodyValue::Lanes(bf16::nearest(b, float))
         }
-        (Ty::Bf16 | Ty::RoundToBf16, Ty::F32) => x,
-        (Ty::Bf16 | Ty::RoundToBf16, _) => cast(b, Ty::F32, to, x),
+        (_, Ty::F16) => {
+            let float = cast(b, from, Ty::F32, x).lanes();
+            BodyValue::Lanes(f16::rounded(b, float))
+        }
+        (Ty::Bf16 | Ty::F16 | Ty::RoundToBf16, Ty::F32) => x,
+        (Ty::Bf16 | Ty::F16 | Ty::RoundToBf16, _) => cast(b, Ty::F32, to, x),
         (_, Ty::RoundToBf16) => unreachable!("no instruction has this type"),
         (Ty::F32, Ty::I32) => BodyValue::Lanes(math::to_int(b, x.lanes())),
         (Ty::F32, Ty::U8) => BodyValue::Lanes(math::to_byte(b, x.lanes(), 0.0, 255.0)),

@@ -1,11 +1,12 @@
 //! Loads and stores of stream elements as lanes, for elements of any width up to 32 bits.
 //!
-//! A lane extends a narrower element. A bf16 is the high half of its lane.
+//! A lane extends a narrower element. A bf16 is the high half of its lane, and an f16 is
+//! held as a float.
 //!
 //! Not every ISA has masked loads and stores of narrow elements, and none has strided ones. Partial and strided
 //! accesses of narrow elements go through scratch memory on the stack, so that no other byte is touched.
 
-use super::op::Ty;
+use super::{f16, op::Ty};
 use crate::{
     codegen::vector::{
         Builder,
@@ -20,7 +21,7 @@ fn narrow_int(ty: Ty) -> Option<NarrowInt> {
         Ty::F32 | Ty::I32 => None,
         Ty::U8 | Ty::Bool => Some(NarrowInt::U8),
         Ty::I8 => Some(NarrowInt::I8),
-        Ty::I16 | Ty::Bf16 | Ty::RoundToBf16 => Some(NarrowInt::I16),
+        Ty::I16 | Ty::Bf16 | Ty::RoundToBf16 | Ty::F16 => Some(NarrowInt::I16),
     }
 }
 
@@ -36,24 +37,39 @@ fn int_width(narrow: NarrowInt) -> IntWidth {
 
 /// All lanes from consecutive narrow elements.
 fn load_narrow(b: &mut Builder, mem: impl Into<Mem>, ty: Ty, narrow: NarrowInt) -> Vector {
+    if ty == Ty::F16 && b.shape().f16 {
+        return b.load_f16(mem);
+    }
     let value = b.load_narrow(mem, narrow);
     extended(b, ty, value)
 }
 
 /// One narrow element in all lanes.
 fn broadcast_narrow(b: &mut Builder, mem: Mem, ty: Ty, narrow: NarrowInt) -> Vector {
+    if ty == Ty::F16 && b.shape().f16 {
+        return b.broadcast_f16(mem);
+    }
     let value = b.broadcast_narrow(mem, narrow);
     extended(b, ty, value)
 }
 
 fn extended(b: &mut Builder, ty: Ty, value: Vector) -> Vector {
-    if ty == Ty::Bf16 { b.shift(ShiftOp::Left, value, 16) } else { value }
+    match ty {
+        Ty::Bf16 => b.shift(ShiftOp::Left, value, 16),
+        Ty::F16 => f16::from_bits(b, value),
+        _ => value,
+    }
 }
 
 /// All lanes to consecutive narrow elements.
 fn store_narrow(b: &mut Builder, mem: impl Into<Mem>, ty: Ty, narrow: NarrowInt, value: Vector) {
     match ty {
         Ty::RoundToBf16 => b.store_bf16(mem, value),
+        Ty::F16 if b.shape().f16 => b.store_f16(mem, value),
+        Ty::F16 => {
+            let bits = f16::to_bits(b, value);
+            b.store_narrow(mem, bits, narrow);
+        }
         Ty::Bf16 => {
             let high_half = b.shift(ShiftOp::RightSigned, value, 16);
             b.store_narrow(mem, high_half, narrow);

@@ -7,6 +7,7 @@
 mod bf16;
 mod body;
 pub mod contraction;
+mod f16;
 pub mod math;
 mod memory;
 pub(crate) mod pack_panels;

@@ -284,6 +284,15 @@ pub enum VInst {
     LoadHalves(Vector, Mem, NarrowInt),
     /// One narrow integer, extended, in all lanes.
     BroadcastNarrow(Vector, Mem, NarrowInt),
+    /// As many f16 as there are lanes, each as an equal float. This and the next three instructions exist only on ISAs
+    /// whose shape has `f16`.
+    LoadF16(Vector, Mem),
+    /// One f16, as an equal float, in all lanes.
+    BroadcastF16(Vector, Mem),
+    /// The nearest f16 of each float, ties to even, to consecutive memory.
+    StoreF16(Mem, Vector),
+    /// The float equal to the nearest f16 of each float, ties to even.
+    RoundF16(Vector, Vector),
     /// The low bits of each lane to consecutive memory. The second register is clobbered. For 16 bits, the lanes must
     /// be in their range.
     StoreNarrow(Mem, Vector, Vector, NarrowInt),

@@ -66,6 +66,7 @@ pub(crate) fn lane_type(dtype: DType) -> Option<Ty> {
         DType::I8 => Some(Ty::I8),
         DType::I16 => Some(Ty::I16),
         DType::BF16 => Some(Ty::Bf16),
+        DType::F16 => Some(Ty::F16),
         DType::Bool => Some(Ty::Bool),
         _ => None,
     }
@@ -257,6 +258,7 @@ fn lane_bits(scalar: Scalar) -> u32 {
     match scalar.dtype() {
         DType::I8 | DType::I16 => scalar.as_i64() as u32,
         DType::BF16 => (scalar.bits() as u32) << 16,
+        DType::F16 => (scalar.as_f64() as f32).to_bits(),
         _ => scalar.bits() as u32,
     }
 }

@@ -20,6 +20,8 @@ pub enum Ty {
     I16,
     /// A bf16, held as the equal `f32`.
     Bf16,
+    /// An f16, held as the equal `f32`. Stores round: a cast that only stores read leaves the `f32` as it is.
+    F16,
     /// A float that the store rounds to bf16, as [`UnaryOp::RoundBf16`] does. Only ISAs with tile registers have such
     /// stores, and no instruction has a result of this type.
     RoundToBf16,
@@ -150,7 +152,7 @@ impl Body {
             Op::Splat(_) | Op::Get(_) => matches!(ty, Ty::F32 | Ty::I32),
             Op::Bits(x) => [self.ty(x), ty].iter().all(|ty| matches!(ty, Ty::F32 | Ty::I32)),
             // The cast goes through a float, which would round large integers twice.
-            Op::Cast(x) if ty == Ty::Bf16 => self.ty(x) != Ty::I32,
+            Op::Cast(x) if matches!(ty, Ty::Bf16 | Ty::F16) => self.ty(x) != Ty::I32,
             Op::Const(_) | Op::Accumulator | Op::Cast(_) | Op::Load(_) | Op::Store(..) => true,
         }
     }
@@ -232,7 +234,7 @@ fn supports_unary(op: UnaryOp, ty: Ty) -> bool {
         Ty::I32 => matches!(op, Neg | Abs | Floor | Ceil | Round | Trunc | Not),
         // Results outside of the type's range would have to be wrapped.
         Ty::U8 | Ty::I8 | Ty::I16 => matches!(op, Floor | Ceil | Round | Trunc),
-        Ty::Bf16 | Ty::RoundToBf16 => false,
+        Ty::Bf16 | Ty::RoundToBf16 | Ty::F16 => false,
         Ty::Bool => op == Not,
     }
 }
@@ -243,7 +245,7 @@ fn supports_binary(op: BinaryOp, ty: Ty) -> bool {
         Ty::F32 => matches!(op, Add | Sub | Mul | Div | Pow | Min | Max),
         Ty::I32 => matches!(op, Add | Sub | Mul | Min | Max | And | Or | Xor),
         Ty::U8 | Ty::I8 | Ty::I16 => matches!(op, Min | Max | And | Or | Xor),
-        Ty::Bf16 | Ty::RoundToBf16 => false,
+        Ty::Bf16 | Ty::RoundToBf16 | Ty::F16 => false,
         Ty::Bool => matches!(op, And | Or | Xor),
     }
 }
@@ -253,6 +255,6 @@ fn supports_reduction(op: ReduceOp, ty: Ty) -> bool {
         Ty::F32 => true,
         Ty::I32 => op != ReduceOp::Prod,
         Ty::U8 | Ty::I8 | Ty::I16 => matches!(op, ReduceOp::Min | ReduceOp::Max),
-        Ty::Bf16 | Ty::RoundToBf16 | Ty::Bool => false,
+        Ty::Bf16 | Ty::RoundToBf16 | Ty::F16 | Ty::Bool => false,
     }
 }

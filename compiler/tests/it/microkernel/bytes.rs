@@ -18,7 +18,7 @@ use symshape_compiler::{
 use symshape_runtime::DType;
 
 /// `y = x as to` for `count` elements. Those of `x` are `step` elements apart.
-fn convert(from: Ty, to: Ty, along: StreamStep) -> StripKey {
+pub(super) fn convert(from: Ty, to: Ty, along: StreamStep) -> StripKey {
     let mut body = Body::default();
     let x = body.push(Op::Load(0), from).expect("supported");
     let y = body.push(Op::Cast(x), to).expect("supported");
@@ -44,7 +44,7 @@ fn dtype(ty: Ty) -> DType {
         Ty::I8 => DType::I8,
         Ty::I16 => DType::I16,
         Ty::Bool => DType::Bool,
-        Ty::Bf16 | Ty::RoundToBf16 => unreachable!("no integers"),
+        Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 => unreachable!("no integers"),
     }
 }
 
@@ -58,7 +58,7 @@ fn values(ty: Ty) -> Vec<u32> {
         Ty::U8 | Ty::I8 => (0..256).collect(),
         Ty::I16 => (0..1 << 16).step_by(37).collect(),
         Ty::Bool => [0, 1].repeat(40),
-        Ty::Bf16 | Ty::RoundToBf16 => unreachable!("no integers"),
+        Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 => unreachable!("no integers"),
     }
 }
 

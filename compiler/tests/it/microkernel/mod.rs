@@ -3,6 +3,7 @@
 mod bf16;
 mod bytes;
 mod encode;
+mod f16;
 mod jit;
 mod pack_rows;
 mod quantise;

@@ -27,7 +27,9 @@ fn range(ty: Ty) -> RangeInclusive<i32> {
         Ty::I8 => i32::from(i8::MIN)..=i32::from(i8::MAX),
         Ty::I16 => i32::from(i16::MIN)..=i32::from(i16::MAX),
         Ty::F32 => unreachable!("floats start from infinity"),
-        Ty::Bf16 | Ty::RoundToBf16 | Ty::Bool => unreachable!("`Body::push` refuses their reductions"),
+        Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 | Ty::Bool => {
+            unreachable!("`Body::push` refuses their reductions")
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Records vector code: one method for each instruction. A method returns its result in a fresh register, unless its
 //! name begins with `set`.
 
+mod f16;
 mod tiles;
 
 use super::vcode::{
@@ -23,6 +24,8 @@ pub struct VectorShape {
     pub vnni: bool,
     /// Whether there are tile registers.
     pub tiles: bool,
+    /// Whether there are instructions that convert f16: [`VInst::LoadF16`] and the next three.
+    pub f16: bool,
 }
 
 /// Code that is being recorded.

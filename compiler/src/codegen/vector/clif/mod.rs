@@ -65,7 +65,8 @@ impl VectorIsa for Portable {
     }
 
     fn shape(&self) -> VectorShape {
-        VectorShape { lanes: LANES, registers: self.registers, fma: self.fma, vnni: false, tiles: self.tiles }
+        let Portable { fma, registers, tiles } = *self;
+        VectorShape { lanes: LANES, registers, fma, vnni: false, tiles, f16: false }
     }
 
     fn caches(&self) -> Caches {
@@ -220,6 +221,9 @@ impl Translator<'_> {
             }
             VInst::Fma(dst, x, y, z) => self.fma(*dst, *x, *y, *z),
             VInst::DotBytes(..) => unreachable!("the shape has no VNNI"),
+            VInst::LoadF16(..) | VInst::BroadcastF16(..) | VInst::StoreF16(..) | VInst::RoundF16(..) => {
+                unreachable!("the shape has no conversions of f16")
+            }
             VInst::Binary(op, dst, x, y) => self.binary(*op, *dst, *x, *y),
             VInst::Unary(op, dst, x) => self.unary(*op, *dst, *x),
             VInst::RoundBf16(dst, x) => {

@@ -55,12 +55,14 @@ fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
         VInst::Select(_, _, _, b) => moved.push(b),
         VInst::Unary(_, _, a)
         | VInst::RoundBf16(_, a)
+        | VInst::RoundF16(_, a)
         | VInst::UnpackBf16(_, a, _)
         | VInst::Shift(_, _, a, _)
         | VInst::Butterfly(_, a, _) => moved.push(a),
         VInst::PackBf16(_, a, b) | VInst::UnlessInfinite(_, a, b) => moved.extend([a, b]),
         VInst::Store(_, a)
         | VInst::StoreOne(_, a)
+        | VInst::StoreF16(_, a)
         | VInst::StoreFirst(_, a, ..)
         | VInst::StoreLanes(_, a, _)
         | VInst::StoreNarrow(_, a, ..)

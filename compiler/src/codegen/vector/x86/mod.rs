@@ -66,7 +66,7 @@ impl VectorIsa for X86 {
     fn shape(&self) -> VectorShape {
         let lanes = self.simd.lanes();
         let registers = self.simd.files().vectors;
-        VectorShape { lanes, registers, fma: true, vnni: self.vnni, tiles: self.tiles }
+        VectorShape { lanes, registers, fma: true, vnni: self.vnni, tiles: self.tiles, f16: true }
     }
 
     fn caches(&self) -> Caches {

@@ -95,12 +95,16 @@ pub(super) fn operands(step: &VInst) -> Operands {
         | VInst::Broadcast(dst, mem)
         | VInst::LoadNarrow(dst, mem, _)
         | VInst::LoadHalves(dst, mem, _)
-        | VInst::BroadcastNarrow(dst, mem, _) => none.read_mem(mem).set(*dst),
+        | VInst::BroadcastNarrow(dst, mem, _)
+        | VInst::LoadF16(dst, mem)
+        | VInst::BroadcastF16(dst, mem) => none.read_mem(mem).set(*dst),
         VInst::LoadFirst(dst, mem, _, mask) => none.read_mem(mem).read(*mask).set(*dst),
         VInst::LoadLanes(dst, temp, mems) => {
             mems.iter().fold(none, Operands::read_mem).set_early(*dst).set_early(*temp)
         }
-        VInst::Store(mem, src) | VInst::StoreOne(mem, src) => none.read_mem(mem).read(*src),
+        VInst::Store(mem, src) | VInst::StoreOne(mem, src) | VInst::StoreF16(mem, src) => {
+            none.read_mem(mem).read(*src)
+        }
         VInst::StoreFirst(mem, src, _, mask) => none.read_mem(mem).read(*src).read(*mask),
         VInst::StoreNarrow(mem, src, temp, _) | VInst::StoreBf16(mem, src, temp) => {
             none.read_mem(mem).read(*src).set_early(*temp)
@@ -115,6 +119,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
         VInst::Move(dst, src)
         | VInst::Unary(_, dst, src)
         | VInst::RoundBf16(dst, src)
+        | VInst::RoundF16(dst, src)
         | VInst::UnpackBf16(dst, src, _)
         | VInst::Shift(_, dst, src, _)
         | VInst::Butterfly(dst, src, _) => none.read(*src).set(*dst),
@@ -164,18 +169,16 @@ pub(super) fn rename(
             mem(at, int);
             *dst = int(*dst, true);
         }
-        VInst::Prefetch(at) | VInst::TileConfig(at) | VInst::TileLoad(_, at) | VInst::TileStore(at, _) => {
-            mem(at, int)
-        }
-        VInst::TileRelease | VInst::TileZero(_) | VInst::TileDot(..) => {}
         VInst::StoreInt(at, src, _) => {
             mem(at, int);
             *src = int(*src, false);
         }
         VInst::Constant(..) | VInst::Loop | VInst::EndIf | VInst::Mask(..) => {}
+        VInst::TileRelease | VInst::TileZero(_) | VInst::TileDot(..) => {}
         VInst::Move(dst, src)
         | VInst::Unary(_, dst, src)
         | VInst::RoundBf16(dst, src)
+        | VInst::RoundF16(dst, src)
         | VInst::UnpackBf16(dst, src, _)
         | VInst::Shift(_, dst, src, _)
         | VInst::Butterfly(dst, src, _) => {
@@ -188,6 +191,8 @@ pub(super) fn rename(
         | VInst::LoadNarrow(dst, at, _)
         | VInst::LoadHalves(dst, at, _)
         | VInst::BroadcastNarrow(dst, at, _)
+        | VInst::LoadF16(dst, at)
+        | VInst::BroadcastF16(dst, at)
         | VInst::LoadFirst(dst, at, ..) => {
             mem(at, int);
             *dst = vector(*dst, true);
@@ -198,6 +203,7 @@ pub(super) fn rename(
         }
         VInst::Store(at, src)
         | VInst::StoreOne(at, src)
+        | VInst::StoreF16(at, src)
         | VInst::StoreFirst(at, src, ..)
         | VInst::StoreNarrow(at, src, ..)
         | VInst::StoreBf16(at, src, _)
@@ -206,6 +212,8 @@ pub(super) fn rename(
             *src = vector(*src, false);
         }
         VInst::LoadMask(_, at) | VInst::StoreMask(at, _) => mem(at, int),
+        VInst::Prefetch(at) | VInst::TileConfig(at) => mem(at, int),
+        VInst::TileLoad(_, at) | VInst::TileStore(at, _) => mem(at, int),
         VInst::StoreLanes(mems, src, _) => {
             mems.iter_mut().for_each(|at| mem(at, int));
             *src = vector(*src, false);

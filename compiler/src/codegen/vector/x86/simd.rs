@@ -47,6 +47,14 @@ impl Simd {
         Register::XMM0 + place as u32
     }
 
+    /// The half of a vector register at the lower address in memory.
+    pub(super) fn first_half(self, place: usize) -> Register {
+        match self {
+            Simd::Avx2 => self.low(place),
+            Simd::Avx512 => Register::YMM0 + place as u32,
+        }
+    }
+
     pub(super) fn mask(self, place: usize) -> Register {
         match self {
             Simd::Avx2 => self.vector(place),
@@ -171,6 +179,16 @@ impl Simd {
             NarrowInt::I8 => self.pick(VEX_Vpmovsxbd_ymm_xmmm64, EVEX_Vpmovsxbd_zmm_k1z_xmmm128),
             NarrowInt::I16 => self.pick(VEX_Vpmovsxwd_ymm_xmmm128, EVEX_Vpmovsxwd_zmm_k1z_ymmm256),
         }
+    }
+
+    /// f16 from memory, or from the low half of a register, as floats.
+    pub(super) fn floats_from_f16(self) -> Code {
+        self.pick(Code::VEX_Vcvtph2ps_ymm_xmmm128, Code::EVEX_Vcvtph2ps_zmm_k1z_ymmm256_sae)
+    }
+
+    /// Floats as f16 to memory, or to the low half of a register. The immediate is the rounding mode.
+    pub(super) fn f16_from_floats(self) -> Code {
+        self.pick(Code::VEX_Vcvtps2ph_xmmm128_ymm_imm8, Code::EVEX_Vcvtps2ph_ymmm256_k1z_zmm_imm8_sae)
     }
 
     /// Narrow integers from memory, each extended to half a lane.

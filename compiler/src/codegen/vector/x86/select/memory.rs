@@ -7,6 +7,9 @@ use crate::codegen::vector::{
 };
 use iced_x86::{Code, Register};
 
+/// The rounding mode of conversions to f16: to nearest, ties to even.
+const TO_NEAREST: Operand = Operand::Imm(0);
+
 impl Selector<'_> {
     pub(super) fn memory(&mut self, step: &VInst) {
         match step {
@@ -26,6 +29,15 @@ impl Selector<'_> {
             VInst::LoadHalves(dst, mem, narrow) => {
                 let code = self.simd.extend_to_half(*narrow);
                 self.asm.op(code, &[self.vector(*dst).into(), self.mem(*mem).into()]);
+            }
+            VInst::LoadF16(dst, mem) => {
+                let code = self.simd.floats_from_f16();
+                self.asm.op(code, &[self.vector(*dst).into(), self.mem(*mem).into()]);
+            }
+            VInst::BroadcastF16(dst, mem) => self.broadcast_f16(*dst, *mem),
+            VInst::StoreF16(mem, src) => {
+                let code = self.simd.f16_from_floats();
+                self.asm.op(code, &[self.mem(*mem).into(), self.vector(*src).into(), TO_NEAREST]);
             }
             VInst::BroadcastNarrow(dst, mem, narrow) => self.broadcast_narrow(*dst, *mem, *narrow),
             VInst::StoreNarrow(mem, src, temp, narrow) => self.store_narrow(*mem, *src, *temp, *narrow),
@@ -68,6 +80,20 @@ impl Selector<'_> {
     pub(super) fn store_one(&mut self, mem: Mem, src: Register) {
         let code = self.simd.pick(Code::VEX_Vmovss_m32_xmm, Code::EVEX_Vmovss_m32_k1_xmm);
         self.asm.op(code, &[self.mem(mem).into(), src.into()]);
+    }
+
+    fn broadcast_f16(&mut self, dst: Vector, mem: Mem) {
+        let half = self.simd.first_half(self.allocated.place(dst));
+        let spread =
+            self.simd.pick(Code::VEX_Vpbroadcastw_xmm_xmmm16, Code::EVEX_Vpbroadcastw_ymm_k1z_xmmm16);
+        self.asm.op(spread, &[half.into(), self.mem(mem).into()]);
+        self.asm.op(self.simd.floats_from_f16(), &[self.vector(dst).into(), half.into()]);
+    }
+
+    pub(super) fn round_f16(&mut self, dst: Vector, src: Vector) {
+        let half = self.simd.first_half(self.allocated.place(dst));
+        self.asm.op(self.simd.f16_from_floats(), &[half.into(), self.vector(src).into(), TO_NEAREST]);
+        self.asm.op(self.simd.floats_from_f16(), &[self.vector(dst).into(), half.into()]);
     }
 
     pub(super) fn broadcast_narrow(&mut self, dst: Vector, mem: Mem, narrow: NarrowInt) {

@@ -172,6 +172,7 @@ impl Selector<'_> {
             | VInst::TileStore(..)
             | VInst::TileDot(..) => self.tile(step),
             VInst::RoundBf16(dst, a) => self.round_bf16(*dst, *a),
+            VInst::RoundF16(dst, a) => self.round_f16(*dst, *a),
             VInst::StoreBf16First(mem, src, temp, _, mask) => {
                 self.store_bf16_first(*mem, *src, *temp, *mask);
             }

@@ -1,0 +1,115 @@
+//! Models in half precision: results are those of exact arithmetic, rounded once, and all products run in microkernels.
+
+use symshape::Declaration;
+use symshape_compiler::{
+    Result,
+    graph::{Graph, eval::eval},
+    kernel::{MicrokernelSupport, Stmt},
+    pipeline::Pipeline,
+    scalar::Scalar,
+    tensor::{Bytes, Tensor},
+};
+use symshape_runtime::{Context, DType, TensorRef};
+
+const ROWS: i64 = 33;
+const PAST: i64 = 20;
+const WIDTH: usize = 24;
+
+/// Elements from -1 to 1 that are equal in all float types: multiples of 1/64.
+fn elements(dtype: DType, shape: &[usize], seed: usize) -> Tensor {
+    let count = shape.iter().product();
+    let elems: Vec<Scalar> = (0..count)
+        .map(|idx: usize| (idx + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57)
+        .map(|bits| Scalar::from_f64(dtype, bits as f64 / 64.0 - 1.0))
+        .collect();
+    Tensor::from_scalars(dtype, shape.to_vec(), &elems).expect("as many as the shape")
+}
+
+/// A dense layer with a residual sum, a cache that grows by its rows, and scores of the rows for the cache. The cache is
+/// of type `stored`, everything else of type `dtype`.
+fn model(dtype: DType, stored: DType) -> Result<Graph> {
+    let mut g = Graph { name: "half".into(), ..Graph::default() };
+    let n = g.symbol("N", Declaration::range(1, ROWS))?;
+    let p = g.symbol("P", Declaration::range(0, PAST))?;
+    let x = g.input("x", dtype, vec![n, WIDTH.into()])?;
+    let past = g.input("past", dtype, vec![p, WIDTH.into()])?;
+
+    let weight = g.constant(elements(dtype, &[WIDTH, WIDTH], 1))?;
+    let bias = g.constant(elements(dtype, &[WIDTH], 2))?;
+    let y = g.matmul(x, weight)?;
+    let y = g.add(y, bias)?;
+    let y = g.tanh(y)?;
+    let y = g.add(y, x)?;
+    let kept = g.cast(stored, y)?;
+    let kept = g.cast(dtype, kept)?;
+    let cache = g.concat(&[past, kept], 0)?;
+    let keys = g.transpose(cache, &[1, 0])?;
+    let scores = g.matmul(y, keys)?;
+    let weights = g.softmax(scores, 1)?;
+    g.output("cache", cache)?;
+    g.output("weights", weights)?;
+    Ok(g)
+}
+
+/// The distance between neighbours of a value in this type, from the smallest normal number on.
+fn step(dtype: DType, value: f64) -> f64 {
+    let (digits, smallest) = if dtype == DType::F16 { (10, 2f64.powi(-14)) } else { (7, 2f64.powi(-126)) };
+    2f64.powi(value.abs().max(smallest).log2().floor() as i32 - digits)
+}
+
+fn check(dtype: DType) {
+    let exact = model(DType::F64, dtype).expect("a graph");
+    let compiled = Pipeline::new(&model(dtype, dtype).expect("a graph")).jit().expect("supported");
+    let mut context = Context::new(&compiled).expect("memory");
+
+    for (n, p) in [(1, 0), (2, 1), (7, 13), (ROWS - 1, PAST - 1), (ROWS, PAST)] {
+        let shapes = [[n as usize, WIDTH], [p as usize, WIDTH]];
+        let inputs = [0, 1].map(|k| elements(dtype, &shapes[k], 10 + k));
+        let expected =
+            eval(&exact, &[0, 1].map(|k| elements(DType::F64, &shapes[k], 10 + k))).expect("a result");
+
+        let views =
+            [0, 1].map(|k| TensorRef::from_bytes(dtype, &shapes[k], inputs[k].bytes()).expect("sized"));
+        let outputs = context.run_views(&views).expect("in contract");
+        for (k, expected) in expected.iter().enumerate() {
+            let output = outputs.get(k);
+            let shape = expected.shape().to_vec();
+            let output =
+                Tensor::new(dtype, shape, Bytes::Owned(output.bytes().into())).expect("of this shape");
+            for idx in 0..expected.elems() {
+                let got = output.get(idx).as_f64();
+                let value = expected.get(idx).as_f64();
+                // Half a step for the rounding, and a little for the arithmetic in `f32`.
+                let error = (got - value).abs();
+                assert!(
+                    error <= 0.51 * step(dtype, value),
+                    "{dtype:?} N={n} P={p} output {k} [{idx}]: {got}, not {value}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn results_are_exact_but_for_one_rounding() {
+    check(DType::F16);
+    check(DType::BF16);
+}
+
+#[test]
+fn no_scalar_is_multiplied_in_half_precision() {
+    for dtype in [DType::F16, DType::BF16] {
+        let lowered = Pipeline::new(&model(dtype, dtype).expect("a graph")).lower().expect("supported");
+        assert!(matches!(lowered.program.microkernels, MicrokernelSupport::Native { .. }));
+        let mut contractions = 0;
+        for kernel in &lowered.program.kernels {
+            for stmt in &kernel.body {
+                if let Stmt::Contraction(contraction) = stmt {
+                    assert_eq!(contraction.dtype, DType::F32, "{}", kernel.name);
+                    contractions += 1;
+                }
+            }
+        }
+        assert!(contractions >= 1, "{contractions}");
+    }
+}
