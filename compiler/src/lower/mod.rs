@@ -12,6 +12,8 @@
 //! axes are split, ordered and merged until addresses are linear in them ([`nest`]). Branches and loops of the model
 //! become markers in the list of kernels ([`control`]); external functions become steps ([`call`]).
 
+mod across;
+mod arg_reduce;
 mod buffers;
 mod call;
 mod contraction;
@@ -75,7 +77,7 @@ fn lower_root(lowering: &mut Lowering, value: Value) -> Result<()> {
         Op::Pad { .. } => place::pad(lowering, value),
         Op::Concat { .. } => place::concat(lowering, value),
         Op::Reduce { .. } => reduce::lower(lowering, value),
-        Op::ArgReduce { .. } => order::arg_reduce(lowering, value),
+        Op::ArgReduce { .. } => arg_reduce::lower(lowering, value),
         Op::Scatter { .. } => order::scatter(lowering, value),
         Op::Sort { .. } => sort::lower(lowering, value),
         Op::Scan { .. } => order::scan(lowering, value),

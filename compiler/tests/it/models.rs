@@ -30,6 +30,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("reductions", reductions),
     ("orders", orders),
     ("selections", selections),
+    ("orders_across", orders_across),
     ("scatter", scatter),
     ("passed_through", passed_through),
 ];
@@ -336,6 +337,30 @@ fn orders() -> Result<Graph> {
     g.output("positions", positions)?;
     g.output("sums", sums)?;
     g.output("best", best)?;
+    Ok(g)
+}
+
+/// Scans and arg-reductions of rows that are nearer to each other in memory than their elements, and of long rows.
+fn orders_across() -> Result<Graph> {
+    let mut g = graph("orders_across", &[("S", 1, 300), ("C", 1, 1100)]);
+    let x = g.input("x", DType::F32, vec![sym("S"), sym("C")])?;
+    let y = g.input("y", DType::F32, vec![2.into(), sym("S"), 4.into(), 5.into()])?;
+    let eight = g.number(DType::F32, 8.0)?;
+    let scaled = g.mul(x, eight)?;
+    let coarse = g.unary(UnaryOp::Round, scaled)?;
+    let turned = g.transpose(coarse, &[1, 0])?;
+    let outputs = [
+        g.scan(ReduceOp::Sum, coarse, 0, false, false)?,
+        g.scan(ReduceOp::Sum, y, 1, true, true)?,
+        g.scan(ReduceOp::Max, coarse, 0, false, true)?,
+        g.argreduce(ReduceOp::Max, coarse, 0, false, false)?,
+        g.argreduce(ReduceOp::Min, y, 1, true, true)?,
+        g.argreduce(ReduceOp::Min, turned, 1, false, false)?,
+        g.argreduce(ReduceOp::Min, x, 1, false, false).and_then(|value| g.cast(DType::F32, value))?,
+    ];
+    for (idx, value) in outputs.into_iter().enumerate() {
+        g.output(&format!("y{idx}"), value)?;
+    }
     Ok(g)
 }
 

@@ -217,6 +217,59 @@ fn the_interpreter_and_c_source_have_the_same_bits() {
     }
 }
 
+/// The chosen positions have the bits of the oracle, along memory and across it.
+#[test]
+fn arg_reductions() {
+    for dtype in DType::ALL {
+        let graph = parsed(&format!(
+            "graph choices {{
+              symbol N = 1..3
+              symbol S = 1..{MAX_LEN}
+              symbol K = 0..3
+              input x: {dtype}[N, S]
+              input y: {dtype}[S, 3]
+              input k: u8[K]
+              %0 = argreduce max axis 1 x
+              %1 = argreduce min axis 1 x
+              %2 = argreduce max last axis 1 x
+              %3 = argreduce min last axis 1 x
+              output a = %0
+              output b = %1
+              output c = %2
+              output d = %3
+              output k = k
+            }}"
+        ));
+        assert_sorts(
+            dtype,
+            &graph,
+            &[[1, 1, 0], [2, 2, 1], [3, 755, 0], [1, MAX_LEN - 1, 0], [2, MAX_LEN, 2]],
+        );
+
+        let graph = parsed(&format!(
+            "graph choices {{
+              symbol N = 1..40
+              symbol S = 1..70
+              symbol K = 0..3
+              input x: {dtype}[N, S]
+              input y: {dtype}[S, 3]
+              input k: u8[K]
+              %0 = argreduce max axis 0 x
+              %1 = argreduce min axis 0 x
+              %2 = argreduce max last axis 0 x
+              %3 = argreduce min last axis 0 x
+              output a = %0
+              output b = %1
+              output c = %2
+              output d = %3
+              output y = y
+              output k = k
+            }}"
+        ));
+        assert_sorts(dtype, &graph, &[[1, 1, 0], [2, 2, 1], [21, 33, 0], [39, 69, 0], [40, 70, 2]]);
+    }
+}
+
 fn compile_source(graph: &Graph) -> foreign::Program {
     let options = CompileOptions::for_c_source();
     let lowered = Pipeline::new(graph).options(options).lower().unwrap_or_else(|error| panic!("{error}"));

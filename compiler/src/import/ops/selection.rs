@@ -306,33 +306,67 @@ fn non_max_suppression(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             g.broadcast_to(yes, &shape)?
         }
     };
-    let zero = int(g, 0)?;
-    let none = g.scalar(Scalar::bool(false))?;
-    let unselected = g.broadcast_to(none, &shape)?;
+    // A class keeps the corners of its selected boxes, and their places in the order.
+    let most = each.as_ref().map(|each| larger(g, each, &Dim::zero()));
+    let room = match &most {
+        Some(most) => g.facts.simplify(&Dim::min(&count, most.clone())),
+        None => count.clone(),
+    };
+    let size = g.dim(DType::I64, count.clone())?;
+    let limit = g.min(limit, size)?;
+    let least = int(g, 0)?;
+    let limit = g.max(limit, least)?;
+    let limit = g.cast(DType::I32, limit)?;
+    let slots = [batch.clone(), classes.clone(), room];
+    let nowhere = g.number(g.dtype(boxes), 0.0)?;
+    let nowhere = g.broadcast_to(nowhere, &slots)?;
+    let zero = g.scalar(Scalar::from_i64(DType::I32, 0))?;
+    let no_places = g.broadcast_to(zero, &slots)?;
     let chosen = g.broadcast_to(zero, &[batch, classes])?;
+
     let counter = n.fresh(g);
     let given = [&sides[..], &[wanted, overlap, limit]].concat();
-    let rounds = g.iterate(&counter, &count, [&[unselected, chosen], &given], |body, carried, given| {
+    let empty = [nowhere, nowhere, nowhere, nowhere, no_places, chosen];
+    let rounds = g.iterate(&counter, &count, [&empty, &given], |body, carried, given| {
         choose(body, &counter.clone().into(), carried, given)
     })?;
-    let kept = flat(g, rounds.carried[0])?;
-    let max_count = each.map(|each| {
-        let each = larger(g, &each, &Dim::zero());
-        &shape[0] * &shape[1] * each
-    });
-    let places = places(g, n, kept, n.declared_dim(g, 0, 0).or(max_count))?;
-    let order = flat(g, order)?;
-    let index = g.gather(order, places, 0)?;
-    let coordinates = unravel(g, places, &shape, 1)?;
+
+    let kept = rounds.carried[4];
+    let is_kept = is_filled(g, kept, rounds.carried[5])?;
+    let is_kept = flat(g, is_kept)?;
+    let max_count = most.map(|most| &shape[0] * &shape[1] * most);
+    let places = places(g, n, is_kept, n.declared_dim(g, 0, 0).or(max_count))?;
+    let coords = vec![
+        Coord::At(axis(0).into()),
+        Coord::At(axis(1).into()),
+        Coord::Load { operand: 1, at: (0..3).map(|k| axis(k).into()).collect() },
+    ];
+    let index = g.push(Op::Gather { shape: slots.to_vec(), coords }, &[order, kept])?;
+    let index = flat(g, index)?;
+    let index = g.gather(index, places, 0)?;
+    let coordinates = unravel(g, places, &slots, 1)?;
     let head = g.slice(coordinates, 1, Dim::zero(), 2.into(), 1)?;
     let index = g.unsqueeze(index, &[1])?;
     g.concat(&[head, index], 1)
 }
 
+/// The mask of the slots that hold a selected box: as many of each class as are `chosen`.
+fn is_filled(g: &mut Graph, slots: Value, chosen: Value) -> Result<Value> {
+    let slot = slots_of(g, slots)?;
+    let chosen = g.unsqueeze(chosen, &[2])?;
+    g.compare(CompareOp::Lt, slot, chosen)
+}
+
+fn slots_of(g: &mut Graph, slots: Value) -> Result<Value> {
+    let shape = g.shape(slots).to_vec();
+    g.index(DType::I32, shape, axis(2).into())
+}
+
 /// One iteration: selects the next box of each class, unless it overlaps a selected one.
 fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result<LoopBody> {
-    let [kept, chosen] = [carried[0], carried[1]];
-    let [y1, x1, y2, x2] = [given[0], given[1], given[2], given[3]];
+    let [y1, x1, y2, x2] = [carried[0], carried[1], carried[2], carried[3]];
+    let places = carried[4];
+    let chosen = carried[5];
     let wanted = given[4];
     let overlap = given[5];
     let limit = given[6];
@@ -344,7 +378,7 @@ fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result
         g.mul(h, w)
     };
 
-    let here = [own(g, y1)?, own(g, x1)?, own(g, y2)?, own(g, x2)?];
+    let here = [own(g, given[0])?, own(g, given[1])?, own(g, given[2])?, own(g, given[3])?];
     let top = g.max(y1, here[0])?;
     let left = g.max(x1, here[1])?;
 
@@ -366,7 +400,8 @@ fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result
     // `common / union > overlap`, without a division by the area of empty boxes.
     let share = g.mul(overlap, union)?;
     let overlaps = g.compare(CompareOp::Gt, common, share)?;
-    let hit = g.and(overlaps, kept)?;
+    let filled = is_filled(g, places, chosen)?;
+    let hit = g.and(overlaps, filled)?;
     let hit = g.cast(DType::U8, hit)?;
     let hit = g.reduce(ReduceOp::Max, hit, &[2], false)?;
 
@@ -379,19 +414,24 @@ fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result
     let open = g.and(wanted_here, has_capacity)?;
     let take = g.and(free, open)?;
 
-    let place = positions(g, kept, 2)?;
-    let now = g.dim(DType::I64, at.clone())?;
-    let is_now = g.compare(CompareOp::Eq, place, now)?;
+    // The box is written to the next slot.
+    let slot = slots_of(g, places)?;
+    let next = g.unsqueeze(chosen, &[2])?;
+    let is_next = g.compare(CompareOp::Eq, slot, next)?;
     let take_here = g.unsqueeze(take, &[2])?;
-    let new = g.and(is_now, take_here)?;
-    let kept = g.or(kept, new)?;
+    let writes = g.and(is_next, take_here)?;
+    let now = g.dim(DType::I32, at.clone())?;
+    let mut state = Vec::new();
+    for (new, old) in here.into_iter().chain([now]).zip([y1, x1, y2, x2, places]) {
+        state.push(g.select(writes, new, old)?);
+    }
 
-    let one = g.cast(DType::I64, take)?;
-    let chosen = g.add(chosen, one)?;
+    let one = g.cast(DType::I32, take)?;
+    state.push(g.add(chosen, one)?);
 
     // Scores decrease from iteration to iteration. If no class is open now, none will be later.
     let open = g.cast(DType::U8, open)?;
     let open = g.reduce(ReduceOp::Max, open, &[0, 1], false)?;
     let again = g.compare(CompareOp::Gt, open, none)?;
-    Ok(LoopBody { again: Some(again), next: vec![kept, chosen], slices: Vec::new() })
+    Ok(LoopBody { again: Some(again), next: state, slices: Vec::new() })
 }

@@ -5,7 +5,7 @@ use crate::{
     Result,
     kernel::{BufferId, Inst, Local, Stmt},
     lower::reduce::set,
-    scalar::{BinaryOp, CompareOp, Reg, Scalar},
+    scalar::{BinaryOp, CompareOp, ReduceOp, Reg, Scalar},
 };
 use symshape::Dim;
 use symshape_runtime::DType;
@@ -132,17 +132,44 @@ impl Sorter<'_, '_> {
         Ok(vec![start, Stmt::While { cond: inserted.moves, body: vec![step] }, finish])
     }
 
-    /// A radix sort of the first `len` entries: one stable pass for each byte of the keys, the lowest first.
+    /// A radix sort of the first `len` entries: stable passes over the bytes of the keys, the lowest first. Two passes
+    /// are skipped if the smallest and the largest key are equal in these bytes and in all higher ones.
     fn radix(&mut self, len: &Dim) -> Result<Vec<Stmt>> {
         let counts = self.scratch("counts", DType::I64, &DIGITS.into())?;
         let sum = self.local(DType::I64);
+        let lane = self.row.key.lane();
+        let [smallest, largest] = [self.local(lane), self.local(lane)];
         let [first, second] = self.entries;
-        let mut body = Vec::new();
-        for (pass, byte) in self.row.key.bytes().into_iter().enumerate() {
-            let (from, to) = if pass % 2 == 0 { (first, second) } else { (second, first) };
-            body.extend(self.count(len, from, counts, byte)?);
-            body.extend(self.starts(counts, sum)?);
-            body.push(self.distribute(len, from, to, counts, byte)?);
+        let mut body = vec![self.strip(len, |code, i| {
+            let key = code.load(first.keys, i);
+            code.push(Inst::Reduce(ReduceOp::Min, key, smallest));
+            code.push(Inst::Reduce(ReduceOp::Max, key, largest));
+            Ok(())
+        })?];
+
+        for pair in self.row.key.bytes().chunks_exact(2) {
+            let differs = self.local(DType::Bool);
+            body.push(self.block(|code| {
+                let low = code.push(Inst::Get(smallest));
+                let high = code.push(Inst::Get(largest));
+                let mut bits = code.push(Inst::Binary(BinaryOp::Xor, low, high));
+                if pair[0] > 0 {
+                    let distance = code.int(lane, i64::from(8 * pair[0]));
+                    bits = code.push(Inst::Binary(BinaryOp::Shr, bits, distance));
+                }
+                let zero = code.int(lane, 0);
+                let is_different = code.push(Inst::Compare(CompareOp::Ne, bits, zero));
+                code.push(Inst::Set(differs, is_different));
+                Ok(())
+            })?);
+
+            let mut passes = Vec::new();
+            for (byte, from, to) in [(pair[0], first, second), (pair[1], second, first)] {
+                passes.extend(self.count(len, from, counts, byte)?);
+                passes.extend(self.starts(counts, sum)?);
+                passes.push(self.distribute(len, from, to, counts, byte)?);
+            }
+            body.push(Stmt::If { cond: differs, then: passes, otherwise: Vec::new() });
         }
         Ok(body)
     }

@@ -16,6 +16,8 @@ pub(super) struct Key {
     pub(super) dtype: DType,
     /// Whether the largest element goes first.
     pub(super) descending: bool,
+    /// Whether NaN goes before all other values, rather than after them, in an ascending order.
+    pub(super) nan_first: bool,
 }
 
 impl Key {
@@ -79,6 +81,9 @@ impl Key {
         let zero_key = code.push(Inst::Const(Scalar::from_i64(lane, 0)));
         let key = code.push(Inst::Select(is_zero, zero_key, ordered));
         let is_nan = code.push(Inst::Unary(UnaryOp::IsNan, x));
-        code.push(Inst::Select(is_nan, largest, key))
+        let nan =
+            if self.nan_first && !self.descending { Scalar::lowest(lane) } else { Scalar::highest(lane) };
+        let nan = code.push(Inst::Const(nan));
+        code.push(Inst::Select(is_nan, nan, key))
     }
 }

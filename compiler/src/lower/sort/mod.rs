@@ -18,6 +18,7 @@ mod sorter;
 
 use super::{lowering::Lowering, nest::loops};
 use crate::{Result, graph::Value, kernel::Stmt};
+use key::Key;
 use sorter::{CONTEXT, Row, Sorter};
 use symshape::Dim;
 use symshape_runtime::DType;
@@ -35,6 +36,35 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
     body.push(sorter.write_results(value)?);
     let kernel = sorter.kernel;
     lowering.push(value, "sort", kernel, loops(&outer, true, body));
+    Ok(())
+}
+
+/// The kernel of an arg-reduction that chooses the first of equal elements. A NaN is chosen before all other values.
+pub(super) fn lower_first_position(
+    lowering: &mut Lowering,
+    value: Value,
+    axis: usize,
+    descending: bool,
+) -> Result<()> {
+    let operand = lowering.graph.operands(value)[0];
+    let key = Key { dtype: lowering.graph.dtype(operand), descending, nan_first: true };
+    let mut scope = lowering.scope();
+    let row = Row::along(lowering, &mut scope, operand, axis, key, Dim::one());
+    let outer = row.outer.clone();
+    let mut sorter = Sorter::new(lowering, scope, row)?;
+    let mut body = sorter.candidates()?;
+    let n_candidates = sorter.n_candidates(&mut body)?;
+    body.extend(sorter.sort_entries(&n_candidates, &Dim::one())?);
+    let [entries, _] = sorter.entries;
+    let storage = sorter.lowering.storage[&value].clone();
+    body.push(sorter.block(|code| {
+        let position = code.load(entries.positions, &Dim::zero());
+        let to = code.row.rest.clone();
+        code.inliner.store(&storage, &to, position);
+        Ok(())
+    })?);
+    let kernel = sorter.kernel;
+    lowering.push(value, "argreduce", kernel, loops(&outer, true, body));
     Ok(())
 }
 

@@ -38,14 +38,26 @@ impl Row {
             return Err(Error::internal("not a sort"));
         };
         let operand = graph.operands(value)[0];
-        let shape = graph.shape(operand);
-        let len = shape[*axis].clone();
+        let key = Key { dtype: graph.dtype(operand), descending: *descending, nan_first: false };
+        let wanted = first.clone().unwrap_or_else(|| graph.shape(operand)[*axis].clone());
+        Ok(Row::along(lowering, scope, operand, *axis, key, wanted))
+    }
+
+    /// The rows of `operand` along `axis`.
+    pub(super) fn along(
+        lowering: &Lowering,
+        scope: &mut KernelScope,
+        operand: Value,
+        axis: usize,
+        key: Key,
+        wanted: Dim,
+    ) -> Row {
+        let shape = lowering.graph.shape(operand);
+        let len = shape[axis].clone();
         let mut others = shape.to_vec();
-        others.remove(*axis);
+        others.remove(axis);
         let (outer, rest) = axes_of(scope, &others);
-        let key = Key { dtype: graph.dtype(operand), descending: *descending };
-        let wanted = first.clone().unwrap_or_else(|| len.clone());
-        Ok(Row { operand, outer, rest, axis: *axis, len, wanted, key })
+        Row { operand, outer, rest, axis, len, wanted, key }
     }
 
     /// The index of the element at `at`.

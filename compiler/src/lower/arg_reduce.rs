@@ -1,0 +1,176 @@
+//! Arg-reductions: the position of the largest or smallest element along an axis.
+//!
+//! Across memory, [strips](super::across) compare many rows at once. A long row is [searched by blocks](super::sort).
+//! All other rows become scalar loops.
+
+use super::{
+    across::{self, RowWise},
+    inline::Inliner,
+    lowering::Lowering,
+    nest::loops,
+    order::{others, walk},
+    reduce::{interleave, set},
+    sort,
+};
+use crate::{
+    Error, Result,
+    graph::{Op, Value},
+    kernel::{Inst, InstSeq, Kernel, Stmt},
+    scalar::{BinaryOp, CompareOp, ReduceOp, Reg, Scalar, UnaryOp},
+};
+use symshape::Dim;
+use symshape_runtime::DType;
+
+/// Rows of at least this length are searched by blocks.
+const MIN_SEARCHED: i64 = 128;
+
+/// The elements among which one is chosen.
+#[derive(Clone, Copy)]
+struct Choice {
+    op: ReduceOp,
+    /// Whether the last of equal elements is chosen.
+    last: bool,
+    dtype: DType,
+}
+
+/// The kernel of an arg-reduction.
+pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
+    let graph = lowering.graph;
+    let Op::ArgReduce { op, axis, last } = graph.op(value) else {
+        return Err(Error::internal("not an arg-reduction"));
+    };
+    let operand = graph.operands(value)[0];
+    let choice = Choice { op: *op, last: *last, dtype: graph.dtype(operand) };
+    if is_across(lowering, operand, *axis)? {
+        return across_memory(lowering, value, *axis, choice);
+    }
+
+    let bound = lowering.program.facts.bounds(&graph.shape(operand)[*axis]).hi;
+    let is_long = bound.is_some_and(|bound| bound >= MIN_SEARCHED.into());
+    if is_long && !choice.last {
+        return sort::lower_first_position(lowering, value, *axis, choice.op == ReduceOp::Max);
+    }
+    along_memory(lowering, value, *axis, choice)
+}
+
+fn is_across(lowering: &mut Lowering, operand: Value, axis: usize) -> Result<bool> {
+    let shape = lowering.graph.shape(operand);
+    let mut scope = lowering.scope();
+    let (rows, rest) = others(&mut scope, shape, axis);
+    let (steps, at) = walk(&mut scope, &shape[axis]);
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    inliner.load(operand, &interleave(shape.len(), &[axis], &rest, &[at]))?;
+    let code = inliner.code;
+    Ok(across::is_across(&scope, &rows, &steps, &code))
+}
+
+/// The kernel for rows that are nearer to each other in memory than their elements.
+fn across_memory(lowering: &mut Lowering, value: Value, axis: usize, choice: Choice) -> Result<()> {
+    let graph = lowering.graph;
+    let operand = graph.operands(value)[0];
+    let shape = graph.shape(operand);
+    let mut scope = lowering.scope();
+    let (rows, rest) = others(&mut scope, shape, axis);
+    let (steps, step) = walk(&mut scope, &(&shape[axis] - 1));
+    let storage = lowering.storage[&value].clone();
+
+    // Positions of 32 bits have lanes.
+    let fits = scope.facts.bounds(&shape[axis]).hi.is_some_and(|hi| hi <= i32::MAX.into());
+    let position_type = if fits { DType::I32 } else { DType::I64 };
+    let slot = scope.fresh("slot");
+    let best = across::element(across::state(lowering, "best elements", choice.dtype), &slot);
+    let places = across::element(across::state(lowering, "positions of the best", position_type), &slot);
+
+    let at_step = |at: Dim| interleave(shape.len(), &[axis], &rest, &[at]);
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    let first = inliner.load(operand, &at_step(Dim::zero()))?;
+    inliner.code.push(Inst::Store(best.clone(), first));
+    let zero = inliner.code.push(Inst::Const(Scalar::from_i64(position_type, 0)));
+    inliner.code.push(Inst::Store(places.clone(), zero));
+    let start = inliner.code;
+
+    let at = step + 1;
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    let element = inliner.load(operand, &at_step(at.clone()))?;
+    let mut code = inliner.code;
+    let old = code.push(Inst::Load(best.clone()));
+    let wins = wins(&mut code, choice, element, old);
+    let chosen = code.push(Inst::Select(wins, element, old));
+    let here = code.push(Inst::Index(position_type, at));
+    let place = code.push(Inst::Load(places.clone()));
+    let placed = code.push(Inst::Select(wins, here, place));
+    code.push(Inst::Store(best, chosen));
+    code.push(Inst::Store(places.clone(), placed));
+
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    let place = inliner.code.push(Inst::Load(places));
+    let place = inliner.code.push(Inst::Cast(DType::I64, place));
+    inliner.store(&storage, &rest, place);
+    let codes = RowWise { start, step: code, finish: inliner.code, slot };
+    let address = storage.at(&rest).index;
+    let body = across::lower(&mut scope, rows, steps, &codes, &address)?;
+    lowering.push(value, "argreduce", Kernel::default(), body);
+    Ok(())
+}
+
+/// The kernel for short rows: a scalar loop.
+fn along_memory(lowering: &mut Lowering, value: Value, axis: usize, choice: Choice) -> Result<()> {
+    let graph = lowering.graph;
+    let operand = graph.operands(value)[0];
+    let shape = graph.shape(operand);
+    let mut scope = lowering.scope();
+    let (rows, rest) = others(&mut scope, shape, axis);
+    let (steps, step) = walk(&mut scope, &shape[axis]);
+    let index = interleave(shape.len(), &[axis], &rest, std::slice::from_ref(&step));
+    let storage = lowering.storage[&value].clone();
+    let mut kernel = Kernel::default();
+    let best = kernel.locals.push(choice.dtype);
+    let position = kernel.locals.push(DType::I64);
+
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    let element = inliner.load(operand, &index)?;
+    let mut code = inliner.code;
+    let old = code.push(Inst::Get(best));
+    let at = code.push(Inst::Index(DType::I64, step));
+    let is_better = wins(&mut code, choice, element, old);
+    let zero = code.push(Inst::Const(Scalar::i64(0)));
+    let is_first = code.push(Inst::Compare(CompareOp::Eq, at, zero));
+    let wins = code.push(Inst::Binary(BinaryOp::Or, is_better, is_first));
+    let place = code.push(Inst::Get(position));
+    let chosen = code.push(Inst::Select(wins, element, old));
+    let placed = code.push(Inst::Select(wins, at, place));
+    code.push(Inst::Set(best, chosen));
+    code.push(Inst::Set(position, placed));
+
+    let mut finish = InstSeq::default();
+    let result = finish.push(Inst::Get(position));
+    finish.push(Inst::Store(storage.at(&rest), result));
+    let start = [set(best, choice.op.neutral(choice.dtype)), set(position, Scalar::i64(0))];
+    let walk = loops(&[steps], false, vec![Stmt::Block(code)]);
+    let body = [start.to_vec(), walk, vec![Stmt::Block(finish)]].concat();
+    lowering.push(value, "argreduce", kernel, loops(&rows, true, body));
+    Ok(())
+}
+
+/// Whether `element` is chosen rather than the earlier `old`. NaN is chosen before all other elements.
+fn wins(code: &mut InstSeq, choice: Choice, element: Reg, old: Reg) -> Reg {
+    let better = match (choice.op, choice.last) {
+        (ReduceOp::Max, false) => CompareOp::Gt,
+        (ReduceOp::Max, true) => CompareOp::Ge,
+        (_, false) => CompareOp::Lt,
+        (_, true) => CompareOp::Le,
+    };
+    let wins = code.push(Inst::Compare(better, element, old));
+    if !choice.dtype.is_float() {
+        return wins;
+    }
+
+    let new_nan = code.push(Inst::Unary(UnaryOp::IsNan, element));
+    if choice.last {
+        return code.push(Inst::Binary(BinaryOp::Or, wins, new_nan));
+    }
+    let old_nan = code.push(Inst::Unary(UnaryOp::IsNan, old));
+    let old_number = code.push(Inst::Unary(UnaryOp::Not, old_nan));
+    let first_nan = code.push(Inst::Binary(BinaryOp::And, new_nan, old_number));
+    code.push(Inst::Binary(BinaryOp::Or, wins, first_nan))
+}
