@@ -1,9 +1,9 @@
 //! The candidates of a sort: entries among which all wanted elements are.
 //!
 //! If few elements are wanted, the row is divided into blocks. The smallest key of each block takes one pass of
-//! vectors. Let the blocks be ordered by it, and equal ones by their position. Then the wanted elements are in as many first
-//! blocks as elements are wanted: an element of another block goes after the smallest element of each of these. None
-//! of them has a larger key than the smallest key of the last of these blocks, the limit.
+//! vectors. Let the blocks be ordered by it, and equal ones by their position. Then the wanted elements are in as
+//! many first blocks as elements are wanted: an element of another block goes after the smallest element of each of
+//! these. None of them has a larger key than the smallest key of the last of these blocks, the limit.
 //!
 //! The bound on the candidates is the joint size of these blocks, for every order of the elements.
 
