@@ -174,14 +174,24 @@ impl Embed {
     fn options(&self, bounds: &Path) -> Result<ImportOptions> {
         let ranges = match fs::read_to_string(bounds) {
             Ok(text) => import::parse_bounds(&text).at(|| bounds.display().to_string())?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => import::Bounds::default(),
             Err(error) => {
                 return Err(Error::new(ErrorKind::Io, error.to_string()).at(bounds.display().to_string()));
             }
         };
+        let mut dims = Vec::new();
+        let mut relations = Vec::new();
+        for text in &self.dims {
+            match import::parse_relation(text)? {
+                Some(relation) => relations.push(relation),
+                None => dims.push(import::parse_dim(text)?),
+            }
+        }
+
         Ok(ImportOptions {
             name: self.name.clone(),
-            dims: self.dims.iter().map(|text| import::parse_dim(text)).collect::<Result<_>>()?,
+            dims,
+            relations,
             inputs: self.inputs.iter().map(|text| import::parse_input(text)).collect::<Result<_>>()?,
             binds: self.binds.iter().map(|text| import::parse_bind(text)).collect::<Result<_>>()?,
             bounds: ranges,

@@ -17,6 +17,7 @@ use crate::{
 };
 use clap::{ValueEnum, builder::PossibleValue};
 use std::{
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
@@ -25,7 +26,8 @@ use std::{
 /// Sizes, constants and operators of a model.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(super) struct DimArgs {
-    /// Range of a symbol, ends included: NAME=LO..HI, NAME=LO..HI/STEP or NAME=V1,V2,V3
+    /// Range of a symbol, ends included: NAME=LO..HI, NAME=LO..HI/STEP or NAME=V1,V2,V3; or an expression over other
+    /// symbols, such as T=P+S
     #[arg(id = "declared_dims", long = "dim", value_name = "NAME=LO..HI")]
     pub dims: Vec<String>,
     /// Shape of an input, in symbols or integers; replaces the model's declaration
@@ -34,8 +36,8 @@ pub(super) struct DimArgs {
     /// Make an input a compile-time constant: a number, numbers separated by commas, or a file F.npy
     #[arg(id = "bound_inputs", long = "bind", value_name = "NAME=VALUE")]
     pub binds: Vec<String>,
-    /// JSON file with the ranges of symbols without --dim, such as {"N": [1, 64]}; default: bounds.json next to the
-    /// model
+    /// JSON file with the ranges of symbols without --dim, such as {"N": [1, 64], "H": "32..640/32", "T": "P + S"};
+    /// default: bounds.json next to the model
     #[arg(id = "bounds_file", long = "bounds", value_name = "FILE")]
     pub bounds: Option<PathBuf>,
     #[command(flatten)]
@@ -189,15 +191,21 @@ impl DimArgs {
                 let text = at_path(fs::read_to_string(&file), &file)?;
                 import::parse_bounds(&text).at(|| file.display().to_string())?
             }
-            None => Vec::new(),
+            None => import::Bounds::default(),
         };
 
+        let mut dims = Vec::new();
+        let mut relations = Vec::new();
+        for text in &self.dims {
+            match import::parse_relation(text).at(|| "--dim")? {
+                Some(relation) => relations.push(relation),
+                None => dims.push(import::parse_dim(text).at(|| "--dim")?),
+            }
+        }
+
         Ok(ImportOptions {
-            dims: self
-                .dims
-                .iter()
-                .map(|text| import::parse_dim(text).at(|| "--dim"))
-                .collect::<Result<_>>()?,
+            dims,
+            relations,
             inputs: self
                 .inputs
                 .iter()
@@ -208,6 +216,17 @@ impl DimArgs {
             customs: self.customs.list()?,
             ..ImportOptions::default()
         })
+    }
+
+    /// The command line of these arguments.
+    pub(super) fn command_line(&self) -> Vec<OsString> {
+        let flag = |name: &'static str, value: OsString| [OsString::from(name), value];
+        let texts = [("--dim", &self.dims), ("--input", &self.inputs), ("--bind", &self.binds)];
+        let texts = texts.into_iter().chain([("--custom", &self.customs.declarations)]);
+        let texts = texts.flat_map(|(name, values)| values.iter().map(move |value| (name, value.into())));
+        let bounds = self.bounds.iter().map(|file| ("--bounds", file.into()));
+        let libraries = self.customs.libraries.iter().map(|file| ("--link", file.into()));
+        texts.chain(bounds).chain(libraries).flat_map(|(name, value)| flag(name, value)).collect()
     }
 
     /// The file of `--bounds`, or a bounds.json next to the model at `path`, which a note on standard error mentions.

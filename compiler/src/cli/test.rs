@@ -1,13 +1,15 @@
 //! `symc test`: runs cases in the directory layout of the ONNX backend tests, each in its own process.
 //!
 //! A case is a folder with `model.onnx` and `test_data_set_K/{input,output}_I.pb`. The model is compiled once, and
-//! every data set runs on that code. If a case crashes or hangs, the other cases still run.
+//! every data set runs on that code. If a case crashes or hangs, the other cases still run. A model that is refused
+//! counts as skipped in the totals; the command fails unless refusals are allowed.
 
 mod case;
 
 pub(super) use case::{CaseArgs, case_main};
 
 use super::{
+    args::{self, DimArgs},
     errors::{at_path, usage},
     output::{Verdict, print_line},
     progress::Progress,
@@ -40,6 +42,11 @@ pub(super) struct Args {
     /// Which inputs of data set 0 become compile-time constants
     #[arg(long, value_enum, default_value_t = case::BindInputs::None)]
     bind_inputs: case::BindInputs,
+    /// Succeed although models are refused
+    #[arg(long)]
+    allow_refused: bool,
+    #[command(flatten)]
+    dims: DimArgs,
     /// File to write the results to, as JSON
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
@@ -57,6 +64,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         }
     }
 
+    note_bounds(args, &cases);
     let progress = Progress::new("testing", cases.len() as u64);
     let results = Mutex::new(Vec::with_capacity(cases.len()));
     let next = AtomicUsize::new(0);
@@ -79,6 +87,21 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     finish(args, &results)
 }
 
+/// Says which cases get the ranges of their symbols from a bounds.json.
+fn note_bounds(args: &Args, cases: &[PathBuf]) {
+    if args.dims.bounds.is_some() {
+        return;
+    }
+    let files: Vec<PathBuf> =
+        cases.iter().filter_map(|case| args::default_bounds(&case.join("model.onnx"))).collect();
+    let from = match &files[..] {
+        [] => return,
+        [file] => file.display().to_string(),
+        files => format!("the bounds.json next to the model in {} of {} cases", files.len(), cases.len()),
+    };
+    eprintln!("symc: note: symbols without --dim get their ranges from {from}");
+}
+
 /// Prints the totals and writes the JSON file.
 fn finish(args: &Args, results: &[(String, Report)]) -> Result<Verdict> {
     let count =
@@ -93,7 +116,15 @@ fn finish(args: &Args, results: &[(String, Report)]) -> Result<Verdict> {
             results.iter().map(|(name, report)| (name.clone(), report.to_json())).collect();
         crate::emit::write_atomically(path, format!("{}\n", Value::Object(table)).as_bytes())?;
     }
-    Ok(if failed == 0 { Verdict::Yes } else { Verdict::No })
+
+    let is_refused = skipped > 0 && !args.allow_refused;
+    if is_refused {
+        let models = if skipped == 1 { "1 model is".to_string() } else { format!("{skipped} models are") };
+        eprintln!(
+            "symc: {models} refused, see the lines `unsupported`; --allow-refused succeeds nevertheless"
+        );
+    }
+    Ok(if failed == 0 && !is_refused { Verdict::Yes } else { Verdict::No })
 }
 
 /// Adds the cases in and below a folder, in the order of their names.
@@ -131,7 +162,7 @@ fn run(folder: &Path, args: &Args) -> Report {
     let bind = if args.bind_inputs == case::BindInputs::Int { "int" } else { "none" };
     let spawned = std::env::current_exe().and_then(|program| {
         let mut command = Command::new(program);
-        command.arg("case").arg(folder).args(["--bind-inputs", bind]);
+        command.arg("case").arg(folder).args(["--bind-inputs", bind]).args(args.dims.command_line());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
     });
     match spawned {

@@ -15,7 +15,10 @@ mod scope;
 pub use custom::declaration::Custom;
 pub use model::{
     Model,
-    options::{ImportOptions, InputConstant, parse_bind, parse_bounds, parse_dim, parse_input},
+    options::{
+        Bounds, ImportOptions, InputConstant, parse_bind, parse_bounds, parse_dim, parse_input,
+        parse_relation,
+    },
     proto, read_tensor,
 };
 
@@ -148,8 +151,9 @@ fn define_inputs<'a>(
         }
     }
 
-    let inputs: Vec<ModelInput> =
+    let mut inputs: Vec<ModelInput> =
         given_inputs(proto).map(|info| types::input(info, options)).collect::<Result<_>>()?;
+    types::relate(&mut inputs, options)?;
     let bound = |input: &ModelInput| options.binds.iter().rev().find(|(name, _)| name == input.name);
     let (constants, free): (Vec<ModelInput>, Vec<ModelInput>) =
         inputs.into_iter().partition(|input| bound(input).is_some());

@@ -6,7 +6,7 @@ use protos::{float, int64_tensor, node};
 use symshape_compiler::{
     graph::{Op, eval::eval},
     import::{
-        ImportOptions, InputConstant, Model, import, parse_dim, parse_input,
+        Bounds, ImportOptions, InputConstant, Model, import, parse_dim, parse_input,
         proto::{
             AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
             ValueInfoProto,
@@ -91,7 +91,7 @@ fn missing_bounds_show_the_flags() {
         "`N` (input `x` axis 0) has no upper bound; declare, for example, --dim N=1..64, or compile with --dynamic-memory",
     );
     let unknown = ImportOptions { dims: vec![parse_dim("M=1..2").unwrap()], ..bounded() };
-    let options = ImportOptions { bounds: bounded().dims, ..unknown };
+    let options = ImportOptions { bounds: Bounds { dims: bounded().dims, ..Bounds::default() }, ..unknown };
     let expected = "--dim M: no input has a symbol `M`; known: N";
     refused(model(vec![node("Relu", &["x"], &["y"])]), &options, expected);
 }

@@ -18,6 +18,7 @@ mod artifact;
 mod bare_metal;
 mod batch_blocking;
 mod bf16_storage;
+mod cases;
 mod chapters;
 mod cli;
 mod codegen;

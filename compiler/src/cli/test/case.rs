@@ -30,6 +30,8 @@ pub(crate) struct CaseArgs {
     /// Which inputs of data set 0 become compile-time constants
     #[arg(long, value_enum, default_value_t = BindInputs::None)]
     bind_inputs: BindInputs,
+    #[command(flatten)]
+    dims: DimArgs,
 }
 
 /// Which inputs become compile-time constants.
@@ -201,8 +203,9 @@ fn compile(args: &CaseArgs) -> Result<Compiled> {
     let model = import::Model::open(&path)?;
     let names: Vec<String> = model.input_names().iter().map(|name| name.to_string()).collect();
 
-    let dims = DimArgs { bounds: default_bounds(&path), ..DimArgs::default() };
-    // Without a command line, only the data sets can bound data-dependent sizes.
+    let bounds = args.dims.bounds.clone().or_else(|| default_bounds(&path));
+    let dims = DimArgs { bounds, ..args.dims.clone() };
+    // The data sets bound data-dependent sizes without --dim.
     let mut options = import::ImportOptions {
         data_dependent_max: Some(data_dependent_max(&args.folder)?),
         ..dims.options(&path)?
@@ -212,7 +215,8 @@ fn compile(args: &CaseArgs) -> Result<Compiled> {
         && let Some((_, first)) = sets(&args.folder)?.first()
     {
         for (name, tensor) in names.iter().zip(in_order(&names, tensors(first, "input")?)) {
-            if !tensor.dtype().is_float() {
+            let is_given = options.binds.iter().any(|(bound, _)| bound == name);
+            if !tensor.dtype().is_float() && !is_given {
                 options.binds.push((name.clone(), InputConstant::Tensor(tensor)));
             }
         }

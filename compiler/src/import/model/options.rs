@@ -19,8 +19,11 @@ pub struct ImportOptions {
     pub name: Option<String>,
     /// Declarations of symbols, see [`parse_dim`]. A symbol that the model lacks is an error.
     pub dims: Vec<(String, Declaration)>,
-    /// Declarations from a bounds.json for symbols that `dims` lacks. Other names are ignored.
-    pub bounds: Vec<(String, Declaration)>,
+    /// Symbols that are expressions over other symbols, see [`parse_relation`]. A symbol that the model lacks is an
+    /// error.
+    pub relations: Vec<(String, Dim)>,
+    /// Declarations from a bounds.json for symbols that `dims` and `relations` lack. Other names are ignored.
+    pub bounds: Bounds,
     /// Shapes that replace those of the model's inputs, see [`parse_input`].
     pub inputs: Vec<(String, Vec<Dim>)>,
     /// Constant inputs, see [`parse_bind`].
@@ -36,6 +39,15 @@ pub struct ImportOptions {
     pub unbounded: bool,
     /// The upper bound of symbols that are declared without one.
     pub cap: Option<i64>,
+}
+
+/// The contents of a bounds.json, see [`parse_bounds`].
+#[derive(Clone, Debug, Default)]
+pub struct Bounds {
+    /// Ranges and sets of values of symbols.
+    pub dims: Vec<(String, Declaration)>,
+    /// Symbols that are expressions over other symbols.
+    pub relations: Vec<(String, Dim)>,
 }
 
 /// The value of a constant input.
@@ -72,6 +84,9 @@ fn split<'a>(text: &'a str, form: &str) -> Result<(&'a str, &'a str)> {
     parts.ok_or_else(|| usage(format!("`{text}` is not of the form {form}")))
 }
 
+/// The forms of a declaration of a symbol.
+const FORMS: &str = "NAME=LO..HI, NAME=LO..HI/STEP, NAME=V1,V2,… or NAME=EXPRESSION";
+
 /// Parses `NAME=LO..HI` (inclusive), `NAME=LO..HI/STEP` or `NAME=V1,V2,…`. Without `HI` there is no upper bound.
 ///
 /// # Errors
@@ -84,12 +99,11 @@ fn split<'a>(text: &'a str, form: &str) -> Result<(&'a str, &'a str)> {
 /// # Ok::<(), symshape_compiler::Error>(())
 /// ```
 pub fn parse_dim(text: &str) -> Result<(String, Declaration)> {
-    let form = "NAME=LO..HI, NAME=LO..HI/STEP or NAME=V1,V2,…";
-    let (name, values) = split(text, form)?;
+    let (name, values) = split(text, FORMS)?;
 
     let number = |word: &str| {
         let value = word.trim().parse::<i64>().ok().filter(|value| *value >= 0);
-        value.ok_or_else(|| usage(format!("`{text}`: `{word}` is not a size; expected {form}")))
+        value.ok_or_else(|| usage(format!("`{text}`: `{word}` is not a size; expected {FORMS}")))
     };
 
     let empty = || usage(format!("`{text}` is an empty range for {name}"));
@@ -117,6 +131,27 @@ pub fn parse_dim(text: &str) -> Result<(String, Declaration)> {
     }
 
     Ok((name.to_string(), step.map_or(range.clone(), |step| range.step(step, lo % step))))
+}
+
+/// Parses `NAME=EXPRESSION`, such as `T=P+S`: the symbol is an expression over other symbols wherever it occurs in the
+/// shapes of inputs. `None` if the value has another form, see [`parse_dim`].
+///
+/// # Errors
+/// The expression contains the symbol itself.
+///
+/// ```
+/// let relation = symshape_compiler::import::parse_relation("T=P+S")?;
+/// assert!(relation.is_some_and(|(name, dim)| name == "T" && dim.to_string() == "P + S"));
+/// assert!(symshape_compiler::import::parse_relation("T=1..64")?.is_none());
+/// # Ok::<(), symshape_compiler::Error>(())
+/// ```
+pub fn parse_relation(text: &str) -> Result<Option<(String, Dim)>> {
+    let (name, value) = split(text, FORMS)?;
+    let Some(dim) = dims::expression(value).filter(|dim| !dim.symbols().is_empty()) else { return Ok(None) };
+    if dim.symbols().iter().any(|symbol| symbol.name() == name) {
+        return Err(usage(format!("`{text}`: the expression contains {name} itself")));
+    }
+    Ok(Some((name.to_string(), dim)))
 }
 
 /// Parses `NAME=D0,D1,…`, where a dim is a symbol, a constant or an expression. The shape of a scalar is `()`.
@@ -150,19 +185,46 @@ pub fn parse_bind(text: &str) -> Result<(String, InputConstant)> {
     Ok((name.to_string(), InputConstant::Text(value.to_string())))
 }
 
-/// Parses a bounds.json: `{"N": [lo, hi], …}`.
+/// Parses a bounds.json: an object with a range `[LO, HI]`, or with a text in the form of `--dim`, for each symbol.
 ///
 /// # Errors
 /// The text has another form.
-pub fn parse_bounds(text: &str) -> Result<Vec<(String, Declaration)>> {
-    let form = || usage("bounds must be a JSON object of the form {\"N\": [lo, hi]}");
-    let json: Json = serde_json::from_str(text).map_err(|_| form())?;
-    let range = |(name, range): (&String, &Json)| {
-        let pair = range.as_array().filter(|pair| pair.len() == 2).ok_or_else(form)?;
-        match (pair[0].as_i64(), pair[1].as_i64()) {
-            (Some(lo), Some(hi)) if 0 <= lo && lo <= hi => Ok((name.clone(), Declaration::range(lo, hi))),
-            _ => Err(form()),
-        }
+///
+/// ```
+/// let text = r#"{"N": [1, 64], "H": "32..640/32", "B": "1,2,4", "T": "P + S"}"#;
+/// let bounds = symshape_compiler::import::parse_bounds(text)?;
+/// assert_eq!((bounds.dims.len(), bounds.relations.len()), (3, 1));
+/// # Ok::<(), symshape_compiler::Error>(())
+/// ```
+pub fn parse_bounds(text: &str) -> Result<Bounds> {
+    let form = |what: &str| {
+        usage(format!(
+            "{what}; expected a JSON object with [LO, HI], \"LO..HI/STEP\", \"V1,V2,…\" or an expression such as \
+             \"P + S\" for each symbol"
+        ))
     };
-    json.as_object().ok_or_else(form)?.iter().map(range).collect()
+    let json: Json = serde_json::from_str(text).map_err(|error| form(&error.to_string()))?;
+    let symbols = json.as_object().ok_or_else(|| form("not an object"))?;
+
+    let mut bounds = Bounds::default();
+    for (name, value) in symbols {
+        if let Some(text) = value.as_str() {
+            let declared = format!("{name}={text}");
+            match parse_relation(&declared)? {
+                Some(relation) => bounds.relations.push(relation),
+                None => bounds.dims.push(parse_dim(&declared)?),
+            }
+            continue;
+        }
+
+        let range = value.as_array().and_then(|pair| match &pair[..] {
+            [lo, hi] => Some((lo.as_i64()?, hi.as_i64()?)),
+            _ => None,
+        });
+        let (lo, hi) = range
+            .filter(|(lo, hi)| 0 <= *lo && lo <= hi)
+            .ok_or_else(|| form(&format!("`{name}` has the value {value}")))?;
+        bounds.dims.push((name.clone(), Declaration::range(lo, hi)));
+    }
+    Ok(bounds)
 }

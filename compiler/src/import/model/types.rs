@@ -16,6 +16,9 @@ use std::collections::HashSet;
 use symshape::{Declaration, Dim, Symbol};
 use symshape_runtime::DType;
 
+/// The largest size of a dim whose symbols are replaced by expressions.
+const MAX_RELATION: usize = 4096;
+
 /// An input of the model.
 pub(crate) struct ModelInput<'a> {
     pub(crate) name: &'a str,
@@ -106,6 +109,67 @@ pub(crate) fn plain_symbol(dim: &DimensionProto) -> Option<Symbol> {
     (dim.dim_value.is_none() && is_name && text != "None").then(|| Symbol::new(text))
 }
 
+/// Replaces symbols in the shapes of inputs by the expressions that the caller declares for them.
+///
+/// # Errors
+/// Relations of symbols that no input has, and relations that lead back to their own symbol.
+pub(crate) fn relate(inputs: &mut [ModelInput], options: &ImportOptions) -> Result<()> {
+    let occurs = |name: &str| {
+        let dims = inputs.iter().flat_map(|input| &input.shape);
+        dims.flat_map(Dim::symbols).any(|symbol| symbol.name() == name)
+    };
+    let expands = |name: &str| options.relations.iter().any(|(_, dim)| contains(dim, name));
+    if let Some((name, dim)) = options.relations.iter().find(|(name, _)| !occurs(name) && !expands(name)) {
+        let message = format!("--dim {name}={dim}: no input has a symbol `{name}`");
+        return Err(Error::new(ErrorKind::Usage, message));
+    }
+
+    let is_ranged = |name: &str| options.dims.iter().any(|(declared, _)| declared == name);
+    if let Some((name, dim)) = options.relations.iter().find(|(name, _)| is_ranged(name)) {
+        let message = format!("--dim {name}={dim}: `{name}` also has a range; keep one of the two");
+        return Err(Error::new(ErrorKind::Usage, message));
+    }
+
+    let from_file = options.bounds.relations.iter().filter(|(name, _)| !is_ranged(name));
+    let relations: Vec<&(String, Dim)> = options.relations.iter().chain(from_file).collect();
+    let of = |symbol: &Symbol| {
+        let found = relations.iter().find(|(name, _)| name == symbol.name());
+        found.map(|(_, dim)| dim.clone())
+    };
+    // A relation may refer to symbols of other relations, each of which needs one more round.
+    let factor = relations.iter().map(|(_, dim)| n_nodes(dim)).max().unwrap_or(1);
+    for _ in 0..relations.len() {
+        for dim in inputs.iter_mut().flat_map(|input| &mut input.shape) {
+            let symbols = dim.symbols();
+            let Some(related) = symbols.iter().find(|symbol| of(symbol).is_some()) else { continue };
+            if n_nodes(dim).saturating_mul(factor) > MAX_RELATION {
+                let name = related.name();
+                let message = format!("the relations of `{name}` form a cycle, or are too long");
+                return Err(Error::new(ErrorKind::Usage, message));
+            }
+            *dim = dim.substitute(&of);
+        }
+    }
+    let is_left = |(name, _): &&&(String, Dim)| {
+        inputs.iter().flat_map(|input| &input.shape).any(|dim| contains(dim, name))
+    };
+    match relations.iter().find(is_left) {
+        Some((name, dim)) => {
+            Err(Error::new(ErrorKind::Usage, format!("{name}={dim}: the relations of `{name}` form a cycle")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The number of operators, symbols and integers in an expression.
+fn n_nodes(dim: &Dim) -> usize {
+    1 + dim.node().operands().into_iter().map(n_nodes).sum::<usize>()
+}
+
+fn contains(dim: &Dim, name: &str) -> bool {
+    dim.symbols().iter().any(|symbol| symbol.name() == name)
+}
+
 /// Declares the symbols of all inputs, in the order of their first appearance.
 ///
 /// # Errors
@@ -127,7 +191,7 @@ pub(crate) fn declare_symbols(g: &mut Graph, inputs: &[ModelInput], options: &Im
                         .map(|(_, declared)| declared.clone())
                 };
 
-                let mut declared = of(&options.dims).or_else(|| of(&options.bounds));
+                let mut declared = of(&options.dims).or_else(|| of(&options.bounds.dims));
                 if let (Some(cap), None) =
                     (options.cap, declared.as_ref().and_then(|declared| declared.hi.clone()))
                 {
