@@ -16,7 +16,7 @@ pub use custom::declaration::Custom;
 pub use model::{
     Model,
     options::{
-        Bounds, ImportOptions, InputConstant, parse_bind, parse_bounds, parse_dim, parse_input,
+        Bounds, ImportOptions, InputConstant, parse_bind, parse_bounds, parse_dim, parse_dims, parse_input,
         parse_relation,
     },
     proto, read_tensor,
@@ -84,6 +84,7 @@ pub(crate) fn import_named(model: &Model, options: &ImportOptions) -> Result<(Gr
             default_max: options.data_dependent_max.or(options.unbounded.then_some(i64::from(i32::MAX))),
         },
         needs_split: Cell::new(false),
+        refusals: RefCell::default(),
     };
 
     let scope = NameScope::new(&context, &model.proto.opset_import, proto)?;

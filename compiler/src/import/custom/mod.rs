@@ -21,3 +21,4 @@
 pub(crate) mod apply;
 pub(crate) mod declaration;
 mod parse;
+pub(crate) mod suggest;

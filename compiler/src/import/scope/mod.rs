@@ -6,6 +6,7 @@ pub(crate) mod bounds;
 mod branch_continuation;
 mod names;
 mod nodes;
+mod refusals;
 pub(crate) mod regions;
 mod sequences;
 
@@ -19,7 +20,7 @@ use crate::{
             storage_type::StorageType,
             weights::Files,
         },
-        scope::bounds::DataDependentBounds,
+        scope::{bounds::DataDependentBounds, refusals::Refusals},
     },
 };
 use std::{
@@ -50,6 +51,8 @@ pub(crate) struct Context<'a> {
     pub(crate) bounds: DataDependentBounds<'a>,
     /// Whether a node failed because its branches return different types, see `branch_continuation`.
     pub(crate) needs_split: Cell<bool>,
+    /// The nodes of the main graph that can't be imported.
+    pub(crate) refusals: RefCell<Refusals<'a>>,
 }
 
 /// The names of one graph or function body.

@@ -7,19 +7,24 @@ use crate::{
     graph::{Graph, Value},
     import::{
         constant,
-        custom::{apply::apply, declaration::Custom},
+        custom::{
+            apply::apply,
+            declaration::Custom,
+            suggest::{self, TensorType},
+        },
         model::{
             domain::same_domain,
             order::{order, title},
             proto::{AttributeProto, FunctionProto, NodeProto},
             storage_type::StorageType,
-            types,
+            types, weights,
         },
         node::{CallArgument, OnnxNode},
         ops,
-        scope::NameScope,
+        scope::{NameScope, refusals::Refusals},
     },
 };
+use symshape::Dim;
 
 /// Maximum number of nodes after functions are inlined. A hostile file could double them with every function.
 const MAX_NODES: usize = 1 << 20;
@@ -51,11 +56,33 @@ impl<'a> NameScope<'_, 'a> {
     ) -> Result<Vec<Value>> {
         for (k, node) in nodes.iter().enumerate() {
             g.origin = title(node);
-            let result = self.node(g, node);
+            let result = if self.context.refusals.borrow().affect(node) {
+                self.context.refusals.borrow_mut().skip(node);
+                self.known(g, node)
+            } else {
+                self.node(g, node)
+            };
             if result.is_err() && self.context.needs_split.take() {
                 return self.split_at_branch(g, node, &nodes[k + 1..], outputs).at(|| title(node));
             }
-            result.at(|| title(node))?;
+            match result {
+                Err(error) if self.depth == 0 && Refusals::is_refusal(&error) => {
+                    let mut refusals = self.context.refusals.borrow_mut();
+                    refusals.skip(node);
+                    refusals.add(node, error);
+                }
+                // After a refusal, another error may be its consequence.
+                Err(_) if self.depth == 0 && self.context.refusals.borrow().any() => {
+                    self.context.refusals.borrow_mut().skip(node);
+                }
+                result => result.at(|| title(node))?,
+            }
+        }
+
+        if self.depth == 0
+            && let Some(error) = self.context.refusals.borrow_mut().take_error()
+        {
+            return Err(error);
         }
         outputs.iter().map(|name| self.value(g, name).at(|| "outputs")).collect()
     }
@@ -71,13 +98,7 @@ impl<'a> NameScope<'_, 'a> {
             return Err(Error::new(ErrorKind::Limit, format!("more than {MAX_NODES} nodes")));
         }
 
-        let function = |f: &&FunctionProto| {
-            same_domain(&f.domain, &proto.domain) && f.name == proto.op_type && f.overload == proto.overload
-        };
-
-        let custom =
-            self.context.customs.iter().rev().find(|custom| custom.is(&proto.domain, &proto.op_type));
-        let outputs = match (custom, self.context.functions.iter().find(function)) {
+        let outputs = match (self.custom_of(proto), self.function_of(proto)) {
             (Some(custom), _) => self.custom(g, proto, custom)?,
             (None, Some(function)) => {
                 let node = OnnxNode::new(proto, 0, self, g)?;
@@ -125,20 +146,24 @@ impl<'a> NameScope<'_, 'a> {
         Ok(())
     }
 
+    /// The custom operator that the caller declares for a node.
+    fn custom_of(&self, proto: &NodeProto) -> Option<&'a Custom> {
+        self.context.customs.iter().rev().find(|custom| custom.is(&proto.domain, &proto.op_type))
+    }
+
+    /// The function of the model that a node calls.
+    fn function_of(&self, proto: &NodeProto) -> Option<&'a FunctionProto> {
+        self.context.functions.iter().find(|function| {
+            same_domain(&function.domain, &proto.domain)
+                && function.name == proto.op_type
+                && function.overload == proto.overload
+        })
+    }
+
     fn operator(&self, g: &mut Graph, proto: &'a NodeProto) -> Result<Vec<NodeOutput>> {
         let opset = self.opset(&proto.domain)?;
         let Some(row) = ops::find(&proto.domain, &proto.op_type, opset) else {
-            let domain = if same_domain(&proto.domain, "") { "" } else { &proto.domain };
-            let name = &proto.op_type;
-            let message = if domain.is_empty() {
-                format!("op {name} (opset {opset})")
-            } else {
-                format!(
-                    "op {domain}::{name} (opset {opset}); --custom \"{domain}:{name}(…) -> … = FUNCTION\" binds it to a \
-                     function of yours, see docs/custom-ops.md"
-                )
-            };
-            return Err(Error::unsupported(message));
+            return Err(self.unknown_operator(g, proto, opset));
         };
 
         let node = OnnxNode::new(proto, opset, self, g)?;
@@ -151,6 +176,56 @@ impl<'a> NameScope<'_, 'a> {
         let resolved =
             outputs.0.into_iter().map(|value| value.map(|value| constant::resolved(g, value)).transpose());
         resolved.map(|value| Ok(NodeOutput::new(value?, node.output_type()))).collect()
+    }
+
+    /// Checks that the operator of a node is known, if the node itself can't be imported.
+    fn known(&self, g: &mut Graph, proto: &NodeProto) -> Result<()> {
+        let is_declared = self.custom_of(proto).is_some() || self.function_of(proto).is_some();
+        let opset = self.opset(&proto.domain)?;
+        if is_declared || ops::find(&proto.domain, &proto.op_type, opset).is_some() {
+            return Ok(());
+        }
+        Err(self.unknown_operator(g, proto, opset))
+    }
+
+    /// The error for a node of an unknown operator, with a declaration to copy.
+    fn unknown_operator(&self, g: &mut Graph, proto: &NodeProto, opset: i64) -> Error {
+        let name = &proto.op_type;
+        let operator = if same_domain(&proto.domain, "") {
+            format!("{name} (opset {opset})")
+        } else {
+            format!("{}::{name} (opset {opset})", proto.domain)
+        };
+
+        let inputs = proto.input.iter().map(|input| self.type_of(g, input));
+        let inputs: Vec<Option<TensorType>> = inputs.collect();
+        let outputs = proto.output.iter().map(|output| self.declared_type(g, output));
+        let outputs: Vec<Option<TensorType>> = outputs.collect();
+        let declaration = suggest::declaration(proto, &inputs, &outputs);
+        let head =
+            if same_domain(&proto.domain, "") { name.clone() } else { format!("{}:{name}", proto.domain) };
+        let declaration = declaration.unwrap_or_else(|| format!("{head}(…) -> … = FUNCTION"));
+        Error::unsupported(format!(
+            "op {operator}; --custom \"{declaration}\" binds it to a function of yours, see docs/custom-ops.md"
+        ))
+    }
+
+    /// The type of a value, if it is a tensor that is defined or declared.
+    fn type_of(&self, g: &mut Graph, name: &str) -> Option<TensorType> {
+        if self.storage_type(name).is_some() {
+            return None;
+        }
+        match self.value(g, name) {
+            Ok(value) => Some(TensorType { dtype: g.dtype(value), shape: g.shape(value).to_vec() }),
+            Err(_) => self.declared_type(g, name),
+        }
+    }
+
+    /// The type that the model declares for a value, if all its dims are known.
+    fn declared_type(&self, g: &Graph, name: &str) -> Option<TensorType> {
+        let shape = self.declared(g, name)?.into_iter().collect::<Option<Vec<Dim>>>()?;
+        let code = self.context.declared.get(name)?.tensor_type.as_ref()?.elem_type;
+        Some(TensorType { dtype: weights::dtype(code).ok()?, shape })
     }
 
     fn custom(&self, g: &mut Graph, proto: &'a NodeProto, custom: &Custom) -> Result<Vec<NodeOutput>> {
