@@ -179,15 +179,7 @@ impl Embed {
                 return Err(Error::new(ErrorKind::Io, error.to_string()).at(bounds.display().to_string()));
             }
         };
-        let mut dims = Vec::new();
-        let mut relations = Vec::new();
-        for text in &self.dims {
-            match import::parse_relation(text)? {
-                Some(relation) => relations.push(relation),
-                None => dims.push(import::parse_dim(text)?),
-            }
-        }
-
+        let import::Bounds { dims, relations } = import::parse_dims(&self.dims)?;
         Ok(ImportOptions {
             name: self.name.clone(),
             dims,

@@ -194,15 +194,7 @@ impl DimArgs {
             None => import::Bounds::default(),
         };
 
-        let mut dims = Vec::new();
-        let mut relations = Vec::new();
-        for text in &self.dims {
-            match import::parse_relation(text).at(|| "--dim")? {
-                Some(relation) => relations.push(relation),
-                None => dims.push(import::parse_dim(text).at(|| "--dim")?),
-            }
-        }
-
+        let import::Bounds { dims, relations } = import::parse_dims(&self.dims).at(|| "--dim")?;
         Ok(ImportOptions {
             dims,
             relations,

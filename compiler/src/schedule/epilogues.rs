@@ -17,13 +17,12 @@ use crate::{
     Result,
     kernel::{
         Access, Axis, Buffer, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Stmt, hoist,
-        lanes::epilogue_form,
+        lanes::{accumulator_type, epilogue_form},
         upper_bound,
         walk::{self, Rewrite},
     },
 };
 use symshape::{Dim, Facts, Symbol};
-use symshape_runtime::DType;
 
 /// An axis with fewer elements does not become a strip if there is a longer one.
 const MIN_STRIP_ELEMS: i64 = 8;
@@ -154,13 +153,9 @@ fn statements(
 
 /// Whether the epilogue has no vector form, and the contraction has one otherwise.
 fn has_obstacle(program: &Program, kernel: &Kernel, facts: &Facts, contraction: &Contraction) -> bool {
-    let lhs = program.buffers[contraction.lhs.buffer].dtype;
-    let has_sum = match contraction.dtype {
-        DType::F32 => matches!(lhs, DType::F32 | DType::BF16),
-        DType::I32 => matches!(lhs, DType::U8 | DType::I8),
-        _ => false,
-    };
-    has_sum && epilogue_form(program, kernel, &in_contraction(facts, contraction), contraction).is_err()
+    let has_accumulators = accumulator_type(program, contraction).is_some();
+    has_accumulators
+        && epilogue_form(program, kernel, &in_contraction(facts, contraction), contraction).is_err()
 }
 
 /// The facts inside of a contraction.

@@ -89,7 +89,7 @@ fn rising(facts: &Facts, code: &InstSeq, column: &Symbol, x: Reg, y: Reg) -> Opt
     let difference = facts.simplify(&(&x.dim - &y.dim));
     let (step, rest) = facts.linear_in(&difference, column)?;
     let falls = step.as_i64().is_some_and(|step| step < 0);
-    // Two indices that rise are what this makes.
+    // The rewrite gives two rising indices, so it must not apply to them.
     if !falls || rest.contains(column) || !y.dim.contains(column) && !x.dim.contains(column) {
         return None;
     }

@@ -195,7 +195,7 @@ def reshape_computed(b):
     x = b.pick(lambda v: v.rank >= 2)
     axis = int(b.rng.integers(0, x.rank - 1))
     sizes = [shape_of(b, x, k) for k in range(x.rank)]
-    # A computed dim of 0 beside another dim of the input is a known difference.
+    # A computed dim of 0 is a known difference if the dim of the input differs.
     moved = range(axis + 2, x.rank)
     need(all(size or x.dims(k - 1)[i] == 0 for k in moved for i, size in enumerate(x.dims(k))))
     if b.rng.random() < 0.3:

@@ -66,7 +66,7 @@ fn case(folder: &Path, name: &str, model: &ModelProto, pasts: &[i64]) -> PathBuf
     case
 }
 
-/// The exit code of `symc test`, and what it prints to both outputs.
+/// The exit code of `symc test`, and the text of both outputs.
 fn test(case: &Path, flags: &[&str]) -> (Option<i32>, String, String) {
     let output = cli::symc(&[&["test", case.to_str().expect("a path")], flags].concat());
     let text = |bytes| String::from_utf8(bytes).expect("text");

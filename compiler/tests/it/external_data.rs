@@ -55,7 +55,7 @@ fn sums(model: &Path) -> Result<Vec<f64>> {
     Ok((0..4).map(|k| y.get(k).as_f64()).collect())
 }
 
-/// A folder `models` for models and a folder `other` beside it, which has weights.
+/// A folder `models` for models and a folder `other` next to it, which has weights.
 struct Folders {
     root: tempfile::TempDir,
     model: PathBuf,

@@ -11,13 +11,12 @@ use crate::{
     codegen::vector::{VectorIsa, X86},
     kernel::{
         Axis, Contraction, InstSeq, Kernel, Program, Stmt, cost,
-        lanes::{epilogue_form, strip_obstacle},
+        lanes::{accumulator_type, epilogue_form, strip_obstacle},
     },
 };
 use num_traits::ToPrimitive;
 use std::fmt::{self, Display, Formatter};
 use symshape::{Dim, Facts};
-use symshape_runtime::DType;
 
 /// Loops below this share of the work are not listed.
 const MIN_SHARE: f64 = 0.02;
@@ -151,10 +150,9 @@ impl Search<'_> {
             return;
         }
         let operand = self.program.buffers[contraction.lhs.buffer].dtype;
-        let has_sums = contraction.dtype == DType::F32
-            || contraction.dtype == DType::I32 && matches!(operand, DType::U8 | DType::I8);
+        let has_accumulators = accumulator_type(self.program, contraction).is_some();
         let reason = match epilogue_form(self.program, self.kernel, &inner, contraction) {
-            _ if !has_sums => format!("it multiplies {operand}"),
+            _ if !has_accumulators => format!("it multiplies {operand}"),
             Err(obstacle) => format!("its epilogue: {obstacle}"),
             Ok(_) => "it reads an operand at addresses that are not linear".to_string(),
         };

@@ -41,13 +41,24 @@ pub struct ImportOptions {
     pub cap: Option<i64>,
 }
 
-/// The contents of a bounds.json, see [`parse_bounds`].
+/// Declarations of symbols, see [`parse_dims`] and [`parse_bounds`].
 #[derive(Clone, Debug, Default)]
 pub struct Bounds {
     /// Ranges and sets of values of symbols.
     pub dims: Vec<(String, Declaration)>,
     /// Symbols that are expressions over other symbols.
     pub relations: Vec<(String, Dim)>,
+}
+
+impl Bounds {
+    /// Adds a declaration in the form of [`parse_dim`] or [`parse_relation`].
+    fn declare(&mut self, text: &str) -> Result<()> {
+        match parse_relation(text)? {
+            Some(relation) => self.relations.push(relation),
+            None => self.dims.push(parse_dim(text)?),
+        }
+        Ok(())
+    }
 }
 
 /// The value of a constant input.
@@ -154,6 +165,22 @@ pub fn parse_relation(text: &str) -> Result<Option<(String, Dim)>> {
     Ok(Some((name.to_string(), dim)))
 }
 
+/// Parses declarations, each in the form of [`parse_dim`] or [`parse_relation`].
+///
+/// # Errors
+/// A text has neither form.
+///
+/// ```
+/// let bounds = symshape_compiler::import::parse_dims(&["N=1..64", "T=P+S"])?;
+/// assert_eq!((bounds.dims.len(), bounds.relations.len()), (1, 1));
+/// # Ok::<(), symshape_compiler::Error>(())
+/// ```
+pub fn parse_dims(texts: &[impl AsRef<str>]) -> Result<Bounds> {
+    let mut bounds = Bounds::default();
+    texts.iter().try_for_each(|text| bounds.declare(text.as_ref()))?;
+    Ok(bounds)
+}
+
 /// Parses `NAME=D0,D1,…`, where a dim is a symbol, a constant or an expression. The shape of a scalar is `()`.
 ///
 /// # Errors
@@ -209,11 +236,7 @@ pub fn parse_bounds(text: &str) -> Result<Bounds> {
     let mut bounds = Bounds::default();
     for (name, value) in symbols {
         if let Some(text) = value.as_str() {
-            let declared = format!("{name}={text}");
-            match parse_relation(&declared)? {
-                Some(relation) => bounds.relations.push(relation),
-                None => bounds.dims.push(parse_dim(&declared)?),
-            }
+            bounds.declare(&format!("{name}={text}"))?;
             continue;
         }
 

@@ -16,6 +16,15 @@ pub(crate) struct EpilogueForm {
     pub(crate) scalars: Vec<ScalarArg>,
 }
 
+/// The type of the accumulators of a contraction. `None` if no microkernel multiplies its elements.
+pub(crate) fn accumulator_type(program: &Program, contraction: &Contraction) -> Option<Ty> {
+    match (contraction.dtype, program.buffers[contraction.lhs.buffer].dtype) {
+        (DType::F32, DType::F32 | DType::BF16) => Some(Ty::F32),
+        (DType::I32, DType::U8 | DType::I8) => Some(Ty::I32),
+        _ => None,
+    }
+}
+
 /// The vector form of an epilogue, or the reason why it has none. `facts` must have the ranges of the contraction's
 /// axes.
 pub(crate) fn epilogue_form(
@@ -25,9 +34,8 @@ pub(crate) fn epilogue_form(
     contraction: &Contraction,
 ) -> Result<EpilogueForm, Obstacle> {
     let (last, outer) = contraction.m.split_last().ok_or(Obstacle::Form)?;
-    let sum = if contraction.dtype == DType::F32 { Ty::F32 } else { Ty::I32 };
     let mut builder = BodyBuilder::new(program, kernel, facts, Some(&last.var));
-    builder.sum = Some(sum);
+    builder.sum = Some(accumulator_type(program, contraction).ok_or(Obstacle::Sum)?);
     let body = builder.body(&contraction.epilogue, Some(&contraction.n.var))?;
     if !builder.variables.is_empty() {
         return Err(Obstacle::Form);

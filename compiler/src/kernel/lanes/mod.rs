@@ -9,5 +9,5 @@ mod obstacle;
 pub mod op;
 mod strip;
 
-pub(crate) use epilogue::{EpilogueForm, epilogue_form};
+pub(crate) use epilogue::{EpilogueForm, accumulator_type, epilogue_form};
 pub(crate) use strip::{has_lanes, strip_obstacle};

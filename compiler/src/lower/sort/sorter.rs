@@ -111,10 +111,10 @@ impl<'l, 'g> Sorter<'l, 'g> {
         Ok(sorter)
     }
 
-    /// Scratch memory.
-    pub(super) fn scratch(&mut self, what: &str, dtype: DType, elems: &Dim) -> Result<BufferId> {
+    /// A scratch buffer of `elems` elements; `content` is a part of its name.
+    pub(super) fn scratch(&mut self, content: &str, dtype: DType, elems: &Dim) -> Result<BufferId> {
         let elems = self.lowering.upper_bound_elems(elems)?;
-        let name = format!("{} ({what})", node_name(self.lowering.graph, self.row.operand));
+        let name = format!("{} ({content})", node_name(self.lowering.graph, self.row.operand));
         Ok(self.lowering.program.buffers.push(Buffer { name, dtype, elems, space: MemorySpace::Scratch }))
     }
 
