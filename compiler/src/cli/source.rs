@@ -33,6 +33,9 @@ pub(super) fn effective_precision(model: &Model) -> &'static str {
 pub(super) fn graph(path: &Path, options: &ImportOptions) -> Result<Graph> {
     let model = import::Model::open(path)?;
     let graph = import::import(&model, options).at(|| path.display().to_string())?;
+    for note in import::notes(&model, options, &graph) {
+        eprintln!("symc: {}: note: {note}", path.display());
+    }
     for warning in import::warnings(&model, options, &graph) {
         eprintln!("symc: {}: {warning}", path.display());
     }

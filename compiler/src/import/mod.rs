@@ -10,6 +10,7 @@ mod custom;
 mod model;
 mod node;
 mod ops;
+mod relations;
 mod scope;
 
 pub use custom::declaration::Custom;
@@ -21,6 +22,7 @@ pub use model::{
     },
     proto, read_tensor,
 };
+pub use relations::notes;
 
 use crate::{
     error::{At, Error, ErrorKind, Result},
@@ -41,6 +43,9 @@ use std::{
 };
 
 /// The graph of `model` under the call contract that its inputs and `options` declare.
+///
+/// A symbol without a declaration is replaced by an expression over other symbols if the model's operators require its
+/// equality with one; [`notes`] lists these symbols.
 ///
 /// # Errors
 /// The model is malformed, contradictory or not supported, or the call contract is incomplete.
@@ -64,6 +69,22 @@ pub(crate) struct Named {
 /// # Errors
 /// As [`import`].
 pub(crate) fn import_named(model: &Model, options: &ImportOptions) -> Result<(Graph, Vec<Named>)> {
+    let undeclared = types::undeclared(model.proto.graph.as_ref(), options);
+    if undeclared.is_empty() || options.unbounded || options.cap.is_some() {
+        return build(model, options, options.unbounded);
+    }
+
+    // If this import fails, the one below reports the error.
+    let unbounded = ImportOptions { unbounded: true, ..options.clone() };
+    let mut options = options.clone();
+    if let Ok((graph, _)) = build(model, &unbounded, false) {
+        options.relations.extend(relations::find(&graph, &undeclared));
+    }
+    build(model, &options, false)
+}
+
+/// The graph of `model`, and its named values. A wrong number of axes in a declared type is an error if `is_strict`.
+fn build(model: &Model, options: &ImportOptions, is_strict: bool) -> Result<(Graph, Vec<Named>)> {
     let proto = model.proto.graph.as_ref().ok_or_else(|| Error::invalid("the model has no graph"))?;
     let mut g =
         Graph { name: identifier(options.name.as_deref().unwrap_or(&model.name)), ..Graph::default() };
@@ -74,7 +95,7 @@ pub(crate) fn import_named(model: &Model, options: &ImportOptions) -> Result<(Gr
         functions: &model.proto.functions,
         customs: &options.customs,
         declared: if redeclared { HashMap::new() } else { declared_types(proto) },
-        strict: options.unbounded,
+        strict: is_strict,
         same_shape: same_shape(proto),
         node_count: Cell::new(0),
         data_dependent_count: Cell::new(0),
@@ -101,7 +122,7 @@ pub(crate) fn import_named(model: &Model, options: &ImportOptions) -> Result<(Gr
     for (info, value) in proto.output.iter().zip(values) {
         if let Some(declared) = info.ty.as_ref().filter(|_| !redeclared) {
             let storage_type = scope.storage_type(&info.name);
-            types::check(&g, value, storage_type, declared, options.unbounded)
+            types::check(&g, value, storage_type, declared, is_strict)
                 .at(|| format!("output `{}`", info.name))?;
         }
         g.output(&info.name, value)?;

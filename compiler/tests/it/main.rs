@@ -50,6 +50,7 @@ mod quantised;
 mod query;
 mod refusals;
 mod refused_tiles;
+mod relations;
 mod scalar;
 mod serving;
 mod signals;

@@ -12,7 +12,7 @@ use symshape_compiler::import::{
 
 /// A node of the operator `com.foo::OP`.
 fn foreign(op: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
-    NodeProto { domain: "com.foo".into(), ..node(op, inputs, outputs) }
+    node(&format!("com.foo:{op}"), inputs, outputs)
 }
 
 /// The attribute `NAME`, with ONNX's number of its kind.

@@ -5,9 +5,9 @@ use crate::{
     error::{At, Error, ErrorKind, Result},
     graph::{Graph, Value},
     import::model::{
-        dims,
+        dims, given_inputs,
         options::ImportOptions,
-        proto::{DimensionProto, TypeProto, ValueInfoProto},
+        proto::{DimensionProto, GraphProto, TypeProto, ValueInfoProto},
         storage_type::StorageType,
         weights,
     },
@@ -170,6 +170,32 @@ fn contains(dim: &Dim, name: &str) -> bool {
     dim.symbols().iter().any(|symbol| symbol.name() == name)
 }
 
+/// The symbols of a model's inputs that the caller does not declare, in the order of their first appearance.
+pub(crate) fn undeclared(graph: Option<&GraphProto>, options: &ImportOptions) -> Vec<Symbol> {
+    let inputs = graph.into_iter().flat_map(given_inputs).map(|info| input(info, options));
+    let Ok(mut inputs) = inputs.collect::<Result<Vec<ModelInput>>>() else { return Vec::new() };
+    if relate(&mut inputs, options).is_err() {
+        return Vec::new();
+    }
+    let symbols = inputs.iter().flat_map(|input| &input.shape).flat_map(Dim::symbols);
+    let mut undeclared: Vec<Symbol> = Vec::new();
+    for symbol in symbols.filter(|symbol| declared(symbol, options).is_none()) {
+        if !undeclared.contains(&symbol) {
+            undeclared.push(symbol);
+        }
+    }
+    undeclared
+}
+
+/// The caller's declaration of a symbol: the last flag, else the bounds.json.
+fn declared(symbol: &Symbol, options: &ImportOptions) -> Option<Declaration> {
+    let of = |list: &[(String, Declaration)]| {
+        let found = list.iter().rev().find(|(name, _)| name == symbol.name());
+        found.map(|(_, declared)| declared.clone())
+    };
+    of(&options.dims).or_else(|| of(&options.bounds.dims))
+}
+
 /// Declares the symbols of all inputs, in the order of their first appearance.
 ///
 /// # Errors
@@ -184,14 +210,7 @@ pub(crate) fn declare_symbols(g: &mut Graph, inputs: &[ModelInput], options: &Im
                     continue;
                 }
 
-                let of = |list: &[(String, Declaration)]| {
-                    list.iter()
-                        .rev()
-                        .find(|(name, _)| name == symbol.name())
-                        .map(|(_, declared)| declared.clone())
-                };
-
-                let mut declared = of(&options.dims).or_else(|| of(&options.bounds.dims));
+                let mut declared = declared(&symbol, options);
                 if let (Some(cap), None) =
                     (options.cap, declared.as_ref().and_then(|declared| declared.hi.clone()))
                 {
