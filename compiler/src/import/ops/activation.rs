@@ -102,7 +102,7 @@ fn gelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
 }
 
-fn by_erf(g: &mut Graph, x: Value) -> Result<Value> {
+pub(crate) fn by_erf(g: &mut Graph, x: Value) -> Result<Value> {
     let inner = scaled(g, x, std::f64::consts::FRAC_1_SQRT_2)?;
     let erf = g.erf(inner)?;
     let double = plus(g, erf, 1.0)?;
@@ -110,7 +110,7 @@ fn by_erf(g: &mut Graph, x: Value) -> Result<Value> {
     g.mul(x, weight)
 }
 
-fn by_tanh(g: &mut Graph, x: Value) -> Result<Value> {
+pub(crate) fn by_tanh(g: &mut Graph, x: Value) -> Result<Value> {
     let square = g.mul(x, x)?;
     let cubic = scaled(g, square, 0.044715)?;
     let slope = plus(g, cubic, 1.0)?;

@@ -13,6 +13,7 @@ ops! {
     Attention 23 attention,
     "ai.onnx.preview" FlexAttention 1 flex_attention,
     LinearAttention 27 linear_attention,
+    "com.microsoft" LinearAttention 1 linear_attention,
     RotaryEmbedding 23 rotary_embedding,
 }
 
@@ -442,6 +443,9 @@ fn linear_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let q_heads = need(n.int("q_num_heads")?)?;
     let kv_heads = need(n.int("kv_num_heads")?)?;
     n.int("chunk_size")?;
+    if n.int_or("state_window", 0)? != 0 {
+        return Err(Error::unsupported("LinearAttention with state_window"));
+    }
     let rule = n.string_or("update_rule", "gated_delta")?;
     if !["linear", "gated", "delta", "gated_delta"].contains(&rule) {
         return Err(Error::invalid(format!("unknown update_rule `{rule}`")));

@@ -13,6 +13,7 @@ use symshape::{Dim, Relation};
 
 ops! {
     CausalConvWithState 27 causal_conv_with_state,
+    "com.microsoft" CausalConvWithState 1 causal_conv_with_state,
     Conv 1 conv,
     ConvInteger 10 conv_integer,
 }
@@ -161,8 +162,11 @@ pub(crate) fn kernel_of(g: &Graph, n: &OnnxNode, w: Value) -> Result<Vec<i64>> {
 /// `Conv([[[1, 2, 3]]], [[[1, 10]]], [5]; pads=[1, 0], strides=[2]) = [[[15, 37]]]`
 /// `Conv([[[1, 2], [3, 4]]], [[[1]], [[10]]]; group=2) = [[[1, 2], [30, 40]]]`
 fn conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let x = n.input(0)?;
-    let w = n.input(1)?;
+    convolution(g, n, n.input(0)?, n.input(1)?)
+}
+
+/// The convolution of `x` with `w` that the node's attributes describe, plus the bias in input 2.
+pub(crate) fn convolution(g: &mut Graph, n: &OnnxNode, x: Value, w: Value) -> Result<Value> {
     let window = Window::read(g, n, x, kernel_of(g, n, w)?)?;
     let zero = Scalar::from_i64(g.dtype(x), 0);
     let x = window.pad(g, x, zero)?;
@@ -246,12 +250,18 @@ fn conv_integer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 /// A depthwise convolution of `[N, C, T]`, where element `t` depends on elements up to `t` only. The state (input 3)
 /// holds the elements before the first, by default zeros. Output 1 is the state for the next call.
 ///
-/// Limits: the kernel size is a constant.
+/// Limits: the kernel size is a constant; with ONNX Runtime's attributes `ndim`, `dilation`, `channels_last` and
+/// `state_window` only at their defaults.
 ///
 /// `CausalConvWithState([[[1, 2]]], [[[10, 1]]]) = [[[1, 12]]], [[[2]]]`
 fn causal_conv_with_state(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let x = n.input(0)?;
     let w = n.input(1)?;
+    for (name, default) in [("ndim", 1), ("dilation", 1), ("channels_last", 0), ("state_window", 0)] {
+        if n.int_or(name, default)? != default {
+            return Err(Error::unsupported(format!("{} with {name} other than {default}", n.op)));
+        }
+    }
     if g.rank(x) != 3 || g.rank(w) != 3 {
         return Err(Error::invalid("input and weights must have 3 axes"));
     }

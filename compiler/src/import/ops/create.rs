@@ -28,6 +28,8 @@ ops! {
     OneHot 9 one_hot,
     Range 11 range,
     Trilu 14 trilu,
+    "com.microsoft" Range 1 range,
+    "com.microsoft" Trilu 1 trilu,
 }
 
 /// The tensor in one of the attributes `value`, `value_float`, `value_floats`, `value_int` or `value_ints`.
@@ -199,13 +201,18 @@ fn one_hot(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.select(hit, on, off)
 }
 
-/// The values from `start` (input 0) to `limit` (input 1, exclusive) in steps of `delta` (input 2).
+/// The values from `start` (input 0) to `limit` (input 1, exclusive) in steps of `delta` (input 2), by default 1.
 ///
 /// `Range(i64:1, i64:6, i64:2) = i64[1, 3, 5]`
 /// `Range(0, 1, 0.5) = [0, 0.5]`
 fn range(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let inputs = [n.input(0)?, n.input(1)?, n.input(2)?];
-    let dtype = g.dtype(inputs[0]);
+    let start = n.input(0)?;
+    let dtype = g.dtype(start);
+    let delta = match n.optional(2) {
+        Some(delta) => delta,
+        None => g.number(dtype, 1.0)?,
+    };
+    let inputs = [start, n.input(1)?, delta];
 
     let whole: Option<Vec<Dim>> =
         inputs.iter().map(|input| whole_number(g, *input)).collect::<Result<Option<_>>>()?;

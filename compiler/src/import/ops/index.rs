@@ -15,6 +15,7 @@ use symshape_runtime::DType;
 ops! {
     Gather 1 gather MovesElements,
     GatherElements 11 gather_elements MovesElements,
+    "com.microsoft" GatherND 1 gather_nd,
     GatherND 11 gather_nd MovesElements,
     ReverseSequence 10 reverse_sequence,
     Scatter 9 scatter_elements,

@@ -14,6 +14,7 @@ ops! {
     Gemm 1 gemm,
     MatMul 1 matmul,
     MatMulInteger 10 matmul_integer,
+    "com.microsoft" MatMulInteger16 1 matmul_integer,
     "com.microsoft" FusedMatMul 1 fused_matmul,
     "com.microsoft" TransposeMatMul 1 fused_matmul,
 }
@@ -319,11 +320,12 @@ pub(crate) fn centred(g: &mut Graph, x: Value, zero: Option<Value>, k: usize) ->
     g.sub(x, zero)
 }
 
-/// The matrix product of 8-bit integers after subtraction of their zero points, exact in 32 bits. `a_zero_point` (input
+/// The matrix product of 8-bit or 16-bit integers after subtraction of their zero points, exact in 32 bits. `a_zero_point` (input
 /// 2) is a scalar or has one element per row of `A`. `b_zero_point` (input 3) is a scalar or has one element per column
 /// of `B`.
 ///
 /// `MatMulInteger(u8[[11, 7]], u8[[1], [2]], u8:10) = i32[[-5]]`
+/// `MatMulInteger16(i16[[300, 7]], i16[[300], [2]]) = i32[[90014]]`
 fn matmul_integer(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let a = n.input(0)?;
     let b = n.input(1)?;

@@ -18,7 +18,7 @@ ops! {
     GroupNormalization 21 group_normalization,
     InstanceNormalization 1 instance_normalization,
     LRN 1 lrn,
-    LayerNormalization 17 layer_normalization,
+    LayerNormalization 1 layer_normalization,
     LpNormalization 1 lp_normalization,
     MeanVarianceNormalization 9 mean_variance_normalization,
     RMSNormalization 23 rms_normalization,
@@ -174,10 +174,16 @@ fn group_normalization_by_group(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 fn groups(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let epsilon = n.float_or("epsilon", 1e-5)?;
     let count = n.int_or("num_groups", 0)?;
+    let x = stash(g, n, x)?;
+    normalised_groups(g, x, count, epsilon)
+}
+
+/// `x` as `[N, count, C/count, …]`, normalised within each of `count` groups of channels.
+pub(crate) fn normalised_groups(g: &mut Graph, x: Value, count: i64, epsilon: f64) -> Result<Value> {
     let mut shape = g.shape(x).to_vec();
     if shape.len() < 2 || count < 1 {
         return Err(Error::invalid(format!(
-            "`num_groups` must be positive, but it is {count}; the input needs at least 2 axes"
+            "the number of groups must be positive, but it is {count}; the input needs at least 2 axes"
         )));
     }
 
@@ -185,7 +191,6 @@ fn groups(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let each = g.facts.simplify(&shape[1].floor_div(count));
     shape.splice(1..2, [count.into(), each]);
 
-    let x = stash(g, n, x)?;
     let split = g.reshape(x, shape)?;
     let axes: Vec<usize> = (2..g.rank(split)).collect();
     let [centred, inverse, _] = standardised(g, split, &axes, epsilon)?;

@@ -19,6 +19,7 @@ ops! {
     CenterCropPad 18 center_crop_pad,
     Pad 1 pad_attributes,
     Pad 11 pad,
+    "com.microsoft" Pad 1 pad,
 }
 
 /// As in opset 11, with attributes instead of inputs.

@@ -211,16 +211,26 @@ pub(crate) fn norm(g: &mut Graph, x: Value, axes: &[usize], p: i64, keep: bool) 
 /// `MaxPool([[[1, 3, 2]]]; kernel_shape=[2], pads=[1, 0], strides=[2]) = [[[1, 3]]], i64[[[0, 1]]]`
 fn max_pool(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     let x = n.input(0)?;
+    if !n.wants(1) {
+        return Ok(vec![Some(maximum(g, n, x)?)]);
+    }
     let (window, over) = pool_window(g, n, x)?;
     let column_major = n.flag("storage_order", false)?;
     let lowest = lowest(g.dtype(x));
     let through = padded_windows(g, x, &window, &over, lowest)?;
     let y = g.reduce(ReduceOp::Max, through, &window_axes(&window), false)?;
-    if !n.wants(1) {
-        return Ok(vec![Some(y)]);
-    }
     let at = positions_of_max(g, x, through, &window, column_major)?;
     Ok(vec![Some(y), Some(at)])
+}
+
+/// The maxima of the windows of `x` that the node's attributes describe.
+pub(crate) fn maximum(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
+    let (window, over) = pool_window(g, n, x)?;
+    // The order of positions is irrelevant without them.
+    n.flag("storage_order", false)?;
+    let lowest = lowest(g.dtype(x));
+    let through = padded_windows(g, x, &window, &over, lowest)?;
+    g.reduce(ReduceOp::Max, through, &window_axes(&window), false)
 }
 
 /// The smallest value of the element type.

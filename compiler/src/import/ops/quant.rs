@@ -288,8 +288,11 @@ fn qlinear_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `QLinearConv(u8[[[3, 1]]], 0.5, u8:1, u8[[[2]]], 2, u8:0, 1, u8:10) = u8[[[14, 10]]]`
 fn qlinear_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let x = n.input(0)?;
-    let w = n.input(3)?;
+    quantised_convolution(g, n, n.input(0)?, n.input(3)?)
+}
+
+/// The convolution of `x` with `w`, and the other inputs of `QLinearConv`.
+pub(crate) fn quantised_convolution(g: &mut Graph, n: &OnnxNode, x: Value, w: Value) -> Result<Value> {
     let window = Window::read(g, n, x, kernel_of(g, n, w)?)?;
 
     let x = centred(g, x, Some(n.input(2)?), 0)?;

@@ -16,6 +16,7 @@ ops! {
     AffineGrid 20 affine_grid,
     DeformConv 19 deform_conv,
     GridSample 16 grid_sample,
+    "com.microsoft" GridSample 1 grid_sample,
     RoiAlign 10 roi_align,
 }
 

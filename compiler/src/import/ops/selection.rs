@@ -20,6 +20,7 @@ ops! {
     NonMaxSuppression 10 non_max_suppression,
     NonZero 9 non_zero,
     Unique 11 unique,
+    "com.microsoft" Unique 1 unique_in_order,
 }
 
 /// The number of elements of `x`.
@@ -174,8 +175,25 @@ const MAX_UNROLLED: i64 = 8;
 /// `Unique([2, 1, 1]) = [1, 2], i64[1, 0], i64[1, 0, 0], i64[2, 1]`
 /// `Unique([2, 1, 1]; sorted=0) = [2, 1], i64[0, 1], i64[0, 1, 1], i64[1, 2]`
 fn unique(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
-    let mut x = n.input(0)?;
     let sorted = n.flag("sorted", true)?;
+    distinct(g, n, sorted)
+}
+
+/// The distinct elements of a vector in the order of their first occurrence. Output 1 maps each element to its position
+/// in output 0, and output 2 counts the occurrences.
+///
+/// Limits: as `Unique`.
+///
+/// `Unique([2, 1, 2]) = [2, 1], i64[0, 1, 0], i64[2, 1]`
+fn unique_in_order(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let mut outputs = distinct(g, n, false)?;
+    outputs.remove(1);
+    Ok(outputs)
+}
+
+/// The outputs of `Unique`.
+fn distinct(g: &mut Graph, n: &OnnxNode, sorted: bool) -> Result<Vec<Value>> {
+    let mut x = n.input(0)?;
     let k = match n.int("axis")? {
         Some(k) => normal_axis(k, g.rank(x))?,
         None => {

@@ -31,6 +31,9 @@ const MAX_NODES: usize = 1 << 20;
 /// The newest opset that the operator table was checked against.
 const NEWEST_OPSET: i64 = 27;
 
+/// The domain of convolutions over channels in blocks of one machine's vector length.
+const BLOCKED_CHANNELS: &str = "com.microsoft.nchwc";
+
 /// A result of a node.
 enum NodeOutput {
     /// A tensor, and its storage type if that differs from its element type.
@@ -191,6 +194,12 @@ impl<'a> NameScope<'_, 'a> {
     /// The error for a node of an unknown operator, with a declaration to copy.
     fn unknown_operator(&self, g: &mut Graph, proto: &NodeProto, opset: i64) -> Error {
         let name = &proto.op_type;
+        if proto.domain == BLOCKED_CHANNELS {
+            return Error::unsupported(format!(
+                "op {BLOCKED_CHANNELS}::{name}: ONNX Runtime's optimiser wrote this model for the vectors of one \
+                 machine; save it with the optimisation level \"extended\" (ORT_ENABLE_EXTENDED) instead of \"all\""
+            ));
+        }
         let operator = if same_domain(&proto.domain, "") {
             format!("{name} (opset {opset})")
         } else {

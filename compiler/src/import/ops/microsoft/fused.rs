@@ -6,22 +6,25 @@ use crate::{
     import::{
         node::OnnxNode,
         ops::{
-            conv::{Window, convolve, kernel_of, with_bias},
-            matmul::gemm,
+            activation::by_tanh,
+            conv::convolution,
+            matmul::{centred, gemm},
             norm::standardised,
+            quant::scale_at,
             shared::gates::{Activation, activate},
         },
     },
-    scalar::{BinaryOp, ReduceOp, Scalar},
+    scalar::{ReduceOp, Scalar},
 };
-use symshape::{Dim, Relation};
+use symshape::Dim;
 use symshape_runtime::DType;
 
 ops! {
     "com.microsoft" EmbedLayerNormalization 1 embed_layer_normalization,
     "com.microsoft" FusedConv 1 fused_conv,
     "com.microsoft" FusedGemm 1 fused_gemm,
-    "com.microsoft" MatMulNBits 1 matmul_n_bits,
+    "com.microsoft" QEmbedLayerNormalization 1 quantised_embed_layer_normalization,
+    "com.microsoft" GemmFastGelu 1 gemm_fast_gelu,
 }
 
 /// The layer normalisation of the sum of three embeddings, with scale and bias in inputs 5 and 6. Word ids (input 0)
@@ -51,23 +54,67 @@ fn embed_layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> 
         sum = g.add(sum, segment)?;
     }
 
-    let [centred, inverse, _] = standardised(g, sum, &[2], epsilon)?;
-    let normal = g.mul(centred, inverse)?;
-    let scaled = g.mul(normal, n.input(5)?)?;
-    let y = g.add(scaled, n.input(6)?)?;
+    let parameters = [n.input(5)?, n.input(6)?];
+    let y = normalised_rows(g, sum, parameters, epsilon)?;
+    Ok(vec![y, mask_counts(g, n, batch)?, sum])
+}
 
-    let count = match n.optional(7) {
+/// `x`, normalised along its last axis, scaled and shifted.
+fn normalised_rows(g: &mut Graph, x: Value, [scale, bias]: [Value; 2], epsilon: f64) -> Result<Value> {
+    let last = g.rank(x).checked_sub(1).ok_or_else(|| Error::invalid("embeddings must have axes"))?;
+    let [centred, inverse, _] = standardised(g, x, &[last], epsilon)?;
+    let normal = g.mul(centred, inverse)?;
+    let scaled = g.mul(normal, scale)?;
+    g.add(scaled, bias)
+}
+
+/// The sum of the mask in input 7 for each sequence, or zeros without a mask.
+fn mask_counts(g: &mut Graph, n: &OnnxNode, batch: Dim) -> Result<Value> {
+    match n.optional(7) {
         Some(mask) => {
             let mask = g.cast(DType::I32, mask)?;
-            g.reduce(ReduceOp::Sum, mask, &[1], false)?
+            g.reduce(ReduceOp::Sum, mask, &[1], false)
         }
         None => {
             let zero = g.scalar(Scalar::from_i64(DType::I32, 0))?;
-            g.broadcast_to(zero, &[batch])?
+            g.broadcast_to(zero, &[batch])
         }
+    }
+}
+
+/// `EmbedLayerNormalization` of tables of bytes. Inputs 2 to 6 are the tables of words, positions and segments, scale
+/// and bias. Their scales are inputs 8 to 12, their zero points inputs 13 to 17. Input 7 is the mask.
+///
+/// `QEmbedLayerNormalization(i32[[1]], _, u8[[0, 0], [2, 3]], u8[[1, 2]], _, u8[3, 3], u8[1, 2], _, 1, 1, _, 0.5, 1, u8:0, u8:1, _, u8:1, u8:1; epsilon=0.0) = [[[-1, 2]]], i32[0]`
+fn quantised_embed_layer_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
+    let words = n.input(0)?;
+    let epsilon = n.float_or("epsilon", 1e-12)?;
+    let [batch, steps] = <[Dim; 2]>::try_from(g.shape(words).to_vec())
+        .map_err(|_| Error::invalid("the word ids must have 2 axes"))?;
+    // Slices are converted after the lookup, so that the tables stay bytes.
+    let dequantised = |g: &mut Graph, x: Value, k: usize| -> Result<Value> {
+        let centred = centred(g, x, Some(n.input(11 + k)?), 0)?;
+        let wide = g.cast(DType::F32, centred)?;
+        let scale = scale_at(g, n.input(6 + k)?, 0)?;
+        g.mul(wide, scale)
     };
 
-    Ok(vec![y, count, sum])
+    let word = g.gather(n.input(2)?, words, 0)?;
+    let mut sum = dequantised(g, word, 2)?;
+    let places = g.index(DType::I64, vec![Dim::one(), steps], axis(1).into())?;
+    let place = g.gather(n.input(3)?, places, 0)?;
+    let place = dequantised(g, place, 3)?;
+    sum = g.add(sum, place)?;
+    if let (Some(segments), Some(table)) = (n.optional(1), n.optional(4)) {
+        let segment = g.gather(table, segments, 0)?;
+        let segment = dequantised(g, segment, 4)?;
+        sum = g.add(sum, segment)?;
+    }
+
+    let scale = dequantised(g, n.input(5)?, 5)?;
+    let bias = dequantised(g, n.input(6)?, 6)?;
+    let y = normalised_rows(g, sum, [scale, bias], epsilon)?;
+    Ok(vec![y, mask_counts(g, n, batch)?])
 }
 
 /// The function `name` of `x`, with its parameters.
@@ -99,17 +146,15 @@ fn activated(g: &mut Graph, x: Value, name: &str, params: &[f64]) -> Result<Valu
 ///
 /// `FusedConv([[[1, 2, 3]]], [[[1, -2]]], [4]; activation="Relu") = [[[1, 0]]]`
 fn fused_conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let x = n.input(0)?;
-    let w = n.input(1)?;
-    let window = Window::read(g, n, x, kernel_of(g, n, w)?)?;
-    let x = window.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
-    let y = convolve(g, x, w, &window, n.int_or("group", 1)?)?;
-
-    let mut y = with_bias(g, y, n.optional(2))?;
+    let mut y = convolution(g, n, n.input(0)?, n.input(1)?)?;
     if let Some(other) = n.optional(3) {
         y = g.add(y, other)?;
     }
+    activated_by_attributes(g, n, y)
+}
 
+/// The function of `y` in the attributes `activation` and `activation_params`.
+pub(crate) fn activated_by_attributes(g: &mut Graph, n: &OnnxNode, y: Value) -> Result<Value> {
     let params: Vec<f64> =
         n.floats("activation_params")?.unwrap_or_default().into_iter().map(f64::from).collect();
     activated(g, y, n.string_or("activation", "")?, &params)
@@ -126,90 +171,13 @@ fn fused_gemm(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     activated(g, y, n.string_or("activation", "")?, &params)
 }
 
-/// The first `count` integers of `bits` bits in the bytes of the last axis of `x`. The lowest bits of a byte come
-/// first.
-fn unpacked(g: &mut Graph, x: Value, bits: i64, count: &Dim) -> Result<Value> {
-    let mut shape = g.shape(x).to_vec();
-    let last = shape.len() - 1;
-    let each = 8 / bits;
-
-    let mut values = x;
-    if each > 1 {
-        let unsqueezed = g.unsqueeze(x, &[last + 1])?;
-        let place = g.index(DType::U8, vec![each.into()], Dim::from(axis(0)) * bits)?;
-        let shifted = g.binary(BinaryOp::Shr, unsqueezed, place)?;
-        let mask = g.scalar(Scalar::from_i64(DType::U8, (1 << bits) - 1))?;
-        let parts = g.and(shifted, mask)?;
-        shape[last] = g.facts.simplify(&(&shape[last] * each));
-        values = g.reshape(parts, shape)?;
-    }
-
-    g.slice(values, last, Dim::zero(), count.clone(), 1)
-}
-
-/// `A·Bᵀ + bias`. The rows of `B`, `[N, K]`, are packed integers of `bits` bits in blocks of `block_size`. Each block
-/// has a scale (input 2) and a zero point (input 3). Zero points are packed alike or floats, by default half of the
-/// range. The bias (input 5) is optional.
+/// `Gelu` with `approximate="tanh"` of the matrix product of `X` and `W` plus the bias. The bias (input 2) is optional.
 ///
-/// Limits: no `g_idx`; activations are never quantised, so `accuracy_level` has no effect.
-///
-/// `MatMulNBits([[1, 2]], u8[[[57, 136, 136, 136, 136, 136, 136, 136]]], [10]; K=2, N=1, bits=4, block_size=16) = [[-90]]`
-fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    let a = n.input(0)?;
-    let b = n.input(1)?;
-    let scales = n.input(2)?;
-
-    let need = |name: &str| n.int(name)?.ok_or_else(|| Error::invalid(format!("MatMulNBits needs `{name}`")));
-    let k = need("K")?;
-    let columns = need("N")?;
-    let bits = n.int_or("bits", 4)?;
-    let block = need("block_size")?;
-
-    n.int_or("accuracy_level", 0)?;
-    if n.optional(4).is_some() {
-        return Err(Error::unsupported("MatMulNBits with g_idx"));
+/// `GemmFastGelu([[1, 2]], [[1], [0]], [-1]) = [[0]]`
+fn gemm_fast_gelu(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let mut y = g.matmul(n.input(0)?, n.input(1)?)?;
+    if let Some(bias) = n.optional(2) {
+        y = g.add(y, bias)?;
     }
-
-    let fits = [2, 4, 8].contains(&bits) && block > 0 && block <= 1 << 20 && k > 0 && columns > 0;
-    if !fits || block % (8 / bits) != 0 || g.dtype(b) != DType::U8 || k > 1 << 31 {
-        return Err(Error::invalid(format!("{columns} x {k} elements of {bits} bits in blocks of {block}")));
-    }
-
-    let blocks = (k + block - 1) / block;
-    let b = g.reshape(b, vec![columns.into(), blocks.into(), (block * bits / 8).into()])?;
-    let integers = unpacked(g, b, bits, &block.into())?;
-    let dtype = g.dtype(scales);
-    let integers = g.cast(dtype, integers)?;
-
-    let zero = match n.optional(3) {
-        None => g.number(dtype, f64::from(1 << (bits - 1)))?,
-        Some(zero) if g.dtype(zero).is_float() => {
-            let zero = g.cast(dtype, zero)?;
-            g.reshape(zero, vec![columns.into(), blocks.into(), 1.into()])?
-        }
-        Some(zero) => {
-            let bytes = (blocks * bits + 7) / 8;
-            let zero = g.reshape(zero, vec![columns.into(), bytes.into()])?;
-            let zero = unpacked(g, zero, bits, &blocks.into())?;
-            let zero = g.cast(dtype, zero)?;
-            g.unsqueeze(zero, &[2])?
-        }
-    };
-
-    let centred = g.sub(integers, zero)?;
-    let scales = g.reshape(scales, vec![columns.into(), blocks.into(), 1.into()])?;
-    let weights = g.mul(centred, scales)?;
-    let weights = g.reshape(weights, vec![columns.into(), (blocks * block).into()])?;
-    let weights = g.slice(weights, 1, Dim::zero(), k.into(), 1)?;
-    let weights = g.cast(g.dtype(a), weights)?;
-
-    let width = g.shape(a).last().cloned().unwrap_or(Dim::one());
-    g.require(Relation::eq(width, k), "K of MatMulNBits")?;
-    let turned = g.transpose(weights, &[1, 0])?;
-    let y = g.matmul(a, turned)?;
-
-    match n.optional(5) {
-        Some(bias) => g.add(y, bias),
-        None => Ok(y),
-    }
+    by_tanh(g, y)
 }

@@ -10,7 +10,7 @@ use crate::{
         node::{OnnxNode, axes::larger},
         ops::attention::{heads, joined, shared, turned},
     },
-    scalar::{BinaryOp, CompareOp, Scalar},
+    scalar::{BinaryOp, CompareOp, ReduceOp, Scalar},
 };
 use symshape::{Dim, Relation};
 use symshape_runtime::DType;
@@ -23,10 +23,12 @@ ops! {
 /// values, `[B, S, D]`, or packed in input 0. Inputs 3 and 4 are past keys and values, `[B, H, P, D]`. Input 5 is the
 /// index of the last key of each sequence, input 6 the maximum number of keys. With `do_rotary`, queries and keys are
 /// rotated by the cosines and sines in inputs 7 and 8. Their positions are input 9, or follow the past keys. Input 10
-/// is a summand of the scores. A query sees keys up to its own, or the last `local_window_size` of them. Outputs 1 and
-/// 2 are the present keys and values.
+/// is a summand of the scores. Input 11 adds an element to the softmax of each head, as `smooth_softmax` does with 0.
+/// With inputs 14 and 15, each head of queries and keys is divided by its root mean square and scaled before it is
+/// rotated. A query sees keys up to its own, or the last `local_window_size` of them, or with `causal=0` all. Outputs 1
+/// and 2 are the present keys and values.
 ///
-/// Limits: no quantised caches, no sinks, no smooth softmax.
+/// Limits: no quantised caches, no caches of the size of the window, no lengths of queries, no output of products.
 ///
 /// `GroupQueryAttention([[[0, 0]]], [[[1, 2]]], [[[3, 4]]], _, _, i32[0], i32:1; num_heads=1, kv_num_heads=1) = [[[3, 4]]], [[[[1, 2]]]], [[[[3, 4]]]]`
 fn group_query_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
@@ -38,7 +40,8 @@ fn group_query_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
 
     let count = need("num_heads")?;
     let kv_count = need("kv_num_heads")?;
-    let [mut q, mut k, v] = inputs(g, n, count, kv_count)?;
+    let [q, k, v] = inputs(g, n, count, kv_count)?;
+    let [mut q, mut k] = normalised(g, n, [q, k])?;
     let places = Places::of(g, n, q)?;
     let interleaved = n.flag("rotary_interleaved", false)?;
     let given = [n.optional(7), n.optional(8), n.optional(9)];
@@ -70,7 +73,10 @@ fn group_query_attention(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Value>> {
     let seen = places.seen(g, n)?;
     let low = g.number(g.dtype(q), f64::NEG_INFINITY)?;
     let scores = g.select(seen, scores, low)?;
-    let shares = g.softmax(scores, 3)?;
+    let shares = match sink(g, n)? {
+        Some(sink) => softmax_with_sink(g, scores, sink)?,
+        None => g.softmax(scores, 3)?,
+    };
     let y = g.contract(shares, b"bhst", all_v, b"bhtd", b"bhsd")?;
 
     Ok(vec![joined(g, y)?, k, v])
@@ -83,15 +89,63 @@ fn refuse(n: &OnnxNode) -> Result<()> {
     })?;
     n.int("kv_cache_bit_width")?;
 
-    let is_smooth = n.int_or("smooth_softmax", 0)? > 0;
     let shows_products = n.int_or("qk_output", 0)? > 0;
-    if is_quantised || is_smooth || shows_products || (11..n.input_count()).any(|k| n.optional(k).is_some()) {
+    let slides = n.flag("sliding_window_cache", false)?;
+    if is_quantised || shows_products || slides || [12, 13, 16].iter().any(|k| n.optional(*k).is_some()) {
         return Err(Error::unsupported(
-            "GroupQueryAttention with a quantised cache, sinks, or smooth softmax",
+            "GroupQueryAttention with a quantised cache, a cache of the size of the window, lengths of queries, or an \
+             output of products",
         ));
     }
 
     Ok(())
+}
+
+/// Queries and keys, `[B, H, S, D]`, each head divided by its root mean square and scaled by inputs 14 and 15, if these
+/// are given.
+fn normalised(g: &mut Graph, n: &OnnxNode, parts: [Value; 2]) -> Result<[Value; 2]> {
+    let both = n.float_or("qk_norm_epsilon", 1e-6)? as f32;
+    let epsilons = [n.float_or("q_norm_epsilon", both)?, n.float_or("k_norm_epsilon", both)?];
+    let (Some(q), Some(k)) = (n.optional(14), n.optional(15)) else { return Ok(parts) };
+
+    let mut normal = Vec::new();
+    for ((part, weight), epsilon) in parts.into_iter().zip([q, k]).zip(epsilons) {
+        let wide = g.cast(DType::F32, part)?;
+        let squares = g.mul(wide, wide)?;
+        let mean = g.mean(squares, &[3], true)?;
+        let epsilon = g.number(DType::F32, epsilon)?;
+        let shifted = g.add(mean, epsilon)?;
+        let root = g.sqrt(shifted)?;
+        let wide = g.div(wide, root)?;
+        let weight = g.cast(DType::F32, weight)?;
+        let scaled = g.mul(wide, weight)?;
+        normal.push(g.cast(g.dtype(part), scaled)?);
+    }
+    Ok([normal[0], normal[1]])
+}
+
+/// The score of the sink of each head, `[H, 1, 1]`: input 11, or 0 with `smooth_softmax`.
+fn sink(g: &mut Graph, n: &OnnxNode) -> Result<Option<Value>> {
+    let is_smooth = n.int_or("smooth_softmax", 0)? > 0;
+    match n.optional(11) {
+        Some(sinks) => g.unsqueeze(sinks, &[1, 2]).map(Some),
+        None if is_smooth => g.number(g.dtype(n.input(0)?), 0.0).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Softmax along the last axis with a further element in each row, the sink, which the result omits.
+fn softmax_with_sink(g: &mut Graph, scores: Value, sink: Value) -> Result<Value> {
+    let sink = g.cast(g.dtype(scores), sink)?;
+    let max = g.reduce(ReduceOp::Max, scores, &[3], true)?;
+    let max = g.max(max, sink)?;
+    let shifted = g.sub(scores, max)?;
+    let powers = g.exp(shifted)?;
+    let sum = g.reduce(ReduceOp::Sum, powers, &[3], true)?;
+    let shifted = g.sub(sink, max)?;
+    let of_sink = g.exp(shifted)?;
+    let sum = g.add(sum, of_sink)?;
+    g.div(powers, sum)
 }
 
 /// Queries, keys and values by heads, `[B, H, S, D]`.
@@ -266,7 +320,15 @@ impl Places {
         let shape = [self.batch.clone(), Dim::one(), self.steps.clone(), Dim::one()];
         let query = g.reshape(self.of_queries, shape.to_vec())?;
         let key = g.index(DType::I64, vec![self.keys.clone()], axis(0).into())?;
-        let seen = g.compare(CompareOp::Le, key, query)?;
+        let is_causal = n.flag("causal", true)?;
+        let last = if is_causal {
+            query
+        } else {
+            let new = g.dim(DType::I64, &self.steps - 1)?;
+            let last = g.add(self.past, new)?;
+            g.unsqueeze(last, &[1, 2])?
+        };
+        let seen = g.compare(CompareOp::Le, key, last)?;
         let window = n.int_or("local_window_size", -1)?;
         if window < 0 {
             return Ok(seen);

@@ -8,6 +8,7 @@ use crate::{
         ops::{
             activation::logistic,
             matmul::centred,
+            microsoft::channels_last::{channels_first, channels_last},
             pool::{average, space},
             quant::{dynamically_quantised, requantised_product, saturated, scale_at},
         },
@@ -28,6 +29,7 @@ ops! {
     "com.microsoft" QLinearMul 1 qlinear_mul,
     "com.microsoft" QLinearSigmoid 1 qlinear_sigmoid,
     "com.microsoft" QLinearSoftmax 1 qlinear_softmax,
+    "com.microsoft" QLinearWhere 1 qlinear_where,
 }
 
 /// Input `k`, dequantised by the scale and zero point in the next two inputs.
@@ -118,31 +120,48 @@ fn qlinear_softmax(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 /// Mean over all spatial axes of a quantised tensor. The inputs are `X, X_scale, X_zero_point, Y_scale, Y_zero_point`.
 ///
-/// Limits: no `channels_last`.
+/// With `channels_last=1`, the spatial axes are all between the first and the last.
 ///
 /// `QLinearGlobalAveragePool(u8[[[1, 3]]], 1, u8:0, 1, u8:0) = u8[[[2]]]`
+/// `QLinearGlobalAveragePool(u8[[[1], [3]]], 1, u8:0, 1, u8:0; channels_last=1) = u8[[[2]]]`
 fn qlinear_global_average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    channels_first(n)?;
-    let axes = space(g, n.input(0)?)?;
-    unary(g, n, |g, x| g.mean(x, &axes, true))
+    pooled(g, n, |g, x| {
+        let axes = space(g, x)?;
+        g.mean(x, &axes, true)
+    })
 }
 
-fn channels_first(n: &OnnxNode) -> Result<()> {
-    if n.flag("channels_last", false)? {
-        Err(Error::unsupported(format!("{} with channels_last", n.op)))
-    } else {
-        Ok(())
+/// `f` of the dequantised image, as [`unary`]. With `channels_last=1`, `f` gets it with its channels on axis 1.
+fn pooled(g: &mut Graph, n: &OnnxNode, f: impl FnOnce(&mut Graph, Value) -> Result<Value>) -> Result<Value> {
+    if !n.flag("channels_last", false)? {
+        return unary(g, n, f);
     }
+    unary(g, n, |g, x| {
+        let x = channels_first(g, x)?;
+        let y = f(g, x)?;
+        channels_last(g, y)
+    })
 }
 
 /// `AveragePool` of a quantised tensor. The inputs are `X, X_scale, X_zero_point, Y_scale, Y_zero_point`.
 ///
-/// Limits: no `channels_last`.
+/// With `channels_last=1`, the channels are the last axis.
 ///
 /// `QLinearAveragePool(u8[[[1, 3, 5]]], 1, u8:0, 1, u8:0; kernel_shape=[2]) = u8[[[2, 4]]]`
 fn qlinear_average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    channels_first(n)?;
-    unary(g, n, |g, x| average(g, n, x))
+    pooled(g, n, |g, x| average(g, n, x))
+}
+
+/// Elements of `X` where the condition (input 0) holds, elsewhere of `Y`. The other inputs are `X, X_scale,
+/// X_zero_point, Y, Y_scale, Y_zero_point, Z_scale, Z_zero_point`.
+///
+/// `QLinearWhere(bool[[1, 0]], u8[[3, 3]], 0.5, u8:1, u8[[2, 2]], 2, u8:0, 1, u8:10) = u8[[11, 14]]`
+fn qlinear_where(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let dtype = g.dtype(n.input(1)?);
+    let x = dequantised(g, n, 1)?;
+    let y = dequantised(g, n, 4)?;
+    let chosen = g.select(n.input(0)?, x, y)?;
+    quantised(g, n, chosen, 7, dtype)
 }
 
 /// Quantised tensors, concatenated along `axis`. Inputs 0 and 1 are scale and zero point of the result. Then each
