@@ -41,6 +41,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
 };
+use symshape::Comparison;
 
 /// The graph of `model` under the call contract that its inputs and `options` declare.
 ///
@@ -137,25 +138,27 @@ fn build(model: &Model, options: &ImportOptions, is_strict: bool) -> Result<(Gra
     Ok((g, names))
 }
 
-/// Wrong declarations of outputs that don't prevent compilation: exporters get numbers of axes wrong.
+/// Surprises that don't prevent compilation: sizes that calls must not have because of an operator, and wrong
+/// declarations of outputs, since exporters get shapes wrong.
 ///
-/// Without the declared inputs of the model nothing is known, so there are no warnings if inputs are re-declared.
+/// Without the declared inputs of the model nothing is known, so declarations give no warnings if inputs are
+/// re-declared.
 pub fn warnings(model: &Model, options: &ImportOptions, graph: &Graph) -> Vec<String> {
+    let refused_sizes = graph.constraints.iter().filter(|fact| fact.relation.comparison == Comparison::Ne);
+    let refused_sizes: Vec<String> =
+        refused_sizes.map(|fact| format!("calls need {}: {}", fact.relation, fact.origin)).collect();
     if !options.inputs.is_empty() || !options.binds.is_empty() {
-        return Vec::new();
+        return refused_sizes;
     }
 
     let outputs = model.proto.graph.iter().flat_map(|graph| &graph.output).zip(&graph.outputs);
     let warning = |(info, (name, value)): (&proto::ValueInfoProto, &(String, Value))| {
-        let axes = info.ty.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?.dim.len();
-        let shape: Vec<String> = graph.shape(*value).iter().map(ToString::to_string).collect();
-        let differs = axes != shape.len();
-        differs.then(|| {
-            format!("output `{name}` is declared with {axes} axes, but its shape is [{}]", shape.join(", "))
-        })
+        let declared = info.ty.as_ref()?.tensor_type.as_ref()?;
+        let message = types::contradiction(graph, *value, declared)?;
+        Some(format!("output `{name}`: {message}"))
     };
 
-    outputs.filter_map(warning).collect()
+    refused_sizes.into_iter().chain(outputs.filter_map(warning)).collect()
 }
 
 fn define_inputs<'a>(

@@ -67,6 +67,16 @@ fn nodes_may_stand_in_any_order() {
 }
 
 #[test]
+fn models_for_the_vectors_of_one_machine_are_refused_with_the_remedy() {
+    let mut blocked = node("Conv", &["x"], &["y"]);
+    blocked.domain = "com.microsoft.nchwc".into();
+    let expected = "node `the Conv`: unsupported: op com.microsoft.nchwc::Conv: ONNX Runtime's optimiser wrote this \
+                    model for the vectors of one machine; save it with the optimisation level \"extended\" \
+                    (ORT_ENABLE_EXTENDED) instead of \"all\"";
+    refused(model(vec![blocked]), &bounded(), expected);
+}
+
+#[test]
 fn unknown_attributes_and_inputs_are_named() {
     let mut odd = node("Relu", &["x"], &["y"]);
     odd.attribute.push(AttributeProto { name: "slope".into(), kind: 2, ..Default::default() });
@@ -106,14 +116,43 @@ fn inputs_are_redeclared_and_bound() {
 }
 
 #[test]
-fn declared_outputs_are_checked() {
+fn wrong_declared_sizes_are_errors_only_in_strict_imports() {
     let mut bad = model(vec![node("Relu", &["x"], &["y"])]);
     bad.graph.as_mut().unwrap().output = vec![float("y", &["N", "5"])];
-    refused(bad, &bounded(), "node `the Relu`: `y`: axis 1 is declared as 5, but it is 4");
+    let strict = ImportOptions { unbounded: true, ..bounded() };
+    refused(bad.clone(), &strict, "node `the Relu`: `y`: axis 1 is declared as 5, but it is 4");
+    import(&Model::from(bad), &bounded()).expect("the declaration is ignored");
 }
 
 #[test]
-fn outputs_declared_with_another_number_of_axes_give_a_warning() {
+fn squeeze_without_axes_refuses_calls_that_change_the_rank() {
+    let proto = model(vec![node("Unsqueeze", &["x", "zero"], &["z"]), node("Squeeze", &["z"], &["y"])]);
+    let mut proto = proto;
+    proto.graph.as_mut().unwrap().initializer.push(int64_tensor("zero", &[0]));
+    let graph = import(&Model::from(proto.clone()), &bounded()).unwrap();
+    let shape: Vec<String> = graph.shape(graph.outputs[0].1).iter().map(ToString::to_string).collect();
+    assert_eq!(shape, ["N", "4"]);
+    assert_eq!(graph.constraints.len(), 1);
+
+    let compiled = symshape_compiler::pipeline::jit(&graph).unwrap();
+    let mut context = Context::new(&compiled).unwrap();
+    let mut call = |rows: usize| {
+        let x = vec![1.0_f32; rows * 4];
+        context.run_views(&[TensorRef::new(&[rows, 4], &x).unwrap()]).map(|_| ()).map_err(|e| e.to_string())
+    };
+    assert_eq!(call(2), Ok(()));
+    let refused = call(1).expect_err("the result would have another number of axes");
+    assert!(refused.contains("`x` axis 0 gives N = 1; N is declared 2..=64"), "{refused}");
+    let warnings = symshape_compiler::import::warnings(&Model::from(proto.clone()), &bounded(), &graph);
+    assert!(warnings[0].starts_with("calls need N != 1: "), "{warnings:?}");
+    assert!(warnings[0].contains("Squeeze without axes removes axes of size 1"), "{warnings:?}");
+
+    let larger = ImportOptions { dims: vec![parse_dim("N=2..64").unwrap()], ..Default::default() };
+    assert!(import(&Model::from(proto), &larger).unwrap().constraints.is_empty());
+}
+
+#[test]
+fn outputs_declared_with_another_shape_give_a_warning() {
     let mut proto = model(vec![node("Identity", &["x"], &["y"])]);
     proto.graph.as_mut().expect("there is one").output = vec![float("y", &["N"])];
     let warnings = |proto: &ModelProto| {
@@ -121,7 +160,9 @@ fn outputs_declared_with_another_number_of_axes_give_a_warning() {
         let graph = import(&model, &bounded()).expect("code can be generated");
         symshape_compiler::import::warnings(&model, &bounded(), &graph)
     };
-    assert_eq!(warnings(&proto), ["output `y` is declared with 1 axes, but its shape is [N, 4]"]);
+    assert_eq!(warnings(&proto), ["output `y`: it is declared with 1 axes, but its shape is [N, 4]"]);
+    proto.graph.as_mut().expect("there is one").output = vec![float("y", &["N", "5"])];
+    assert_eq!(warnings(&proto), ["output `y`: axis 1 is declared as 5, but it is 4"]);
     proto.graph.as_mut().expect("there is one").output = vec![float("y", &["N", "4"])];
     assert!(warnings(&proto).is_empty());
 }
@@ -559,14 +600,14 @@ fn elements_that_are_repeated_or_chosen_must_be_there() {
 }
 
 #[test]
-fn pools_of_short_axes_are_empty() {
+fn pools_of_short_axes_have_one_window_or_none() {
     let mut pool = node("MaxPool", &["image"], &["y"]);
     pool.attribute.extend([ints("kernel_shape", &[5, 1]), ints("strides", &[3, 1])]);
     let mut proto = model(vec![node("Unsqueeze", &["x", "places"], &["image"]), pool]);
     proto.graph.as_mut().expect("there is one").initializer.push(int64_tensor("places", &[0, 1]));
     let options = ImportOptions { dims: vec![parse_dim("N=1..8").expect("a range")], ..Default::default() };
     let graph = import(&Model::from(proto), &options).expect("any size is fine");
-    for (n, windows) in [(1, 0), (2, 0), (4, 0), (5, 1), (7, 1), (8, 2)] {
+    for (n, windows) in [(1, 0), (2, 0), (3, 1), (4, 1), (5, 1), (7, 1), (8, 2)] {
         let x = Tensor::from_f32(vec![n, 4], &vec![1.0; 4 * n]).expect("as many as the shape");
         assert_eq!(eval(&graph, &[x]).expect("it computes")[0].shape(), [1, 1, windows, 4], "N = {n}");
     }

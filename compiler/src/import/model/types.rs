@@ -7,7 +7,7 @@ use crate::{
     import::model::{
         dims, given_inputs,
         options::ImportOptions,
-        proto::{DimensionProto, GraphProto, TypeProto, ValueInfoProto},
+        proto::{DimensionProto, GraphProto, TensorTypeProto, TypeProto, ValueInfoProto},
         storage_type::StorageType,
         weights,
     },
@@ -66,14 +66,14 @@ fn read_input<'a>(info: &'a ValueInfoProto, options: &ImportOptions) -> Result<M
 
 fn refuse_others(ty: &TypeProto) -> Result<()> {
     let kinds = [
-        (ty.sequence_type.is_some(), "a sequence"),
-        (ty.map_type.is_some(), "a map"),
-        (ty.opaque_type.is_some(), "an opaque type"),
-        (ty.sparse_tensor_type.is_some(), "a sparse tensor"),
-        (ty.optional_type.is_some(), "an optional"),
+        (ty.sequence_type.is_some(), "a sequence", "sequences may occur inside of a model only"),
+        (ty.map_type.is_some(), "a map", "inputs and outputs are dense tensors"),
+        (ty.opaque_type.is_some(), "an opaque type", "inputs and outputs are dense tensors"),
+        (ty.sparse_tensor_type.is_some(), "a sparse tensor", "inputs and outputs are dense tensors"),
+        (ty.optional_type.is_some(), "an optional", "a call passes and returns all tensors"),
     ];
-    match kinds.iter().find(|(is, _)| *is) {
-        Some((_, kind)) => Err(Error::unsupported(format!("{kind} as input or output"))),
+    match kinds.iter().find(|(is, ..)| *is) {
+        Some((_, kind, rule)) => Err(Error::unsupported(format!("{kind} as input or output: {rule}"))),
         None => Ok(()),
     }
 }
@@ -281,8 +281,8 @@ fn no_bound(missing: &[(Symbol, String)]) -> String {
 
 /// Compares an inferred type with a declared one.
 ///
-/// Names of dims are not compared, since exporters invent them. Constants are compared. A wrong number of axes is an
-/// error only if `strict`: exporters get it wrong, and the code does not depend on it.
+/// Names of dims are not compared, since exporters invent them. Constants and the number of axes are compared if
+/// `strict`. Otherwise [`contradiction`] is a warning: exporters get shapes wrong, and the code does not depend on them.
 ///
 /// # Errors
 /// The two types contradict each other.
@@ -306,23 +306,26 @@ pub(crate) fn check(
         return Err(Error::invalid(format!("it is declared as {declared}, but its elements are {have}")));
     }
 
-    let Some(shape) = &tensor.shape else { return Ok(()) };
+    match contradiction(g, value, tensor).filter(|_| strict) {
+        Some(message) => Err(Error::invalid(message)),
+        None => Ok(()),
+    }
+}
+
+/// What a declared shape says that the inferred shape of `value` contradicts.
+pub(crate) fn contradiction(g: &Graph, value: Value, declared: &TensorTypeProto) -> Option<String> {
+    let inferred = g.shape(value);
+    let shape = declared.shape.as_ref()?;
     let show = |dims: &[Dim]| dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", ");
-    if shape.dim.len() != inferred.shape.len() {
-        if !strict {
-            return Ok(());
-        }
-        let have = show(&inferred.shape);
+    if shape.dim.len() != inferred.len() {
         let axes = shape.dim.len();
-        return Err(Error::invalid(format!("it is declared with {axes} axes, but its shape is [{have}]")));
+        return Some(format!("it is declared with {axes} axes, but its shape is [{}]", show(inferred)));
     }
 
-    for (k, (declared, dim)) in shape.dim.iter().zip(&inferred.shape).enumerate() {
-        let Some(size) = declared.dim_value.filter(|size| *size >= 0) else { continue };
-        if g.facts.prove_ne(dim, &size.into()).is_yes() {
-            return Err(Error::invalid(format!("axis {k} is declared as {size}, but it is {dim}")));
-        }
-    }
-
-    Ok(())
+    let mut dims = shape.dim.iter().zip(inferred).enumerate();
+    dims.find_map(|(k, (declared, dim))| {
+        let size = declared.dim_value.filter(|size| *size >= 0)?;
+        let differs = g.facts.prove_ne(dim, &size.into()).is_yes();
+        differs.then(|| format!("axis {k} is declared as {size}, but it is {dim}"))
+    })
 }

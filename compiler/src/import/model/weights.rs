@@ -57,10 +57,13 @@ impl Storage {
     }
 }
 
+/// ONNX's code of strings.
+const STRING: i32 = 8;
+
 /// ONNX's name of the element type `code`, for messages.
 pub(crate) fn type_name(code: i32) -> String {
     let name = match code {
-        8 => Some("string"),
+        STRING => Some("string"),
         14 => Some("complex64"),
         15 => Some("complex128"),
         _ => StorageType::from_code(code).map(StorageType::name),
@@ -76,6 +79,7 @@ pub(crate) fn dtype(code: i32) -> Result<DType> {
     let known = u32::try_from(code).ok().and_then(DType::from_code);
     known.ok_or_else(|| match code {
         0 => Error::invalid("the element type is missing"),
+        STRING => Error::unsupported("element type string: convert strings to numbers outside of the model"),
         _ => Error::unsupported(format!("element type {}", type_name(code))),
     })
 }

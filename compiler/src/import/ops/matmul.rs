@@ -277,30 +277,32 @@ fn matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.matmul(n.input(0)?, n.input(1)?)
 }
 
-/// `alpha * MatMul(A, B)`. `transA` and `transB` transpose the last two axes of `A` and `B`.
-///
-/// Limits: no `transBatchA` and `transBatchB`.
+/// `alpha * MatMul(A, B)`. `transA` and `transB` transpose the last two axes of `A` and `B`. `transBatchA` and
+/// `transBatchB` move their first axis before the last one, first.
 ///
 /// `FusedMatMul([[1, 2]], [[3, 4]]; transB=1, alpha=2.0) = [[22]]`
+/// `FusedMatMul([[[1, 2]], [[3, 4]]], [[[1], [10]]]; transBatchA=1) = [[[21], [43]]]`
 fn fused_matmul(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    if n.flag("transBatchA", false)? || n.flag("transBatchB", false)? {
-        return Err(Error::unsupported("FusedMatMul with transposed batch axes"));
-    }
-
-    let operand = |g: &mut Graph, k: usize, name: &str| -> Result<Value> {
+    let operand = |g: &mut Graph, k: usize, name: &str, batch: &str| -> Result<Value> {
         let x = n.input(k)?;
         let turned = n.flag(name, false)?;
+        let batch_turned = n.flag(batch, false)?;
         let rank = g.rank(x);
-        if !turned || rank < 2 {
+        if rank < 2 {
             return Ok(x);
         }
         let mut perm: Vec<usize> = (0..rank).collect();
-        perm.swap(rank - 2, rank - 1);
+        if batch_turned {
+            perm[..rank - 1].rotate_left(1);
+        }
+        if turned {
+            perm.swap(rank - 2, rank - 1);
+        }
         g.transpose(x, &perm)
     };
 
-    let a = operand(g, 0, "transA")?;
-    let b = operand(g, 1, "transB")?;
+    let a = operand(g, 0, "transA", "transBatchA")?;
+    let b = operand(g, 1, "transB", "transBatchB")?;
     let y = g.matmul(a, b)?;
     let alpha = g.number(g.dtype(y), n.float_or("alpha", 1.0)?)?;
     g.mul(y, alpha)
@@ -320,9 +322,9 @@ pub(crate) fn centred(g: &mut Graph, x: Value, zero: Option<Value>, k: usize) ->
     g.sub(x, zero)
 }
 
-/// The matrix product of 8-bit or 16-bit integers after subtraction of their zero points, exact in 32 bits. `a_zero_point` (input
-/// 2) is a scalar or has one element per row of `A`. `b_zero_point` (input 3) is a scalar or has one element per column
-/// of `B`.
+/// The matrix product of 8-bit or 16-bit integers after subtraction of their zero points, exact in 32 bits.
+/// `a_zero_point` (input 2) is a scalar or has one element per row of `A`. `b_zero_point` (input 3) is a scalar or has
+/// one element per column of `B`.
 ///
 /// `MatMulInteger(u8[[11, 7]], u8[[1], [2]], u8:10) = i32[[-5]]`
 /// `MatMulInteger16(i16[[300, 7]], i16[[300], [2]]) = i32[[90014]]`

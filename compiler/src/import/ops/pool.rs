@@ -57,9 +57,15 @@ fn padded_windows(g: &mut Graph, x: Value, window: &Window, over: &[Dim], value:
     let mut hi: Vec<Dim> =
         window.hi.iter().zip(over).map(|(hi, over)| g.facts.simplify(&(hi + over))).collect();
     for (i, hi) in hi.iter_mut().enumerate() {
-        // Without this padding, the number of windows could become negative.
-        let missing =
-            Dim::from(window.span(i) - window.stride[i]) - (&g.shape(x)[i + 2] + &window.lo[i] + &*hi);
+        let padded = g.facts.simplify(&(&g.shape(x)[i + 2] + &window.lo[i] + &*hi));
+        if g.facts.prove_le(&window.span(i).into(), &padded).is_yes() {
+            continue;
+        }
+        // The number of windows is `(padded - span) / stride + 1`, where the quotient is rounded towards zero: there is
+        // one window in an axis that lacks less than a stride, and none in a shorter one.
+        let none = window.span(i) - window.stride[i];
+        let count = Dim::min(&Dim::max(&(&padded - none), 0), 1);
+        let missing = count * window.stride[i] + none - padded;
         let missing = larger(g, &g.facts.simplify(&missing), &Dim::zero());
         *hi = g.facts.simplify(&(&*hi + missing));
     }
@@ -208,6 +214,7 @@ pub(crate) fn norm(g: &mut Graph, x: Value, axes: &[usize], p: i64, keep: bool) 
 /// `AveragePool`.
 ///
 /// `MaxPool([[[1, 3, 2]]]; kernel_shape=[2]) = [[[3, 3]]]`
+/// `MaxPool([[[1, 3, 2]]]; kernel_shape=[4], strides=[2]) = [[[3]]]`
 /// `MaxPool([[[1, 3, 2]]]; kernel_shape=[2], pads=[1, 0], strides=[2]) = [[[1, 3]]], i64[[[0, 1]]]`
 fn max_pool(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
     let x = n.input(0)?;

@@ -458,7 +458,7 @@ fn equal_parts(g: &mut Graph, dim: &Dim, count: i64, uneven: bool) -> Result<Vec
 }
 
 /// The input without `axes`, an attribute or input 1, which must have size 1. Without `axes`, all axes of size 1 are
-/// removed.
+/// removed. An axis that has other sizes in its range is kept, and calls in which it has size 1 are refused.
 ///
 /// `Squeeze([[[1], [2]]], i64[0]) = [[1], [2]]`
 /// `Squeeze([[[1], [2]]]) = [1, 2]`
@@ -467,9 +467,31 @@ fn squeeze(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     if n.optional(1).is_some() && !n.is_known(g, 1) {
         return dynamic::squeeze(g, n, x);
     }
-    let singles = |g: &Graph| (0..g.rank(x)).filter(|k| g.is_one(&g.shape(x)[*k])).collect();
-    let axes = n.axes(g, 1, g.rank(x))?.unwrap_or_else(|| singles(g));
-    g.squeeze(x, &axes)
+    match n.axes(g, 1, g.rank(x))? {
+        Some(axes) => g.squeeze(x, &axes),
+        None => {
+            let axes = axes_of_size_one(g, x)?;
+            g.squeeze(x, &axes)
+        }
+    }
+}
+
+/// The axes of `x` that have size 1 in all calls. The others must have another size in each call, because the number of
+/// axes of a result is the same in all calls.
+fn axes_of_size_one(g: &mut Graph, x: Value) -> Result<Vec<usize>> {
+    let mut found = Vec::new();
+    for (k, dim) in g.shape(x).to_vec().into_iter().enumerate() {
+        if g.is_one(&dim) {
+            found.push(k);
+            continue;
+        }
+        let rule = format!(
+            "Squeeze without axes removes axes of size 1, so axis {k} of size {dim} must be 1 in all calls or in none; \
+             declare its range from 2 on, or give the node its axes"
+        );
+        g.require(Relation::ne(&dim, 1), &rule)?;
+    }
+    Ok(found)
 }
 
 /// The input, repeated `tiles` times (input 1) along the axis in input 2.

@@ -30,7 +30,8 @@ struct ExpertLayer {
 }
 
 impl ExpertLayer {
-    /// The layer of every expert, of inputs `[T, K]` or of one input per expert, `[T, E, K]`. The result is `[T, E, N]`.
+    /// The layer of every expert, of inputs `[T, K]` or of one input per expert, `[T, E, K]`. The result is
+    /// `[T, E, N]`.
     fn apply(&self, g: &mut Graph, x: Value) -> Result<Value> {
         let labels: &[u8] = if g.rank(x) == 2 { b"tk" } else { b"tek" };
         let y = g.contract(x, labels, self.weights, b"enk", b"ten")?;

@@ -67,7 +67,7 @@ pub(crate) fn unpacked(g: &mut Graph, x: Value, bits: i64, count: &Dim) -> Resul
 /// has a scale (input 2) and a zero point (input 3). Zero points are packed alike or floats, by default half of the
 /// range. The bias (input 5) is optional.
 ///
-/// Limits: no `g_idx`; activations are never quantised, so `accuracy_level` has no effect.
+/// Limits: no `g_idx` and no `weight_prepacked`; activations are never quantised, so `accuracy_level` has no effect.
 ///
 /// `MatMulNBits([[1, 2]], u8[[[57, 136, 136, 136, 136, 136, 136, 136]]], [10]; K=2, N=1, bits=4, block_size=16) = [[-90]]`
 fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
@@ -82,8 +82,8 @@ fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let block = need("block_size")?;
 
     n.int_or("accuracy_level", 0)?;
-    if n.optional(4).is_some() {
-        return Err(Error::unsupported("MatMulNBits with g_idx"));
+    if n.optional(4).is_some() || n.int_or("weight_prepacked", 0)? != 0 {
+        return Err(Error::unsupported("MatMulNBits with g_idx, or with weights in the layout of a GPU"));
     }
 
     let fits = [2, 4, 8].contains(&bits) && block > 0 && block <= 1 << 20 && k > 0 && columns > 0;

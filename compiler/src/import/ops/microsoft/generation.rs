@@ -72,8 +72,8 @@ fn expand_dims(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.unsqueeze(x, &[normal_axis(at.get(0).as_i64(), g.rank(x) + 1)?])
 }
 
-/// The distance of each row of `A`, `[M, K]`, from each row of `B`, `[N, K]`: `[M, N]`. The metric is `sqeuclidean`, the
-/// default, or `euclidean`.
+/// The distance of each row of `A`, `[M, K]`, from each row of `B`, `[N, K]`: `[M, N]`. The metric is `sqeuclidean`,
+/// the default, or `euclidean`.
 ///
 /// Limits: no other metrics.
 ///
