@@ -3,13 +3,14 @@
 use super::{errors::usage, npy};
 use crate::{
     error::{At, Error, ErrorKind, Result},
+    import::seed::SEED_NAMES,
     tensor::{Bytes, Tensor},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
 };
-use symshape_runtime::{CallError, Model};
+use symshape_runtime::{CallError, DType, Model, TensorInfo};
 
 /// Tensors for each input, in the model's order, from `NAME=F.npy` arguments and an `.npz` with keys `NAME` or
 /// `in:NAME`.
@@ -53,7 +54,8 @@ pub(super) fn read(model: &Model, singles: &[String], npz: Option<&Path>) -> Res
 fn ordered(model: &Model, mut named: BTreeMap<String, Tensor>) -> Result<Vec<Tensor>> {
     let given = named.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let tensors = model.inputs().iter().map(|info| {
-        named.remove(info.name()).ok_or_else(|| {
+        let given_or_seed = named.remove(info.name()).or_else(|| default_seed(info));
+        given_or_seed.ok_or_else(|| {
             let given = if given.is_empty() { "nothing".to_string() } else { given.clone() };
             usage(format!("input `{}` is missing; {given} was given", info.name()))
         })
@@ -68,6 +70,12 @@ fn ordered(model: &Model, mut named: BTreeMap<String, Tensor>) -> Result<Vec<Ten
     }
 
     Ok(tensors)
+}
+
+/// The seed 0, if the input is the seed of random numbers.
+pub(super) fn default_seed(info: &TensorInfo) -> Option<Tensor> {
+    let is_seed = SEED_NAMES.contains(&info.name()) && info.dtype() == DType::I64 && info.dims().is_empty();
+    Tensor::from_i64(Vec::new(), &[0]).filter(|_| is_seed)
 }
 
 /// The names of the model's inputs.

@@ -12,6 +12,7 @@ mod node;
 mod ops;
 mod relations;
 mod scope;
+pub(crate) mod seed;
 
 pub use custom::declaration::Custom;
 pub use model::{
@@ -36,7 +37,8 @@ use model::{
     types::{self, ModelInput},
 };
 use node::traits::Trait;
-use scope::{Context, NameScope, bounds::DataDependentBounds};
+use scope::{Context, NameScope, Seed, bounds::DataDependentBounds};
+use seed::{define_seed, remove_unused_seed, seed_name};
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
@@ -89,7 +91,8 @@ fn build(model: &Model, options: &ImportOptions, is_strict: bool) -> Result<(Gra
     let proto = model.proto.graph.as_ref().ok_or_else(|| Error::invalid("the model has no graph"))?;
     let mut g =
         Graph { name: identifier(options.name.as_deref().unwrap_or(&model.name)), ..Graph::default() };
-    let redeclared = !options.inputs.is_empty() || !options.binds.is_empty();
+    let seed = seed_name(model)?;
+    let redeclared = is_redeclared(options, seed);
 
     let context = Context {
         files: &model.files,
@@ -105,12 +108,16 @@ fn build(model: &Model, options: &ImportOptions, is_strict: bool) -> Result<(Gra
             looked_up: RefCell::default(),
             default_max: options.data_dependent_max.or(options.unbounded.then_some(i64::from(i32::MAX))),
         },
+        seed: Seed::default(),
         needs_split: Cell::new(false),
         refusals: RefCell::default(),
     };
 
     let scope = NameScope::new(&context, &model.proto.opset_import, proto)?;
-    define_inputs(&mut g, &scope, proto, options)?;
+    define_inputs(&mut g, &scope, proto, options, seed)?;
+    if let Some(seed) = seed {
+        define_seed(&mut g, &context, seed, options)?;
+    }
     if proto.output.is_empty() {
         return Err(Error::invalid("the model has no outputs"));
     }
@@ -129,6 +136,7 @@ fn build(model: &Model, options: &ImportOptions, is_strict: bool) -> Result<(Gra
         g.output(&info.name, value)?;
     }
 
+    remove_unused_seed(&mut g, &context)?;
     let named = |(name, value): (String, Value)| {
         let dtype = scope.storage_type(&name).map_or(g.dtype(value).numpy_name(), StorageType::name);
         Named { name, value, dtype }
@@ -147,7 +155,7 @@ pub fn warnings(model: &Model, options: &ImportOptions, graph: &Graph) -> Vec<St
     let refused_sizes = graph.constraints.iter().filter(|fact| fact.relation.comparison == Comparison::Ne);
     let refused_sizes: Vec<String> =
         refused_sizes.map(|fact| format!("calls need {}: {}", fact.relation, fact.origin)).collect();
-    if !options.inputs.is_empty() || !options.binds.is_empty() {
+    if is_redeclared(options, seed_name(model).ok().flatten()) {
         return refused_sizes;
     }
 
@@ -161,15 +169,21 @@ pub fn warnings(model: &Model, options: &ImportOptions, graph: &Graph) -> Vec<St
     refused_sizes.into_iter().chain(outputs.filter_map(warning)).collect()
 }
 
+/// Whether the caller changes inputs of the model, apart from its seed.
+fn is_redeclared(options: &ImportOptions, seed: Option<&str>) -> bool {
+    !options.inputs.is_empty() || options.binds.iter().any(|(name, _)| Some(name.as_str()) != seed)
+}
+
 fn define_inputs<'a>(
     g: &mut Graph,
     scope: &NameScope<'_, 'a>,
     proto: &'a GraphProto,
     options: &ImportOptions,
+    seed: Option<&str>,
 ) -> Result<()> {
     let names: Vec<&str> = given_inputs(proto).map(|info| info.name.as_str()).collect();
     let named = options.inputs.iter().map(|(name, _)| name).chain(options.binds.iter().map(|(name, _)| name));
-    for name in named {
+    for name in named.filter(|name| seed != Some(name.as_str())) {
         if !names.contains(&name.as_str()) {
             let message = format!("the model has no input `{name}`; it has {}", names.join(", "));
             return Err(Error::new(ErrorKind::Usage, message));

@@ -103,6 +103,22 @@ fn a_bounds_file_has_steps_sets_and_relations() {
     assert!(!err.contains("bounds.json"), "{err}");
 }
 
+/// The data set has no seed, and the numbers of another generator.
+#[test]
+fn random_results_are_compared_by_type_and_shape() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut model = decoder(vec![node("RandomUniformLike", &["y"], &["r"])]);
+    model.graph.as_mut().expect("there is one").output = vec![float("r", &["N", "T"])];
+    let case = case(folder.path(), "random", &model, &[0, 4]);
+    let flags = ["--dim", "N=1..4", "--dim", "P=0..4", "--dim", "S=1..8", "--dim", "T=P+S"];
+    let (code, out, err) = test(&case, &flags);
+    assert_eq!(code, Some(0), "{out}{err}");
+
+    write_tensor(&case.join("test_data_set_0/output_0.pb"), &[2, 2], &[0.5; 4]);
+    let (code, out, _) = test(&case, &flags);
+    assert_eq!(code, Some(1), "{out}");
+}
+
 #[test]
 fn malformed_bounds_files_are_refused_with_a_reason() {
     let folder = tempfile::tempdir().expect("a folder");

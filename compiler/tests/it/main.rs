@@ -48,6 +48,7 @@ mod precision;
 mod properties;
 mod quantised;
 mod query;
+mod random_operators;
 mod refusals;
 mod refused_tiles;
 mod relations;

@@ -26,6 +26,7 @@ mod optional;
 mod pad;
 mod pool;
 mod quant;
+mod random;
 mod reduce;
 mod resize;
 mod rnn;
@@ -66,6 +67,7 @@ families! {
     "Shape" shape,
     "Padding" pad,
     "Creation" create,
+    "Random numbers" random,
     "Indexing" index,
     "Matrix multiplication" matmul,
     "Determinant" determinant,

@@ -4,7 +4,6 @@ use crate::{
     error::{Error, Result},
     graph::{Graph, Value},
     import::{
-        constant,
         node::{
             OnnxNode,
             axes::{larger, normal_axes, normal_axis},
@@ -14,7 +13,6 @@ use crate::{
             zero_dims,
         },
     },
-    scalar::Scalar,
 };
 use symshape::{Dim, Relation};
 use symshape_runtime::DType;
@@ -22,8 +20,6 @@ use symshape_runtime::DType;
 ops! {
     Concat 1 concat MovesElements,
     DepthToSpace 1 depth_to_space MovesElements,
-    Dropout 1 dropout,
-    Dropout 12 dropout_input,
     Expand 8 expand MovesElements,
     Flatten 1 flatten MovesElements,
     Identity 1 identity MovesElements Elementwise,
@@ -102,56 +98,6 @@ fn blocks(g: &Graph, n: &OnnxNode, x: Value) -> Result<([Dim; 4], i64)> {
     let b = b.ok_or_else(|| Error::invalid("`blocksize` must be given and positive"))?;
     let shape: Result<[Dim; 4], _> = g.shape(x).to_vec().try_into();
     Ok((shape.map_err(|_| Error::invalid("the input must have 4 axes"))?, b))
-}
-
-/// The input, unchanged, and a mask that is true everywhere.
-///
-/// Limits: inference only.
-///
-/// `Dropout([1, 2]; ratio=0.5) = [1, 2]`
-fn dropout(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
-    n.float("ratio")?;
-    if n.opset < 7 && !n.flag("is_test", false)? {
-        return Err(Error::unsupported("Dropout in training"));
-    }
-    inference_output(g, n)
-}
-
-/// The input, unchanged, and a mask that is true everywhere.
-///
-/// Limits: inference only: `training_mode` (input 2) must be false or `ratio` (input 1) 0.
-///
-/// `Dropout([1, 2], 0.5) = [1, 2], bool[1, 1]`
-fn dropout_input(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
-    n.int("seed")?;
-    let ratio = n.optional(1);
-
-    if let Some(training) = n.optional(2) {
-        let on = n.constant(g, training, "training_mode")?;
-        let zero = match ratio {
-            None => false,
-            Some(ratio) => constant::value_of(g, ratio)?
-                .is_some_and(|ratio| ratio.elems() == 1 && !ratio.get(0).is_true()),
-        };
-        if on.elems() != 1 || (on.get(0).is_true() && !zero) {
-            return Err(Error::unsupported("Dropout in training"));
-        }
-    }
-
-    inference_output(g, n)
-}
-
-fn inference_output(g: &mut Graph, n: &OnnxNode) -> Result<Vec<Option<Value>>> {
-    let x = n.input(0)?;
-    let mask = if n.wants(1) {
-        let dtype = if n.opset < 10 { g.dtype(x) } else { DType::Bool };
-        let one = g.scalar(Scalar::from_i64(dtype, 1))?;
-        let shape = g.shape(x).to_vec();
-        Some(g.broadcast_to(one, &shape)?)
-    } else {
-        None
-    };
-    Ok(vec![Some(x), mask])
 }
 
 /// The input, broadcast with the shape in input 1.

@@ -49,16 +49,32 @@ pub(crate) struct Context<'a> {
     pub(crate) data_dependent_count: Cell<usize>,
     /// The bounds of data-dependent symbols.
     pub(crate) bounds: DataDependentBounds<'a>,
+    /// The seed of random numbers.
+    pub(crate) seed: Seed,
     /// Whether a node failed because its branches return different types, see `branch_continuation`.
     pub(crate) needs_split: Cell<bool>,
     /// The nodes of the main graph that can't be imported.
     pub(crate) refusals: RefCell<Refusals<'a>>,
 }
 
+/// The seed of random numbers, and the nodes that use it.
+#[derive(Default)]
+pub(crate) struct Seed {
+    /// The seed, in the main graph. `None` if the model has no random nodes.
+    pub(crate) value: Cell<Option<Value>>,
+    /// Whether a node has used it.
+    pub(crate) is_used: Cell<bool>,
+    /// The number of random nodes so far.
+    pub(crate) streams: Cell<u32>,
+}
+
 /// The names of one graph or function body.
 pub(crate) struct NameScope<'s, 'a> {
     context: &'s Context<'a>,
+    /// The scope whose names are visible here.
     parent: Option<&'s NameScope<'s, 'a>>,
+    /// The scope around this one: the parent, or in a function's body the scope of the call.
+    enclosing: Option<&'s NameScope<'s, 'a>>,
     opsets: &'a [OperatorSetIdProto],
     /// The attributes of the call, in a function's body.
     attributes: Vec<(&'a str, &'a AttributeProto)>,
@@ -84,6 +100,7 @@ impl<'s, 'a> NameScope<'s, 'a> {
         let scope = NameScope {
             context,
             parent: None,
+            enclosing: None,
             opsets,
             attributes: Vec::new(),
             initializers: initializers(graph)?,
@@ -108,6 +125,7 @@ impl<'s, 'a> NameScope<'s, 'a> {
         Ok(NameScope {
             context: self.context,
             parent: Some(self),
+            enclosing: Some(self),
             opsets: self.opsets,
             attributes: self.attributes.clone(),
             initializers: HashMap::new(),

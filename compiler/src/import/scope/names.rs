@@ -102,6 +102,46 @@ impl<'a> NameScope<'_, 'a> {
         }
     }
 
+    /// The seed of the call: an `i64` of rank 0, an input of the main graph.
+    pub(crate) fn seed(&self, g: &mut Graph) -> Result<Value> {
+        match (&self.outer, self.enclosing) {
+            (None, Some(enclosing)) => enclosing.seed(g),
+            (Some(outer), Some(enclosing)) => {
+                let mut outer = outer.borrow_mut();
+                let value = enclosing.seed(&mut outer)?;
+                self.captured.borrow_mut().take(&outer, g, value)
+            }
+            (_, None) => {
+                self.context.seed.is_used.set(true);
+                self.context.seed.value.get().ok_or_else(|| Error::internal("a random node needs a seed"))
+            }
+        }
+    }
+
+    /// The number of the next random node.
+    pub(crate) fn next_stream(&self) -> Result<u32> {
+        let streams = &self.context.seed.streams;
+        streams.set(streams.get() + 1);
+        Ok(streams.get() - 1)
+    }
+
+    /// The counters of the loops around this scope, whose graph is `g`, from the outermost to the innermost.
+    pub(crate) fn iterations(&self, g: &Graph) -> Vec<Symbol> {
+        match (&self.outer, self.enclosing) {
+            (None, Some(enclosing)) => enclosing.iterations(g),
+            (Some(outer), Some(enclosing)) => {
+                let outer = outer.borrow();
+                let is_own = |symbol: &&Symbol| {
+                    !outer.symbols.contains(symbol) && !outer.data_dependent.contains(symbol)
+                };
+                let mut all = enclosing.iterations(&outer);
+                all.extend(g.symbols.iter().filter(is_own).cloned());
+                all
+            }
+            (_, None) => Vec::new(),
+        }
+    }
+
     /// The bounds of data-dependent sizes.
     pub(crate) fn bounds(&self) -> &DataDependentBounds<'a> {
         &self.context.bounds

@@ -28,7 +28,7 @@ struct Doc {
 }
 
 /// Operators of some models.
-const TIER_2: [&str; 44] = [
+const TIER_2: [&str; 48] = [
     "Acos",
     "Acosh",
     "AffineGrid",
@@ -60,6 +60,10 @@ const TIER_2: [&str; 44] = [
     "LpPool",
     "MaxUnpool",
     "MeanVarianceNormalization",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
     "ReduceL1",
     "ReduceLogSum",
     "ReduceLogSumExp",
@@ -75,8 +79,10 @@ const TIER_2: [&str; 44] = [
     "Xor",
 ];
 /// Operators that are rare: training, text, and optional values.
-const TIER_3: [&str; 13] = [
+const TIER_3: [&str; 15] = [
+    "Bernoulli",
     "ConcatFromSequence",
+    "Multinomial",
     "NegativeLogLikelihoodLoss",
     "OptionalGetElement",
     "OptionalHasElement",
@@ -207,7 +213,8 @@ fn page() -> String {
          `Cast`, `CastLike`, `BitCast`, `QuantizeLinear` and `DequantizeLinear` convert them.\n\
          Such an element takes one byte in the inputs and outputs of the artefact.\n\
          Sequences may occur inside of a model if their lengths are known at compile time.\n\n\
-         Not supported: strings, maps, sparse tensors, image decoding, random number generation and training.\n",
+         Random operators are functions of a seed, see [random.md](random.md).\n\
+         Not supported: strings, maps, sparse tensors, image decoding and training.\n",
     );
 
     let mut last = "";

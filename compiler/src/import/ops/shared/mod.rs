@@ -5,4 +5,6 @@ pub(crate) mod branches;
 pub(crate) mod dynamic;
 pub(crate) mod gates;
 pub(crate) mod loop_body;
+pub(crate) mod philox;
+pub(crate) mod piecewise;
 pub(crate) mod zero_dims;
