@@ -1,0 +1,115 @@
+"""ONNX Runtime, OpenVINO and artefacts of `symc` behind one interface: `prepare` the inputs of a size, then `call`."""
+
+import ctypes
+import time
+
+import numpy as np
+
+from artefact import Artefact, Error, Exec, Refused, describe
+
+
+class OnnxRuntime:
+    name = "ort"
+
+    def __init__(self, path, optimised=True):
+        import onnxruntime
+
+        self.runtime = onnxruntime
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        if not optimised:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.inputs = {value.name for value in self.session.get_inputs()}
+        self.outputs = [value.name for value in self.session.get_outputs()]
+
+    def run(self, arrays):
+        """The outputs by name."""
+        results = self.session.run(self.outputs, {k: v for k, v in arrays.items() if k in self.inputs})
+        return dict(zip(self.outputs, results))
+
+    def prepare(self, arrays):
+        self.binding = self.session.io_binding()
+        self.values = []
+        for name in self.inputs:
+            value = self.runtime.OrtValue.ortvalue_from_numpy(arrays[name])
+            self.values.append(value)
+            self.binding.bind_ortvalue_input(name, value)
+        for name in self.outputs:
+            self.binding.bind_output(name, "cpu")
+
+    def call(self):
+        self.session.run_with_iobinding(self.binding)
+
+
+class OpenVino:
+    name = "openvino"
+
+    def __init__(self, path):
+        import openvino
+
+        self.runtime = openvino
+        core = openvino.Core()
+        # Without the hint, OpenVINO computes in bf16 on some machines.
+        options = {
+            "INFERENCE_NUM_THREADS": 1,
+            "NUM_STREAMS": 1,
+            "INFERENCE_PRECISION_HINT": "f32",
+            "ENABLE_CPU_PINNING": False,
+        }
+        self.model = core.compile_model(core.read_model(path), "CPU", options)
+        self.request = self.model.create_infer_request()
+
+    def prepare(self, arrays):
+        names = {name for value in self.model.inputs for name in value.get_names()}
+        for name, array in arrays.items():
+            if name in names:
+                self.request.set_tensor(name, self.runtime.Tensor(array))
+
+    def call(self):
+        self.request.infer()
+
+
+class Symshape:
+    name = "symc"
+
+    def __init__(self, folder, contract, dtypes):
+        self.artefact = Artefact(folder, contract)
+        self.names = [entry["name"] for entry in contract["inputs"]]
+        self.dtypes = [dtypes[entry["name"]] for entry in contract["outputs"]]
+
+    def prepare(self, arrays):
+        lib = self.artefact.lib
+        self.arrays = [np.ascontiguousarray(arrays[name]) for name in self.names]
+        shapes = [(ctypes.c_int64 * max(a.ndim, 1))(*a.shape) for a in self.arrays]
+        pointers = (ctypes.c_void_p * max(len(shapes), 1))(*(ctypes.addressof(s) for s in shapes))
+        self.dims = (ctypes.c_int64 * self.artefact.n_dims)()
+        self.error = Error()
+        if lib.model_check(pointers, self.dims, ctypes.byref(self.error)) != 0:
+            raise Refused(describe(self.error))
+        sizes = self.artefact.output_shapes(self.dims)
+        self.results = [np.zeros(shape, dtype) for shape, dtype in zip(sizes, self.dtypes)]
+        self.arena = np.zeros(lib.model_arena_bytes(self.dims) + 64, np.uint8)
+        self.inputs = (ctypes.c_void_p * max(len(self.arrays), 1))(*(a.ctypes.data for a in self.arrays))
+        self.outputs = (ctypes.c_void_p * max(len(self.results), 1))(*(a.ctypes.data for a in self.results))
+        self.base = ctypes.c_void_p((self.arena.ctypes.data + 63) & -64)
+        self.exec = Exec(None, 1, 0, None, ctypes.pointer(self.error))
+
+    def call(self):
+        code = self.artefact.lib.model_run(self.inputs, self.outputs, self.dims, self.base, ctypes.byref(self.exec))
+        if code != 0:
+            raise Refused(describe(self.error))
+
+
+def fastest_ns(peer, milliseconds):
+    """The time of the fastest call of a burst of at least three calls."""
+    best, count = None, 0
+    end = time.perf_counter_ns() + milliseconds * 1_000_000
+    while count < 3 or time.perf_counter_ns() < end:
+        start = time.perf_counter_ns()
+        peer.call()
+        elapsed = time.perf_counter_ns() - start
+        best = elapsed if best is None else min(best, elapsed)
+        count += 1
+    return best
