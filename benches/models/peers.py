@@ -70,6 +70,13 @@ class OpenVino:
     def call(self):
         self.request.infer()
 
+    def results(self):
+        """The outputs of the last call, by name."""
+        names = [sorted(value.get_names()) for value in self.model.outputs]
+        return {
+            name: self.request.get_output_tensor(k).data for k, found in enumerate(names) for name in found
+        }
+
 
 class Symshape:
     name = "symc"

@@ -69,11 +69,14 @@ def preload():
     import timm
     import torch
     import torchvision
+    import tqdm
     import transformers
     import transformers.masking_utils
     import transformers.modeling_utils
 
+    # A copy of this process must not wait for threads that only the original has.
     torch.set_num_threads(1)
+    tqdm.tqdm.monitor_interval = 0
     # Exporters import most of their parts when they are called.
     module, tensors = torch.nn.Linear(2, 2).eval(), (torch.zeros(2, 2),)
     torch.onnx.export(module, tensors, io.BytesIO(), dynamo=False)
@@ -148,6 +151,7 @@ def main():
     parser.add_argument("--again", action="store_true", help="measure again what has not changed")
     parser.add_argument("--keep", action="store_true", help="keep results of another `symc`")
     parser.add_argument("--table", default=f"{ROOT}/docs/models.md", help="the table to write")
+    parser.add_argument("--note", default="", help="a sentence of the table about the conditions of the run")
     parser.add_argument("--no-table", action="store_true", help="write no table")
     parser.add_argument("--list", action="store_true", help="list the models")
     args = parser.parse_args()
@@ -168,7 +172,7 @@ def main():
         row = run(entry, args, symc)
         print(f"[{k + 1}/{len(entries)}] {summary(row)}  ({time.monotonic() - start:.0f} s)", flush=True)
     if not args.no_table:
-        table.write(args.table, f"{args.scratch}/results", catalogue.entries())
+        table.write(args.table, f"{args.scratch}/results", catalogue.entries(), args.note)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,13 @@
 import json
 import os
 import platform
+import re
 
+# Titles of the lists of models that are not equal, and the results in each.
+MISSING = {
+    "Refused or different": ("refused", "wrong", "crashed", "timeout"),
+    "Without a comparison": ("not exported", "no reference"),
+}
 HEAD = """# Models
 
 Exports of today's architectures, compiled once each for all sizes, and compared with ONNX Runtime and OpenVINO.
@@ -36,7 +42,8 @@ It keeps exports and results in `target/models`, and goes on there after an inte
 - Times are from one thread. The runtimes take turns; a ratio is the median over the turns, each the fastest call of a burst.
 - OpenVINO computes in `f32` too.
 - ONNX Runtime has no bf16 on CPUs: models in bf16 are compared with the same weights in `f32`.
-- `-` means that the other runtime refuses the model.
+- Ratios vary by about a tenth from run to run.
+- `-` means that the other runtime refuses the model, or that its result differs from that of ONNX Runtime by more than a tenth.
 
 """
 
@@ -76,7 +83,20 @@ def totals(rows):
     return text + "."
 
 
-def write(path, results, entries):
+def slower(rows):
+    """The models that are slower than ONNX Runtime at a size."""
+    found = []
+    for row in rows:
+        for place, ratios in row.get("ratios", {}).items():
+            if ratios.get("ort", 1) < 1:
+                found.append((ratios["ort"], f"{row['name']} ({ratios['ort']:.2f} at the {place} size)"))
+    if not found:
+        return ""
+    return "\nSlower than ONNX Runtime: " + ", ".join(text for _, text in sorted(found)) + ".\n"
+
+
+def write(path, results, entries, note=""):
+    """Writes the page; `note` says under which conditions the times were measured."""
     rows = []
     for entry in entries:
         file = f"{results}/{entry.name}.json"
@@ -85,22 +105,31 @@ def write(path, results, entries):
                 rows.append({**json.load(source), "family": entry.family})
     text = HEAD + "## Results\n\n" + totals(rows) + "\n"
     text += f"The machine is {machine()}.\n"
+    text += f"{note}\n" if note else ""
+    text += slower(rows)
     for family in dict.fromkeys(row["family"] for row in rows):
-        group = [row for row in rows if row["family"] == family and row["status"] not in ("not exported",)]
+        group = [row for row in rows if row["family"] == family and row["status"] not in MISSING["Without a comparison"]]
         if not group:
             continue
         text += f"\n### {family[0].upper()}{family[1:]}\n\n"
         text += "| model | exporter | result | error | ONNX Runtime | OpenVINO | compile, s | flags |\n"
         text += "|---|---|---|---|---|---|---|---|\n"
         text += "".join(line(row) + "\n" for row in group)
-    failed = [row for row in rows if row["status"] not in ("equal", "not exported", "no reference")]
-    if failed:
-        text += "\n## Refused or different\n\n| model | result | message |\n|---|---|---|\n"
-        for row in failed:
-            message = (row.get("detail") or "").splitlines()[0][:300].replace("|", "\\|") if row.get("detail") else ""
-            text += f"| {row['name']} | {row['status']} | {message} |\n"
+    for title, kinds in MISSING.items():
+        failed = [row for row in rows if row["status"] in kinds]
+        if failed:
+            text += f"\n## {title}\n\n| model | result | message |\n|---|---|---|\n"
+            text += "".join(f"| {row['name']} | {row['status']} | {message(row)} |\n" for row in failed)
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def message(row):
+    """The first line of a message, without the folder of the run."""
+    text = row.get("detail") or row.get("reference") or ""
+    text = re.sub(r"\S*/([^/\s]+/model\.onnx)", r"\1", text.strip().splitlines()[0] if text.strip() else "")
+    text = text[:240].replace("|", "\\|")
+    return code(text.replace("`", "'"))
 
 
 def machine():

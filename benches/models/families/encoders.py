@@ -41,7 +41,7 @@ CONFIGS = {
     "esm": ("EsmConfig", {**ROBERTA, "position_embedding_type": "rotary", "mask_token_id": 3}),
     "nomic-bert": ("NomicBertConfig", COMMON),
     "eurobert": ("EuroBertConfig", COMMON),
-    "longformer": ("LongformerConfig", {**ROBERTA, "attention_window": [16, 16]}),
+    "longformer": ("LongformerConfig", {**ROBERTA, "attention_window": [8, 8]}),
 }
 
 

@@ -270,8 +270,9 @@ def entries():
     tables = {"dlrm": dlrm, "mlp": perceptron}
     found = []
     for family, makes in (("time series", series), ("graphs", others), ("tables", tables)):
-        found += [Entry(name, family, make) for name, make in makes.items()]
-        for name in ("lstm", "tcn", "patchtst", "gcn", "gat", "dlrm"):
+        # The older exporter fixes the number of patches.
+        found += [Entry(name, family, make) for name, make in makes.items() if not name.startswith("patch")]
+        for name in ("lstm", "tcn", "patchtst", "patchtsmixer", "gcn", "gat", "dlrm"):
             if name in makes:
                 found.append(Entry(f"{name}-dynamo", family, makes[name], "dynamo"))
     return found

@@ -26,7 +26,6 @@ SMALL = {
     "vit_tiny_patch16_224": {"depth": 4},
     "deit_tiny_patch16_224": {"depth": 4},
     "densenet121": {"growth_rate": 8},
-    "gmlp_ti16_224": {"num_blocks": 6},
     "eva02_tiny_patch14_224": {"depth": 2},
 }
 
@@ -65,7 +64,7 @@ def vgg():
     plan = [16, "M", 32, "M", 64, 64, "M", 128, 128, "M", 128, 128, "M"]
     model = vgg.VGG(vgg.make_layers(plan, batch_norm=True), num_classes=100, init_weights=True)
     model.classifier = torch.nn.Sequential(torch.nn.Linear(128 * 49, 256), torch.nn.ReLU(), torch.nn.Linear(256, 100))
-    return Case(model, {"image": image("N", 3, "H", "W")}, ["logits"], {**BATCH, "H": "32..224/32", "W": "32..224/32"})
+    return Case(model, {"image": image("N", 3, 224, 224)}, ["logits"], BATCH)
 
 
 def swin(kind):
