@@ -58,6 +58,7 @@ mod signals;
 mod sorts;
 mod source;
 mod subgraphs;
+mod suppression;
 mod tidy;
 mod weights;
 mod winograd;
