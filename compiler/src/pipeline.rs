@@ -295,6 +295,11 @@ impl Lowered {
         Ok(Compiled { object, header: emit::header::header(program, plan), summary })
     }
 
+    /// An HTML page that shows the contract, the arena at any size, and the kernels.
+    pub fn report(&self) -> String {
+        emit::report::report(&self.program, &self.plan)
+    }
+
     /// Generates C source, see [`emit::c`]. The model must be lowered with [`CompileOptions::for_c_source`]. The source
     /// includes its header by the file name `header`. [`CompileOptions::libm`] says whether it calls `math.h`.
     ///

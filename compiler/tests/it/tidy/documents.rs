@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Folders whose files the documents may name.
-const FOLDERS: &[&str] = &["benches", "compiler", "examples", "fuzz", "runtime", "symshape"];
+const FOLDERS: &[&str] = &["benches", "compiler", "examples", "fuzz", "python", "runtime", "symshape"];
 
 #[test]
 fn documents_name_paths_that_exist() {

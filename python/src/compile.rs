@@ -1,0 +1,189 @@
+//! Compilation of a model to a shared object.
+
+use crate::errors::compile_error;
+use pyo3::{prelude::*, types::PyDict};
+use std::path::PathBuf;
+use symshape_compiler::{
+    CompileOptions, Error, ErrorKind, Result,
+    accuracy::{self, PrecisionChoice},
+    emit,
+    graph::Graph,
+    import::{self, Bounds, Custom, ImportOptions, InputConstant},
+    pipeline::{self, Artifact, Pipeline},
+    scalar::Precision,
+    target::Target,
+    tensor::{Bytes, Tensor},
+};
+use symshape_runtime::DType;
+
+/// The largest number of passes and stages that one compilation reports.
+pub(crate) fn step_count() -> usize {
+    pipeline::steps().count()
+}
+
+/// The caller's options, as texts in the forms of `symc`.
+#[derive(FromPyObject)]
+pub(crate) struct Options {
+    #[pyo3(item)]
+    name: Option<String>,
+    #[pyo3(item)]
+    dims: Vec<String>,
+    #[pyo3(item)]
+    inputs: Vec<String>,
+    #[pyo3(item)]
+    binds: Vec<Bind>,
+    #[pyo3(item)]
+    customs: Vec<String>,
+    #[pyo3(item)]
+    libraries: Vec<PathBuf>,
+    /// The text of a bounds.json.
+    #[pyo3(item)]
+    bounds: Option<String>,
+    #[pyo3(item)]
+    cpu: Option<String>,
+    #[pyo3(item)]
+    precision: String,
+    #[pyo3(item)]
+    threads: u32,
+}
+
+/// A constant input: its name, the code of its element type, its shape and its bytes.
+#[derive(FromPyObject)]
+pub(crate) struct Bind(String, u32, Vec<usize>, Vec<u8>);
+
+/// Compiles the model in `source`, or the file at `path`, and writes the shared object `artefact`.
+///
+/// `observer` is called with the name of each pass after it has run. Returns a dict: `notes` and `warnings` (lists of
+/// sentences), `header` (the C header) and `report` (an HTML page).
+#[pyfunction]
+pub(crate) fn compile<'py>(
+    py: Python<'py>,
+    source: Option<Vec<u8>>,
+    path: Option<PathBuf>,
+    artefact: PathBuf,
+    options: Options,
+    observer: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let mut interrupt = None;
+    let observe = |step: &str| {
+        if interrupt.is_none() {
+            interrupt = Python::attach(|py| {
+                let called =
+                    observer.as_ref().map_or(Ok(()), |observer| observer.call1(py, (step,)).map(drop));
+                called.and_then(|()| py.check_signals()).err()
+            });
+        }
+    };
+    let result = {
+        let request = Request { source, path, artefact, options };
+        let observe = std::sync::Mutex::new(observe);
+        py.detach(|| request.compile(&mut |step| (observe.lock().expect("no observer panics"))(step)))
+    };
+    if let Some(error) = interrupt {
+        return Err(error);
+    }
+
+    let output = result.map_err(|error| compile_error(&error))?;
+    let dict = PyDict::new(py);
+    dict.set_item("notes", output.notes)?;
+    dict.set_item("warnings", output.warnings)?;
+    dict.set_item("header", output.header)?;
+    dict.set_item("report", output.report)?;
+    Ok(dict)
+}
+
+/// A model to compile.
+struct Request {
+    source: Option<Vec<u8>>,
+    path: Option<PathBuf>,
+    artefact: PathBuf,
+    options: Options,
+}
+
+/// The texts that a compilation gives.
+struct Output {
+    notes: Vec<String>,
+    warnings: Vec<String>,
+    header: String,
+    report: String,
+}
+
+impl Request {
+    fn compile(&self, observe: &mut dyn FnMut(&str)) -> Result<Output> {
+        let model = match (&self.source, &self.path) {
+            (Some(bytes), _) => import::Model::from_bytes(bytes)?,
+            (None, Some(path)) => import::Model::open(path)?,
+            (None, None) => return Err(Error::new(ErrorKind::Usage, "no model is given")),
+        };
+        let import_options = self.options.import_options()?;
+        let graph = import::import(&model, &import_options)?;
+        let mut notes = import::notes(&model, &import_options, &graph);
+        let mut warnings = import::warnings(&model, &import_options, &graph);
+
+        let target = Target::parse(None, self.options.cpu.as_deref())?;
+        let options = CompileOptions::for_target(&target).threads(self.options.threads.max(1));
+        let options = self.options.with_precision(&graph, options, &mut notes)?;
+        let mut observer = |step: &'static str, _: pipeline::Ir<'_>| observe(step);
+        let lowered = Pipeline::new(&graph).options(options).observe(&mut observer).lower()?;
+        warnings.extend(lowered.warnings.iter().cloned());
+        let compiled = lowered.compile(&target, Artifact::Shared)?;
+        emit::shared::shared(compiled.object, &self.options.libraries, &self.artefact)?;
+        Ok(Output { notes, warnings, header: compiled.header, report: lowered.report() })
+    }
+}
+
+impl Options {
+    fn import_options(&self) -> Result<ImportOptions> {
+        let Bounds { dims, relations } = import::parse_dims(&self.dims)?;
+        let bounds = self.bounds.as_deref().map(import::parse_bounds).transpose()?;
+        Ok(ImportOptions {
+            name: self.name.clone(),
+            dims,
+            relations,
+            bounds: bounds.unwrap_or_default(),
+            inputs: self.inputs.iter().map(|text| import::parse_input(text)).collect::<Result<_>>()?,
+            binds: self.binds.iter().map(Bind::constant).collect::<Result<_>>()?,
+            customs: self.customs.iter().map(|text| Custom::parse(text)).collect::<Result<_>>()?,
+            ..ImportOptions::default()
+        })
+    }
+
+    /// The options at the precision that the caller asks for, or at `f32` if bf16x3 is too inaccurate for the model.
+    fn with_precision(
+        &self,
+        graph: &Graph,
+        options: CompileOptions,
+        notes: &mut Vec<String>,
+    ) -> Result<CompileOptions> {
+        let known = Precision::ALL.iter().find(|precision| precision.name() == self.precision);
+        let precision = *known.ok_or_else(|| {
+            let names: Vec<&str> = Precision::ALL.iter().map(|precision| precision.name()).collect();
+            let message = format!("precision {:?}: expected one of {}", self.precision, names.join(", "));
+            Error::new(ErrorKind::Usage, message)
+        })?;
+        let options = options.precision(precision);
+        if precision != Precision::Bf16x3 {
+            return Ok(options);
+        }
+        let PrecisionChoice { precision, note } =
+            accuracy::choose_precision(graph, &options, accuracy::MAX_ERROR)?;
+        notes.extend(note.map(|note| format!("precision bf16x3: {note}")));
+        Ok(options.precision(precision))
+    }
+}
+
+impl Bind {
+    fn constant(&self) -> Result<(String, InputConstant)> {
+        let Bind(name, code, shape, bytes) = self;
+        let dtype = DType::from_code(*code);
+        let tensor =
+            dtype.and_then(|dtype| Tensor::new(dtype, shape.clone(), Bytes::Owned(bytes.as_slice().into())));
+        let tensor = tensor.ok_or_else(|| {
+            Error::new(
+                ErrorKind::Usage,
+                format!("the constant of `{name}` has an unknown type or a wrong size"),
+            )
+        })?;
+        Ok((name.clone(), InputConstant::Tensor(tensor)))
+    }
+}

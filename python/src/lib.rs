@@ -1,0 +1,20 @@
+//! The native part of the Python package `symshape`: the compiler, and calls of compiled models.
+//!
+//! The package's Python code checks arrays and owns their memory; see `symshape/model.py`. This module passes addresses
+//! and shapes on to the runtime.
+
+mod compile;
+mod errors;
+mod model;
+
+use pyo3::prelude::*;
+
+/// The native part of the package. Its interface is private.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("steps", compile::step_count())?;
+    module.add_class::<model::Model>()?;
+    module.add_class::<model::Context>()?;
+    module.add_function(wrap_pyfunction!(compile::compile, module)?)
+}

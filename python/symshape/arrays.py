@@ -1,0 +1,61 @@
+"""Arrays of a call: checked, never copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .contract import Tensor
+from .errors import CallError
+
+
+def as_numpy(value: Any) -> np.ndarray:
+    """A NumPy view of an array that supports DLPack (torch, jax, cupy on the CPU), or the array itself. Numbers and lists
+    become arrays.
+
+    Raises
+    ------
+    CallError
+        The array is not on the CPU, or requires a gradient.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+            return _torch_bfloat16(value)
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError) as error:
+            raise CallError(f"an array of type {type(value).__name__} can't be read: {error}") from error
+    return np.asarray(value)
+
+
+def _torch_bfloat16(tensor: Any) -> np.ndarray:
+    """A view of a tensor whose type NumPy's DLPack does not know."""
+    import torch
+
+    bits = np.from_dlpack(tensor.detach().view(torch.int16))
+    return bits.view(dtypes.numpy_dtype(16))
+
+
+def checked(array: np.ndarray, tensor: Tensor, role: str) -> tuple[int, int, tuple[int, ...]]:
+    """The address, type and shape of an array.
+
+    Raises
+    ------
+    CallError
+        The array has another type, is not in row-major order, or is not aligned.
+    """
+    code = dtypes.code(array.dtype)
+    if code != tensor.code:
+        raise CallError(f"{role} `{tensor.name}` has elements of type {tensor.dtype}; got {array.dtype}")
+    if not array.flags.c_contiguous:
+        raise CallError(
+            f"{role} `{tensor.name}` is not in row-major order (strides {array.strides}); "
+            "pass numpy.ascontiguousarray(array)"
+        )
+    if not array.flags.aligned:
+        raise CallError(f"{role} `{tensor.name}` is not aligned to its elements; pass array.copy()")
+    return array.ctypes.data, code, array.shape

@@ -1,0 +1,82 @@
+"""The contract of a compiled model, as data."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from . import dtypes
+
+
+@dataclasses.dataclass(frozen=True)
+class Symbol:
+    """A size that the caller chooses.
+
+    Attributes
+    ----------
+    name : str
+    lo, hi : int
+        The smallest and the largest value; ``hi`` is ``None`` without an upper bound.
+    count : int
+        The number of allowed values: less than ``hi - lo + 1`` for ranges with a step and for sets of values.
+    declaration : str
+        The declaration as text, such as ``1..=64`` or ``8..=64 in steps of 8``.
+    """
+
+    name: str
+    lo: int
+    hi: int | None
+    count: int
+    declaration: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """An input or output: a dense array in row-major order.
+
+    Attributes
+    ----------
+    name : str
+    code : int
+        ONNX's number of the element type.
+    dims : tuple of str
+        The dims over the symbols, such as ``N``, ``2*S + 1`` or ``3``.
+    """
+
+    name: str
+    code: int
+    dims: tuple[str, ...]
+
+    @property
+    def dtype(self) -> str:
+        """The name of the element type, such as ``float32``."""
+        return dtypes.name(self.code)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(self.dims)}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Contract:
+    """All that a call must keep to.
+
+    Attributes
+    ----------
+    symbols : tuple of Symbol
+    inputs, outputs : tuple of Tensor
+    arena_max : int
+        The upper bound of the bytes of working memory of a call.
+    arena_formula : str
+        The bytes of working memory of a call, over the symbols.
+    """
+
+    symbols: tuple[Symbol, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    arena_max: int
+    arena_formula: str
+
+    def __str__(self) -> str:
+        lines = [f"{symbol.name} in {symbol.declaration}" for symbol in self.symbols]
+        lines += [f"input {tensor}" for tensor in self.inputs]
+        lines += [f"output {tensor}" for tensor in self.outputs]
+        return "\n".join([*lines, f"arena at most {self.arena_max} bytes"])

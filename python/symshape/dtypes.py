@@ -1,0 +1,51 @@
+"""Element types: ONNX's numbers, which compiled models use, and NumPy's types."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_NAMES = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+    16: "bfloat16",
+}
+_CODES = {name: code for code, name in _NAMES.items()}
+
+
+def name(code: int) -> str:
+    """The name of an element type, such as ``float32``."""
+    return _NAMES.get(code, f"type {code}")
+
+
+def code(dtype: np.dtype) -> int | None:
+    """ONNX's number of a NumPy type in native byte order; ``None`` if models have no such type."""
+    return _CODES.get(dtype.name) if dtype.isnative else None
+
+
+def numpy_dtype(code: int) -> np.dtype:
+    """NumPy's type. ``bfloat16`` is that of the package ``ml_dtypes``.
+
+    Raises
+    ------
+    UsageError
+        ``ml_dtypes`` is not installed.
+    """
+    if code != 16:
+        return np.dtype(_NAMES[code])
+    try:
+        import ml_dtypes
+    except ImportError:
+        from .errors import UsageError
+
+        raise UsageError("bfloat16 arrays need the package ml_dtypes: pip install ml_dtypes") from None
+    return np.dtype(ml_dtypes.bfloat16)

@@ -1,0 +1,266 @@
+"""Compiled models and their calls."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _native, arrays, dtypes, notebook
+from .contract import Contract, Symbol, Tensor
+from .errors import CallError, FileError, UsageError
+
+
+class Model:
+    """A compiled model, which runs at every size of its contract.
+
+    Models come from :func:`symshape.compile` and :meth:`Model.load`. Several threads may call one model: each gets
+    working memory of its own, and the interpreter's lock is released during a call.
+
+    Examples
+    --------
+    >>> model = symshape.compile("mlp.onnx", {"N": (1, 64)})
+    >>> y = model(x)                                  # positional inputs; one output, or a tuple
+    >>> outputs = model.run({"x": x})                 # by name
+    """
+
+    def __init__(self, native: _native.Model, path: pathlib.Path, folder: Any = None, details: dict | None = None):
+        self._native = native
+        self._path = path
+        self._folder = folder
+        self._details = details or {}
+        self._threads = 1
+        self._local = threading.local()
+        self.contract = _contract(native)
+        self._index = {symbol.name: k for k, symbol in enumerate(self.contract.symbols)}
+
+    @staticmethod
+    def load(path: str | os.PathLike) -> Model:
+        """Opens a shared object that :meth:`save` or ``symc compile`` has written.
+
+        Opening runs code of the file: open only files that you trust.
+
+        Raises
+        ------
+        ArtefactError
+            The file is missing, or is not a compiled model of this version.
+        """
+        path = pathlib.Path(path)
+        return Model(_native.Model.open(path), path)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the shared object. It runs on its own from C, Rust and Python, on this operating system and on CPUs
+        with the instructions of this one.
+
+        Raises
+        ------
+        FileError
+            The file can't be written. A file of that name keeps its content.
+        """
+        path = pathlib.Path(path)
+        try:
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+                staged = file.name
+            try:
+                shutil.copyfile(self._path, staged)
+                shutil.copymode(self._path, staged)
+                os.replace(staged, path)
+            except BaseException:
+                os.unlink(staged)
+                raise
+        except OSError as error:
+            raise FileError(f"{path}: {error.strerror or error}") from error
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self._native.name()
+
+    @property
+    def header(self) -> str | None:
+        """The C header of the shared object; ``None`` for a loaded model."""
+        return self._details.get("header")
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences about declarations of the model that contradict its operators, and the like."""
+        return list(self._details.get("warnings", ()))
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about choices of the compiler, such as sizes that follow from others."""
+        return list(self._details.get("notes", ()))
+
+    @property
+    def threads(self) -> int:
+        """The number of threads of a call. The results have the same bits for any number."""
+        return self._threads
+
+    @threads.setter
+    def threads(self, count: int) -> None:
+        if not 1 <= count <= 1024:
+            raise UsageError(f"threads = {count}: expected 1 to 1024")
+        self._threads = count
+        self._local = threading.local()
+
+    def arena_bytes(self, **dims: int) -> int:
+        """The bytes of working memory of a call at these sizes: ``model.arena_bytes(N=8, S=128)``.
+
+        Raises
+        ------
+        UsageError
+            A symbol is missing or unknown, or a size is outside the contract.
+        """
+        return self._native.arena_bytes(self._dims(dims))
+
+    def max_dim_for(self, symbol: str, bytes: int, **dims: int) -> int | None:
+        """The largest value of ``symbol`` whose calls need at most ``bytes`` of working memory, at these values of the
+        other symbols. ``None`` if every value needs more.
+
+        Raises
+        ------
+        UsageError
+            As for :meth:`arena_bytes`.
+        """
+        if symbol in dims:
+            raise UsageError(f"the value of {symbol} is what is asked for; give only the other symbols")
+        lows = {name: info.lo for name, info in zip(self._index, self.contract.symbols)}
+        known = {symbol: lows[symbol]} if symbol in lows else {}
+        return self._native.max_dim(symbol, bytes, self._dims({**dims, **known}))
+
+    def output_shapes(self, **dims: int) -> dict[str, tuple[int, ...]]:
+        """The shapes of the outputs at these sizes. A data-dependent size has its upper bound.
+
+        Raises
+        ------
+        UsageError
+            As for :meth:`arena_bytes`.
+        """
+        values = self._dims(dims)
+        outputs = enumerate(self.contract.outputs)
+        return {tensor.name: tuple(self._native.output_shape(k, values)) for k, tensor in outputs}
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Calls the model with its inputs in order. Returns the output, or a tuple of all.
+
+        Raises
+        ------
+        CallError
+            As for :meth:`run`.
+        """
+        results = tuple(self._call(list(inputs), None))
+        return results[0] if len(results) == 1 else results
+
+    def run(self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
+        """Calls the model.
+
+        Parameters
+        ----------
+        inputs : mapping of names to arrays
+            NumPy arrays, or arrays that support DLPack (torch, jax, cupy on the CPU), in row-major order and with the
+            element types of the contract. They are read in place.
+        out : mapping of names to NumPy arrays, optional
+            Arrays for some or all outputs, of the exact shapes. They must not overlap with other arrays of the call.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            All outputs by name: new arrays, or those of ``out``.
+
+        Raises
+        ------
+        CallError
+            An array is missing, unknown, of another type or shape, or not in row-major order; or the sizes violate the
+            contract. Nothing was written then.
+        """
+        names = [tensor.name for tensor in self.contract.inputs]
+        _check_names("input", inputs, names)
+        missing = [name for name in names if name not in inputs]
+        if missing:
+            raise CallError(f"input `{missing[0]}` is missing; the model has {', '.join(names)}")
+        outputs = [tensor.name for tensor in self.contract.outputs]
+        _check_names("output", out or {}, outputs)
+        return dict(zip(outputs, self._call([inputs[name] for name in names], out)))
+
+    def _call(self, inputs: Sequence[Any], out: Mapping[str, np.ndarray] | None) -> list[np.ndarray]:
+        expected = self.contract.inputs
+        if len(inputs) != len(expected):
+            raise CallError(f"got {len(inputs)} inputs; the model has {len(expected)}")
+        held = [arrays.as_numpy(value) for value in inputs]
+        views = [arrays.checked(array, tensor, "input") for array, tensor in zip(held, expected)]
+        context = self._context()
+        shapes = context.bind(views)
+        results = [self._output(k, shape, out) for k, shape in enumerate(shapes)]
+        targets = [arrays.checked(array, tensor, "output") for array, tensor in zip(results, self.contract.outputs)]
+        actual = context.run(views, targets)
+        # A data-dependent output fills the beginning of its memory.
+        return [
+            array if list(array.shape) == shape else array.reshape(-1)[: int(np.prod(shape))].reshape(shape)
+            for array, shape in zip(results, actual)
+        ]
+
+    def _output(self, k: int, shape: list[int], out: Mapping[str, np.ndarray] | None) -> np.ndarray:
+        """The array of output ``k``."""
+        tensor = self.contract.outputs[k]
+        given = (out or {}).get(tensor.name)
+        if given is None:
+            return np.empty(shape, dtypes.numpy_dtype(tensor.code))
+        if not isinstance(given, np.ndarray):
+            raise CallError(f"output `{tensor.name}` must be a NumPy array; got {type(given).__name__}")
+        if not given.flags.writeable:
+            raise CallError(f"output `{tensor.name}` is read-only")
+        if list(given.shape) != shape:
+            raise CallError(f"output `{tensor.name}` has shape {tuple(shape)} in this call; the array has {given.shape}")
+        return given
+
+    def _context(self) -> _native.Context:
+        """The working memory of this thread."""
+        context = getattr(self._local, "context", None)
+        if context is None:
+            context = self._local.context = _native.Context(self._native, self._threads)
+        return context
+
+    def _dims(self, dims: Mapping[str, int]) -> list[int]:
+        unknown = [name for name in dims if name not in self._index]
+        known = ", ".join(self._index) or "none"
+        if unknown:
+            raise UsageError(f"the model has no symbol {unknown[0]}; it has {known}")
+        missing = [name for name in self._index if name not in dims]
+        if missing:
+            raise UsageError(f"the value of {missing[0]} is missing; the symbols are {known}")
+        return [dims[name] for name in self._index]
+
+    def __repr__(self) -> str:
+        symbols = ", ".join(f"{symbol.name}={symbol.declaration}" for symbol in self.contract.symbols)
+        return f"<symshape.Model {self.name}: {symbols or 'no symbols'}>"
+
+    def _repr_html_(self) -> str:
+        """The contract, and the page of ``symc report`` for a model that was compiled in this process."""
+        return notebook.page(self.name, self.contract, self._details.get("report"))
+
+
+def _check_names(role: str, given: Mapping[str, Any], names: list[str]) -> None:
+    if not isinstance(given, Mapping):
+        raise CallError(f"expected a mapping of {role} names to arrays; got {type(given).__name__}")
+    for name in given:
+        if name not in names:
+            raise CallError(f"the model has no {role} `{name}`; it has {', '.join(names)}")
+
+
+def _contract(native: _native.Model) -> Contract:
+    def tensors(items: list) -> tuple[Tensor, ...]:
+        return tuple(Tensor(name, code, tuple(dims)) for name, code, dims in items)
+
+    return Contract(
+        tuple(Symbol(*symbol) for symbol in native.symbols()),
+        tensors(native.inputs()),
+        tensors(native.outputs()),
+        native.arena_max(),
+        native.arena_formula(),
+    )

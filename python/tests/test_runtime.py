@@ -1,0 +1,100 @@
+"""Saved models: opened by the package, and by its one file that needs no compiler."""
+
+import subprocess
+import sys
+
+import models
+import numpy as np
+import pytest
+
+import symshape
+from symshape import runtime
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "pair.so"
+    symshape.compile(models.sum_and_difference(), {"N": (1, 8)}).save(path)
+    return path
+
+
+def test_saved_model_is_loaded(saved):
+    model = symshape.load(saved)
+    a = np.ones((8, 3), np.float32)
+    np.testing.assert_array_equal(model(a, a)[0], a + a)
+    assert "<iframe" not in model._repr_html_() and "1..=8" in model._repr_html_()
+
+
+def test_files_that_are_no_models_are_refused(tmp_path, saved):
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(saved.read_bytes()[:4096])
+    text = tmp_path / "text.so"
+    text.write_text("no model")
+    for path in (tmp_path / "missing.so", text, broken):
+        with pytest.raises(symshape.ArtefactError):
+            symshape.load(path)
+        with pytest.raises(OSError):
+            runtime.Model(path)
+
+
+def test_saving_to_a_missing_folder_is_refused(saved, tmp_path):
+    with pytest.raises(symshape.FileError):
+        symshape.load(saved).save(tmp_path / "missing" / "pair.so")
+
+
+def test_runtime_gives_the_same_bits(tmp_path):
+    path = tmp_path / "product.so"
+    compiled = symshape.compile(models.product(), {"N": (1, 9), "K": (1, 33)})
+    compiled.save(path)
+    model = runtime.Model(path)
+    assert model.symbols == {"N": (1, 9), "K": (1, 33)}
+    assert model.inputs == {"a": ("float32", ("N", "K")), "b": ("float32", ("K", "5"))}
+    rng = np.random.default_rng(0)
+    for n, k in [(1, 1), (2, 2), (5, 17), (8, 32), (9, 33)]:
+        a = rng.standard_normal((n, k)).astype(np.float32)
+        b = rng.standard_normal((k, 5)).astype(np.float32)
+        np.testing.assert_array_equal(model(a, b), compiled(a, b))
+        np.testing.assert_array_equal(model.run({"b": b, "a": a})["y"], compiled(a, b))
+        assert model.arena_bytes(N=n, K=k) == compiled.arena_bytes(N=n, K=k)
+
+
+def test_runtime_returns_data_dependent_sizes(tmp_path):
+    path = tmp_path / "places.so"
+    symshape.compile(models.non_zero(), {"N": (1, 16)}).save(path)
+    model = runtime.Model(path)
+    np.testing.assert_array_equal(model(np.array([0, 1, 0, 2], np.float32)), [[1, 3]])
+
+
+def test_runtime_refuses_wrong_arrays(saved):
+    model = runtime.Model(saved)
+    a = np.ones((2, 3), np.float32)
+    cases = [
+        ((a, a.astype(np.int64)), "`b` has elements of type float32"),
+        ((a, a[0]), "`b` has 2 axes"),
+        ((a, np.ones((3, 2), np.float32).T), "row-major"),
+        ((a, np.ones((3, 3), np.float32)), "N"),
+        ((np.ones((9, 3), np.float32),) * 2, "N = 9, allowed 1..8"),
+        ((a,), "got 1 inputs"),
+    ]
+    for inputs, message in cases:
+        with pytest.raises(runtime.CallError, match=message):
+            model(*inputs)
+    with pytest.raises(runtime.CallError, match="no input `z`"):
+        model.run({"a": a, "b": a, "z": a})
+    with pytest.raises(runtime.CallError, match="`b`, which is missing"):
+        model.run({"a": a})
+
+
+def test_runtime_needs_only_numpy(saved):
+    program = (
+        "import sys, importlib.util\n"
+        f"spec = importlib.util.spec_from_file_location('runtime', {runtime.__file__!r})\n"
+        "runtime = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(runtime)\n"
+        f"model = runtime.Model({str(saved)!r})\n"
+        "import numpy\n"
+        "a = numpy.ones((1, 3), numpy.float32)\n"
+        "assert (model(a, a)[0] == 2).all()\n"
+        "assert 'symshape' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
