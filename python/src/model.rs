@@ -103,10 +103,11 @@ impl Array {
     /// # Safety
     /// The memory is valid, and nothing writes to it while the result is alive.
     unsafe fn view<'a>(&self) -> PyResult<TensorRef<'a>> {
-        let len = self.len_bytes()?;
-        // SAFETY: as the caller promises; an empty array has no memory.
-        let bytes =
-            if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(self.0 as *const u8, len) } };
+        let bytes = match self.len_bytes()? {
+            0 => &[],
+            // SAFETY: as the caller promises.
+            len => unsafe { std::slice::from_raw_parts(self.0 as *const u8, len) },
+        };
         TensorRef::from_bytes(self.dtype()?, &self.2, bytes).map_err(refused)
     }
 
@@ -115,18 +116,15 @@ impl Array {
     /// # Safety
     /// The memory is valid, and nothing else reads or writes it while the result is alive.
     unsafe fn view_mut<'a>(&self) -> PyResult<TensorMut<'a>> {
-        let len = self.len_bytes()?;
-        // SAFETY: as the caller promises; an empty array has no memory.
-        let bytes = if len == 0 {
-            &mut []
-        } else {
-            unsafe { std::slice::from_raw_parts_mut(self.0 as *mut u8, len) }
+        let bytes = match self.len_bytes()? {
+            0 => &mut [],
+            // SAFETY: as the caller promises.
+            len => unsafe { std::slice::from_raw_parts_mut(self.0 as *mut u8, len) },
         };
         TensorMut::from_bytes(self.dtype()?, bytes).map_err(refused)
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is an argument of map_err")]
 fn refused(error: TensorError) -> PyErr {
     exception("CallError", &error)
 }
