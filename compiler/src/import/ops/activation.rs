@@ -361,7 +361,7 @@ fn softplus(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     soft_plus(g, n.input(0)?)
 }
 
-fn soft_plus(g: &mut Graph, x: Value) -> Result<Value> {
+pub(crate) fn soft_plus(g: &mut Graph, x: Value) -> Result<Value> {
     let size = g.abs(x)?;
     let minus = g.neg(size)?;
     let power = g.exp(minus)?;

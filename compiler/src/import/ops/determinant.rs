@@ -1,4 +1,4 @@
-//! Determinants of matrices.
+//! Determinants and inverses of matrices.
 
 use crate::{
     error::{Error, Result},
@@ -11,6 +11,7 @@ use symshape_runtime::DType;
 
 ops! {
     Det 11 det,
+    "com.microsoft" Inverse 1 inverse,
 }
 
 /// The largest matrix whose determinant is expanded; larger ones are eliminated.
@@ -51,29 +52,8 @@ fn eliminated(g: &mut Graph, n: &OnnxNode, x: Value, size: &Dim) -> Result<Value
 
     let counter = n.fresh(g);
     let rounds = g.iterate(&counter, size, [&[x, det], &[]], |g, carried, _| {
-        let x = carried[0];
         let now = Dim::from(&counter);
-        let here = g.dim(DType::I64, now.clone())?;
-        let place = g.index(DType::I64, vec![size.clone()], axis(0).into())?;
-        let open = g.compare(CompareOp::Ge, place, here)?;
-
-        let column = g.slice(x, 2, now.clone(), Dim::one(), 1)?;
-        let column = g.squeeze(column, &[2])?;
-        let weight = g.abs(column)?;
-
-        let low = g.number(DType::F64, -1.0)?;
-        let weight = g.select(open, weight, low)?;
-        let largest = g.argreduce(ReduceOp::Max, weight, 1, true, false)?;
-
-        // Row `here` and the row with the largest element are swapped.
-        let is_here = g.compare(CompareOp::Eq, place, here)?;
-        let is_largest = g.compare(CompareOp::Eq, place, largest)?;
-        let from = g.select(is_largest, here, place)?;
-        let from = g.select(is_here, largest, from)?;
-
-        let row = Coord::Load { operand: 1, at: vec![axis(0).into(), axis(1).into()] };
-        let coords = vec![Coord::At(axis(0).into()), row, Coord::At(axis(2).into())];
-        let x = g.push(Op::Gather { shape: g.shape(x).to_vec(), coords }, &[x, from])?;
+        let Pivoted { x, place, here, largest } = pivoted(g, carried[0], &now)?;
         let row = g.slice(x, 1, now.clone(), Dim::one(), 1)?;
         let column = g.slice(x, 2, now.clone(), Dim::one(), 1)?;
         let pivot = g.slice(row, 2, now, Dim::one(), 1)?;
@@ -101,6 +81,87 @@ fn eliminated(g: &mut Graph, n: &OnnxNode, x: Value, size: &Dim) -> Result<Value
 
     let det = g.reshape(rounds.carried[1], outer)?;
     g.cast(dtype, det)
+}
+
+/// Matrices whose row `here` was swapped with the row of the pivot.
+struct Pivoted {
+    x: Value,
+    /// The index of each row.
+    place: Value,
+    here: Value,
+    /// The former index of the pivot's row, `[B, 1]`.
+    largest: Value,
+}
+
+/// The matrices `x`, `[B, rows, columns]`, with the largest element of column `now` in row `now`, among those from there
+/// on.
+fn pivoted(g: &mut Graph, x: Value, now: &Dim) -> Result<Pivoted> {
+    let rows = g.shape(x)[1].clone();
+    let here = g.dim(DType::I64, now.clone())?;
+    let place = g.index(DType::I64, vec![rows], axis(0).into())?;
+    let open = g.compare(CompareOp::Ge, place, here)?;
+
+    let column = g.slice(x, 2, now.clone(), Dim::one(), 1)?;
+    let column = g.squeeze(column, &[2])?;
+    let weight = g.abs(column)?;
+
+    let low = g.number(DType::F64, -1.0)?;
+    let weight = g.select(open, weight, low)?;
+    let largest = g.argreduce(ReduceOp::Max, weight, 1, true, false)?;
+
+    let is_here = g.compare(CompareOp::Eq, place, here)?;
+    let is_largest = g.compare(CompareOp::Eq, place, largest)?;
+    let from = g.select(is_largest, here, place)?;
+    let from = g.select(is_here, largest, from)?;
+
+    let row = Coord::Load { operand: 1, at: vec![axis(0).into(), axis(1).into()] };
+    let coords = vec![Coord::At(axis(0).into()), row, Coord::At(axis(2).into())];
+    let x = g.push(Op::Gather { shape: g.shape(x).to_vec(), coords }, &[x, from])?;
+    Ok(Pivoted { x, place, here, largest })
+}
+
+/// The inverses of the square matrices in the last two axes, by elimination with partial pivoting in double precision.
+/// A singular matrix gives infinities or NaN.
+///
+/// `Inverse([[0, 2], [4, 0]]) = [[0, 0.25], [0.5, 0]]`
+fn inverse(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
+    let x = n.input(0)?;
+    let dtype = g.dtype(x);
+    let shape = g.shape(x).to_vec();
+    let [outer @ .., rows, size] = shape.as_slice() else {
+        return Err(Error::invalid("the input must have at least 2 axes"));
+    };
+    g.require(Relation::eq(rows, size), "rows of Inverse")?;
+    let batch = g.facts.simplify(&Dim::product(outer.iter().cloned()));
+    let x = g.reshape(x, vec![batch.clone(), size.clone(), size.clone()])?;
+    let x = g.cast(DType::F64, x)?;
+
+    // The unit matrix on the right becomes the inverse while the matrix on the left becomes the unit matrix.
+    let row = g.index(DType::I64, vec![size.clone(), size.clone()], axis(0).into())?;
+    let column = g.index(DType::I64, vec![size.clone(), size.clone()], axis(1).into())?;
+    let unit = g.compare(CompareOp::Eq, row, column)?;
+    let unit = g.cast(DType::F64, unit)?;
+    let unit = g.broadcast_to(unit, &[batch, size.clone(), size.clone()])?;
+    let both = g.concat(&[x, unit], 2)?;
+
+    let counter = n.fresh(g);
+    let rounds = g.iterate(&counter, size, [&[both], &[]], |g, carried, _| {
+        let now = Dim::from(&counter);
+        let Pivoted { x, place, here, .. } = pivoted(g, carried[0], &now)?;
+        let row = g.slice(x, 1, now.clone(), Dim::one(), 1)?;
+        let column = g.slice(x, 2, now.clone(), Dim::one(), 1)?;
+        let pivot = g.slice(row, 2, now, Dim::one(), 1)?;
+        let row = g.div(row, pivot)?;
+        let taken = g.mul(column, row)?;
+        let next = g.sub(x, taken)?;
+        let is_here = g.compare(CompareOp::Eq, place, here)?;
+        let is_here = g.unsqueeze(is_here, &[1])?;
+        Ok(LoopBody { next: vec![g.select(is_here, row, next)?], ..LoopBody::default() })
+    })?;
+
+    let inverse = g.slice(rounds.carried[0], 2, size.clone(), size.clone(), 1)?;
+    let inverse = g.reshape(inverse, shape.clone())?;
+    g.cast(dtype, inverse)
 }
 
 /// The determinant of the rows from `row` on and `columns`.

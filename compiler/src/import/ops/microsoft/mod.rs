@@ -6,6 +6,7 @@ pub(crate) mod diffusion;
 pub(crate) mod experts;
 pub(crate) mod few_bits;
 pub(crate) mod fused;
+pub(crate) mod gated;
 pub(crate) mod generation;
 pub(crate) mod grouped;
 pub(crate) mod position_bias;
