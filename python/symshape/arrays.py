@@ -40,22 +40,22 @@ def _torch_bfloat16(tensor: Any) -> np.ndarray:
     return bits.view(dtypes.numpy_dtype(16))
 
 
-def checked(array: np.ndarray, tensor: Tensor, role: str) -> tuple[int, int, tuple[int, ...]]:
-    """The address, type and shape of an array.
+def checked(array: np.ndarray, tensor: Tensor, dtype: np.dtype | None, role: str) -> tuple[int, int, tuple[int, ...]]:
+    """The address, type and shape of an array. ``dtype`` is the type of the tensor, if NumPy has it.
 
     Raises
     ------
     CallError
         The array has another type, is not in row-major order, or is not aligned.
     """
-    code = dtypes.code(array.dtype)
-    if code != tensor.code:
+    if array.dtype != dtype:
         raise CallError(f"{role} `{tensor.name}` has elements of type {tensor.dtype}; got {array.dtype}")
-    if not array.flags.c_contiguous:
+    flags = array.flags
+    if not flags.c_contiguous:
         raise CallError(
             f"{role} `{tensor.name}` is not in row-major order (strides {array.strides}); "
             "pass numpy.ascontiguousarray(array)"
         )
-    if not array.flags.aligned:
+    if not flags.aligned:
         raise CallError(f"{role} `{tensor.name}` is not aligned to its elements; pass array.copy()")
-    return array.ctypes.data, code, array.shape
+    return array.__array_interface__["data"][0], tensor.code, array.shape

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .errors import UsageError
+
 _NAMES = {
     1: "float32",
     2: "uint8",
@@ -32,6 +34,14 @@ def code(dtype: np.dtype) -> int | None:
     return _CODES.get(dtype.name) if dtype.isnative else None
 
 
+def known_dtype(code: int) -> np.dtype | None:
+    """NumPy's type; ``None`` for ``bfloat16`` without the package ``ml_dtypes``, as no array has it then."""
+    try:
+        return numpy_dtype(code)
+    except UsageError:
+        return None
+
+
 def numpy_dtype(code: int) -> np.dtype:
     """NumPy's type. ``bfloat16`` is that of the package ``ml_dtypes``.
 
@@ -45,7 +55,5 @@ def numpy_dtype(code: int) -> np.dtype:
     try:
         import ml_dtypes
     except ImportError:
-        from .errors import UsageError
-
         raise UsageError("bfloat16 arrays need the package ml_dtypes: pip install ml_dtypes") from None
     return np.dtype(ml_dtypes.bfloat16)

@@ -38,6 +38,8 @@ class Model:
         self._threads = 1
         self._local = threading.local()
         self.contract = _contract(native)
+        self._input_dtypes = [dtypes.known_dtype(tensor.code) for tensor in self.contract.inputs]
+        self._output_dtypes = [dtypes.known_dtype(tensor.code) for tensor in self.contract.outputs]
         self._index = {symbol.name: k for k, symbol in enumerate(self.contract.symbols)}
 
     @staticmethod
@@ -193,11 +195,17 @@ class Model:
         if len(inputs) != len(expected):
             raise CallError(f"got {len(inputs)} inputs; the model has {len(expected)}")
         held = [arrays.as_numpy(value) for value in inputs]
-        views = [arrays.checked(array, tensor, "input") for array, tensor in zip(held, expected)]
+        views = [
+            arrays.checked(array, tensor, dtype, "input")
+            for array, tensor, dtype in zip(held, expected, self._input_dtypes)
+        ]
         context = self._context()
         shapes = context.bind(views)
         results = [self._output(k, shape, out) for k, shape in enumerate(shapes)]
-        targets = [arrays.checked(array, tensor, "output") for array, tensor in zip(results, self.contract.outputs)]
+        targets = [
+            arrays.checked(array, tensor, dtype, "output")
+            for array, tensor, dtype in zip(results, self.contract.outputs, self._output_dtypes)
+        ]
         actual = context.run(views, targets)
         # A data-dependent output fills the beginning of its memory.
         return [
@@ -210,7 +218,7 @@ class Model:
         tensor = self.contract.outputs[k]
         given = (out or {}).get(tensor.name)
         if given is None:
-            return np.empty(shape, dtypes.numpy_dtype(tensor.code))
+            return np.empty(shape, self._output_dtypes[k] or dtypes.numpy_dtype(tensor.code))
         if not isinstance(given, np.ndarray):
             raise CallError(f"output `{tensor.name}` must be a NumPy array; got {type(given).__name__}")
         if not given.flags.writeable:
