@@ -50,6 +50,7 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
             dense: true,
             levels: 1,
             rhs: Rhs::Panels(PANEL as u32),
+            rhs_element: Ty::F32,
             prefetch_panels: true,
             part: ReductionPart::Whole,
             paired: false,

@@ -83,6 +83,7 @@ impl CompileOptions {
         CompileOptions::with(MicrokernelSupport::Native {
             multiplies_bytes: target.multiplies_bytes(),
             tiles: target.has_tiles(),
+            reads_halves: target.reads_halves(),
         })
     }
 

@@ -213,7 +213,8 @@ fn check(choices: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let threads = choices.int_in_range(1..=2)?;
     // The builder refuses layers that don't fit.
     let Ok(graph) = layers(choices, precision) else { return Ok(()) };
-    let support = MicrokernelSupport::Native { multiplies_bytes: choices.arbitrary()?, tiles: true };
+    let multiplies_bytes = choices.arbitrary()?;
+    let support = MicrokernelSupport::Native { multiplies_bytes, tiles: true, reads_halves: false };
     let microkernels = if emulated { Microkernels::EmulatedTiles } else { Microkernels::Native };
     let options = CompileOptions::default().precision(precision).support(support).microkernels(microkernels);
     let lowered =

@@ -15,7 +15,8 @@
 
 mod artefact;
 mod body;
-pub(crate) mod function;
+pub(crate) mod formulas;
+mod function;
 pub mod microkernel;
 mod run;
 pub mod vector;

@@ -99,9 +99,9 @@ fn unary(op: UnaryOp) -> i64 {
         UnaryOp::Tanh => 29,
         UnaryOp::Erf => 40,
         UnaryOp::Expm1 | UnaryOp::Log1p => 50,
-        // Calls of a scalar function, one element at a time.
-        UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Tan | UnaryOp::Asin | UnaryOp::Acos | UnaryOp::Atan => 800,
-        UnaryOp::Sinh | UnaryOp::Cosh | UnaryOp::Asinh | UnaryOp::Acosh | UnaryOp::Atanh => 800,
+        // Computed in double precision.
+        UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Tan | UnaryOp::Asin | UnaryOp::Acos | UnaryOp::Atan => 150,
+        UnaryOp::Sinh | UnaryOp::Cosh | UnaryOp::Asinh | UnaryOp::Acosh | UnaryOp::Atanh => 250,
     }
 }
 
@@ -111,7 +111,7 @@ fn binary(op: BinaryOp) -> i64 {
         BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Shl | BinaryOp::Shr => 1,
         BinaryOp::Div => 3,
         BinaryOp::Rem | BinaryOp::Mod => 100,
-        BinaryOp::Atan2 => 1000,
+        BinaryOp::Atan2 => 250,
         BinaryOp::Pow => 80,
     }
 }

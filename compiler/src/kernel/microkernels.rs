@@ -13,12 +13,14 @@ pub enum MicrokernelSupport {
         multiplies_bytes: bool,
         /// Whether there is code for machines with tile registers.
         tiles: bool,
+        /// Whether all machines convert halves while they read them.
+        reads_halves: bool,
     },
 }
 
 impl Default for MicrokernelSupport {
     fn default() -> MicrokernelSupport {
-        MicrokernelSupport::Native { multiplies_bytes: false, tiles: false }
+        MicrokernelSupport::Native { multiplies_bytes: false, tiles: false, reads_halves: false }
     }
 }
 
@@ -33,6 +35,11 @@ impl MicrokernelSupport {
         matches!(self, MicrokernelSupport::Native { multiplies_bytes: true, .. })
     }
 
+    /// Whether all machines convert halves while they read them.
+    pub(crate) fn reads_halves(self) -> bool {
+        matches!(self, MicrokernelSupport::Native { reads_halves: true, .. })
+    }
+
     /// Whether there is code for tile registers.
     pub(crate) fn has_tiles(self) -> bool {
         matches!(self, MicrokernelSupport::Native { tiles: true, .. })
@@ -43,8 +50,8 @@ impl MicrokernelSupport {
     pub fn with_tiles(self) -> MicrokernelSupport {
         match self {
             MicrokernelSupport::Loops => self,
-            MicrokernelSupport::Native { multiplies_bytes, .. } => {
-                MicrokernelSupport::Native { multiplies_bytes, tiles: true }
+            MicrokernelSupport::Native { multiplies_bytes, reads_halves, .. } => {
+                MicrokernelSupport::Native { multiplies_bytes, tiles: true, reads_halves }
             }
         }
     }

@@ -159,7 +159,7 @@ fn has_obstacle(program: &Program, kernel: &Kernel, facts: &Facts, contraction: 
 }
 
 /// The facts inside of a contraction.
-fn in_contraction(facts: &Facts, contraction: &Contraction) -> Facts {
+pub(super) fn in_contraction(facts: &Facts, contraction: &Contraction) -> Facts {
     let mut facts = facts.clone();
     for axis in contraction.m.iter().chain(&contraction.k).chain([&contraction.n]) {
         facts.declare_index(&axis.var, &axis.extent);
@@ -279,7 +279,7 @@ fn in_new_buffer(
 }
 
 /// An upper bound of an extent over the model's symbols alone, as sizes of memory require.
-fn in_model(program: &Program, facts: &Facts, extent: &Dim) -> Option<Dim> {
+pub(super) fn in_model(program: &Program, facts: &Facts, extent: &Dim) -> Option<Dim> {
     let extent = facts.simplify(extent);
     if extent.symbols().iter().all(|symbol| program.all_symbols().any(|known| known == symbol)) {
         return upper_bound(&program.facts, &program.data_dependent, &extent);
@@ -288,12 +288,12 @@ fn in_model(program: &Program, facts: &Facts, extent: &Dim) -> Option<Dim> {
 }
 
 /// `body` inside loops over `axes`.
-fn loops(axes: &[Axis], parallel: bool, body: Vec<Stmt>) -> Vec<Stmt> {
+pub(super) fn loops(axes: &[Axis], parallel: bool, body: Vec<Stmt>) -> Vec<Stmt> {
     axes.iter().rev().fold(body, |body, axis| vec![Stmt::For { axis: axis.clone(), parallel, body }])
 }
 
 /// `stmt` with fresh names for all symbols that it introduces, because the contraction introduces them too.
-fn renamed(symbols: &mut FreshSymbols, stmt: &Stmt) -> Stmt {
+pub(super) fn renamed(symbols: &mut FreshSymbols, stmt: &Stmt) -> Stmt {
     let mut names = Vec::new();
     walk::symbols(std::slice::from_ref(stmt), &mut |symbol| names.push((symbol.clone(), symbols.fresh())));
     let name = |symbol: &Symbol| names.iter().find(|(old, _)| old == symbol).map(|(_, new)| new.clone());

@@ -1,8 +1,10 @@
 //! Passes over kernels: fusion, packing, and the form of loops.
 
 mod blocks;
+mod contraction_strips;
 mod epilogues;
 mod fresh_symbols;
+mod half_panels;
 mod index_arithmetic;
 mod indices;
 mod invariants;
@@ -32,9 +34,11 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("indices", indices::tabulate),
     ("widen", widen::widen),
     ("epilogues", epilogues::split),
+    ("contraction_strips", contraction_strips::expand),
     ("invariants", invariants::move_out),
     ("pack_buffers", pack_buffers::reserve),
     ("share_panels", share_panels::share),
+    ("half_panels", half_panels::store),
     ("merge_constants", merge_constants::merge),
 ];
 

@@ -93,6 +93,11 @@ impl Level {
         matches!(self, Level::X86V4Vnni | Level::X86V4Amx)
     }
 
+    /// Whether microkernels of the level convert halves to floats by instructions.
+    pub const fn reads_halves(self) -> bool {
+        matches!(self, Level::X86V3 | Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx)
+    }
+
     /// Whether the level has tile registers.
     pub const fn has_tiles(self) -> bool {
         matches!(self, Level::X86V4Amx)
@@ -223,6 +228,11 @@ impl Target {
     /// Whether any level multiplies bytes, see [`Level::multiplies_bytes`].
     pub fn multiplies_bytes(&self) -> bool {
         self.wider.iter().chain([&self.level]).any(|level| level.multiplies_bytes())
+    }
+
+    /// Whether all levels read halves, see [`Level::reads_halves`].
+    pub fn reads_halves(&self) -> bool {
+        self.wider.iter().chain([&self.level]).all(|level| level.reads_halves())
     }
 
     /// Whether any level has tile registers, see [`Level::has_tiles`]. A function requests them when an artefact is

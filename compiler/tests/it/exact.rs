@@ -113,7 +113,8 @@ fn bf16(last: f32) -> Graph {
 }
 
 fn lowered(graph: &Graph, precision: Precision) -> Lowered {
-    let microkernels = MicrokernelSupport::Native { multiplies_bytes: true, tiles: true };
+    let microkernels =
+        MicrokernelSupport::Native { multiplies_bytes: true, tiles: true, reads_halves: false };
     Pipeline::new(graph)
         .options(CompileOptions::default().precision(precision).support(microkernels))
         .lower()

@@ -2,10 +2,10 @@
 
 use symshape::Declaration;
 use symshape_compiler::{
-    Result,
+    CompileOptions, Result, emit,
     graph::{Graph, eval::eval},
-    kernel::{MicrokernelSupport, Stmt},
-    pipeline::Pipeline,
+    kernel::{MicrokernelSupport, Rhs, Stmt},
+    pipeline::{Lowered, Pipeline},
     scalar::Scalar,
     tensor::{Bytes, Tensor},
 };
@@ -111,5 +111,75 @@ fn no_scalar_is_multiplied_in_half_precision() {
             }
         }
         assert!(contractions >= 1, "{contractions}");
+    }
+}
+
+/// Weights of a dense layer. Those of bf16 are too small for f16.
+fn weights(dtype: DType, shape: &[usize]) -> Tensor {
+    let scale = if dtype == DType::BF16 { 2f64.powi(-40) } else { 1.0 };
+    let plain = elements(DType::F64, shape, 7);
+    let scaled = |idx: usize| Scalar::from_f64(dtype, plain.get(idx).as_f64() * scale);
+    let elems: Vec<Scalar> = (0..plain.elems()).map(scaled).collect();
+    Tensor::from_scalars(dtype, shape.to_vec(), &elems).expect("as many as the shape")
+}
+
+/// The program of a dense layer for up to `rows` rows, whose weights have this type. `reads_halves` says whether
+/// microkernels convert halves.
+fn dense(dtype: DType, rows: i64, shape: [usize; 2], reads_halves: bool) -> Lowered {
+    let build = || {
+        let mut g = Graph { name: "dense".into(), ..Graph::default() };
+        let n = g.symbol("N", Declaration::range(1, rows))?;
+        let x = g.input("x", DType::F32, vec![n, shape[0].into()])?;
+        let weight = g.constant(weights(dtype, &shape))?;
+        let weight = g.cast(DType::F32, weight)?;
+        let y = g.matmul(x, weight)?;
+        g.output("y", y)?;
+        Ok::<Graph, symshape_compiler::Error>(g)
+    };
+    let support = MicrokernelSupport::Native { multiplies_bytes: false, tiles: false, reads_halves };
+    let options = CompileOptions::default().support(support);
+    Pipeline::new(&build().expect("a graph")).options(options).lower().expect("supported")
+}
+
+/// The types of the panels of a program.
+fn panel_types(lowered: &Lowered) -> Vec<DType> {
+    let program = &lowered.program;
+    let stmts = program.kernels.iter().flat_map(|kernel| &kernel.body);
+    let panels = stmts.filter_map(|stmt| match stmt {
+        Stmt::Contraction(contraction) => match contraction.rhs {
+            Rhs::Panels { buffer, .. } => Some(program.buffers[buffer].dtype),
+            Rhs::Indexed(_) => None,
+        },
+        _ => None,
+    });
+    panels.collect()
+}
+
+/// The bits of the results of a dense layer for several numbers of rows.
+fn products(lowered: &Lowered, depth: usize) -> Vec<Vec<u8>> {
+    let options = CompileOptions::default();
+    let model = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported").0;
+    let mut context = Context::new(&model).expect("memory");
+    let product = |rows: usize| {
+        let x = elements(DType::F32, &[rows, depth], rows);
+        let view = TensorRef::from_bytes(DType::F32, x.shape(), x.bytes()).expect("sized");
+        let outputs = context.run_views(&[view]).expect("in contract");
+        outputs.get(0).bytes().to_vec()
+    };
+    [1, 2, 7, 12, 13].map(product).to_vec()
+}
+
+#[test]
+fn panels_of_few_rows_are_stored_in_16_bits() {
+    for dtype in [DType::F16, DType::BF16] {
+        // The second is reduced in parts, the third has a rest of columns, and the rows of the last are packed.
+        for shape in [[256, 512], [2304, 48], [300, 270], [1024, 64]] {
+            let halves = dense(dtype, 13, shape, true);
+            let floats = dense(dtype, 13, shape, false);
+            assert_eq!(panel_types(&halves), [dtype], "{}", halves.program);
+            assert_eq!(panel_types(&floats), [DType::F32]);
+            assert!(products(&halves, shape[0]) == products(&floats, shape[0]), "{dtype} {shape:?}");
+        }
+        assert_eq!(panel_types(&dense(dtype, 200, [256, 512], true)), [DType::F32]);
     }
 }

@@ -25,6 +25,7 @@ mod codegen;
 mod compiled;
 mod concats;
 mod contract;
+mod contraction_strips;
 mod contractions;
 mod cross;
 mod custom_ops;

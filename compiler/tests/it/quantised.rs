@@ -297,7 +297,8 @@ fn contractions_of_stored_integers_are_exact() {
         assert!(reads_bytes(&lowered.program), "{name}");
         let wide = lowered.program.buffers.values().any(|buffer| buffer.dtype == DType::I16);
         assert!(wide || name != "fewer_products", "the transform stores tiles as 16-bit integers");
-        let microkernels = MicrokernelSupport::Native { multiplies_bytes: true, tiles: true };
+        let microkernels =
+            MicrokernelSupport::Native { multiplies_bytes: true, tiles: true, reads_halves: false };
         let options = CompileOptions::default().support(microkernels).threads(1);
         let tiled =
             Pipeline::new(&graph).options(options).lower().unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -325,7 +326,8 @@ fn contractions_of_stored_integers_are_exact() {
 fn lines_of_any_width_are_exact() {
     for width in [1, 2, 7, 14, 16, 17, 20, 33, 40, 64, 97] {
         let graph = lines(width).expect("a valid graph");
-        let microkernels = MicrokernelSupport::Native { multiplies_bytes: true, tiles: true };
+        let microkernels =
+            MicrokernelSupport::Native { multiplies_bytes: true, tiles: true, reads_halves: false };
         let options =
             CompileOptions::default().support(microkernels).microkernels(Microkernels::EmulatedTiles);
         let lowered = Pipeline::new(&graph).options(options).lower().expect("supported");

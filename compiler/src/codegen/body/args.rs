@@ -33,16 +33,21 @@ impl ArgBlock {
         Ok(())
     }
 
-    /// Sets a slot to a scalar, in its low 32 bits.
+    /// Sets a slot to a scalar: all of its bits if it has 64, else the low 32.
     pub(crate) fn set_scalar(&mut self, f: &mut FuncCtx, slot: usize, scalar: &ScalarArg) -> Result<()> {
         let value = match scalar {
             ScalarArg::Index(dim) => f.dim(dim)?,
             ScalarArg::Local(local) => {
                 let value = f.local(*local)?;
-                let is_float = f.builder.func.dfg.value_type(value) == types::F32;
-                let bits =
-                    if is_float { f.ins().bitcast(types::I32, MemFlagsData::new(), value) } else { value };
-                f.ins().uextend(types::I64, bits)
+                match f.builder.func.dfg.value_type(value) {
+                    types::I64 => value,
+                    types::F64 => f.ins().bitcast(types::I64, MemFlagsData::new(), value),
+                    types::F32 => {
+                        let bits = f.ins().bitcast(types::I32, MemFlagsData::new(), value);
+                        f.ins().uextend(types::I64, bits)
+                    }
+                    _ => f.ins().uextend(types::I64, value),
+                }
             }
         };
 

@@ -2,45 +2,19 @@
 
 use super::{
     bf16::{self, RoundingStores},
-    f16, math, memory,
-    op::{Body, Op, Ty},
+    body_value::BodyValue,
+    cast::cast,
+    math, memory,
+    op::{Body, Op, Ty, is_computed_in_double},
     power,
     quantise::Quantisations,
+    wide::{self, Wide},
 };
 use crate::codegen::vector::{
     Builder,
     vcode::{Mask, MaskOp, ShiftOp, VBinary, VUnary, Vector},
 };
 use crate::scalar::{BinaryOp, CompareOp, ReduceOp, UnaryOp};
-
-/// The value of a body's instruction in registers.
-#[derive(Clone, Copy, Debug)]
-enum BodyValue {
-    /// Floats or integers.
-    Lanes(Vector),
-    /// Bools.
-    Truth(Mask),
-    /// The instruction has no result, or its value is part of a later instruction's.
-    None,
-}
-
-impl BodyValue {
-    /// The vector of an instruction whose type is numeric.
-    fn lanes(self) -> Vector {
-        match self {
-            BodyValue::Lanes(vector) => vector,
-            _ => unreachable!("`Body::push` checked the types"),
-        }
-    }
-
-    /// The mask of an instruction whose type is bool.
-    fn truth(self) -> Mask {
-        match self {
-            BodyValue::Truth(mask) => mask,
-            _ => unreachable!("`Body::push` checked the types"),
-        }
-    }
-}
 
 /// Loads and stores of one vector of iterations.
 pub(super) trait LaneAccess {
@@ -50,6 +24,18 @@ pub(super) trait LaneAccess {
     fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector);
     /// A scalar argument in all lanes.
     fn splat(&mut self, b: &mut Builder, slot: u32) -> Vector;
+    /// The next elements of a stream of 64-bit elements. Only strips have such elements.
+    fn load_wide(&mut self, _: &mut Builder, _stream: u32) -> Wide {
+        unreachable!("the code has no lanes of 64 bits")
+    }
+    /// Stores the next elements of a stream of 64-bit elements.
+    fn store_wide(&mut self, _: &mut Builder, _stream: u32, _value: Wide) {
+        unreachable!("the code has no lanes of 64 bits")
+    }
+    /// A scalar argument of 64 bits in all lanes.
+    fn splat_wide(&mut self, _: &mut Builder, _slot: u32) -> Wide {
+        unreachable!("the code has no lanes of 64 bits")
+    }
     /// The accumulators of a contraction.
     fn accumulator(&mut self, b: &mut Builder) -> Vector;
     /// The register of a scalar variable.
@@ -136,6 +122,10 @@ impl Emitter<'_> {
         self.value(reg).lanes()
     }
 
+    fn wide(&self, reg: u32) -> Wide {
+        self.value(reg).wide()
+    }
+
     /// `product + other` with one rounding.
     fn fused(&self, b: &mut Builder, product: u32, other: u32) -> Vector {
         let Op::Binary(_, x, y) = self.body.op(product) else { unreachable!("it is a product") };
@@ -147,6 +137,8 @@ impl Emitter<'_> {
         match op {
             Op::Const(bits) if ty == Ty::Bool => constant_truth(b, bits != 0),
             Op::Const(bits) => BodyValue::Lanes(b.bits(bits)),
+            Op::WideConst(bits) => BodyValue::Wide(wide::bits(b, bits)),
+            Op::Load(stream) if ty.is_wide() => BodyValue::Wide(lanes.load_wide(b, stream)),
             Op::Load(stream) if ty == Ty::Bool => {
                 let byte = lanes.load(b, stream, ty);
                 let zero = b.bits(0);
@@ -154,6 +146,7 @@ impl Emitter<'_> {
             }
             Op::Load(stream) => BodyValue::Lanes(lanes.load(b, stream, ty)),
             Op::Store(stream, x) => self.store(b, lanes, stream, x),
+            Op::Splat(slot) if ty.is_wide() => BodyValue::Wide(lanes.splat_wide(b, slot)),
             Op::Splat(slot) => BodyValue::Lanes(lanes.splat(b, slot)),
             Op::Accumulator => BodyValue::Lanes(lanes.accumulator(b)),
             Op::Get(var) => BodyValue::Lanes(lanes.variable(var)),
@@ -169,10 +162,8 @@ impl Emitter<'_> {
             Op::Unary(op, x) => unary(b, op, self.body.ty(x), self.value(x)),
             Op::Binary(op, x, y) => self.binary(b, op, ty, x, y),
             Op::Compare(op, x, y) => BodyValue::Truth(self.compare(b, op, x, y)),
-            Op::Select(mask, x, y) => {
-                BodyValue::Lanes(b.select(self.value(mask).truth(), self.lanes(x), self.lanes(y)))
-            }
-            Op::Bits(x) => BodyValue::Lanes(self.lanes(x)),
+            Op::Select(mask, x, y) => select(b, self.value(mask).truth(), self.value(x), self.value(y)),
+            Op::Bits(x) => self.value(x),
             // The stores round.
             Op::Cast(x) if ty == Ty::F16 && self.only_stored[idx] => {
                 cast(b, self.body.ty(x), Ty::F32, self.value(x))
@@ -185,6 +176,10 @@ impl Emitter<'_> {
 
     fn store(&self, b: &mut Builder, lanes: &mut dyn LaneAccess, stream: u32, x: u32) -> BodyValue {
         let ty = self.body.ty(x);
+        if ty.is_wide() {
+            lanes.store_wide(b, stream, self.wide(x));
+            return BodyValue::None;
+        }
         let value = match ty {
             Ty::Bool => cast(b, Ty::Bool, Ty::I32, self.value(x)).lanes(),
             _ => self.lanes(x),
@@ -196,6 +191,9 @@ impl Emitter<'_> {
     fn binary(&self, b: &mut Builder, op: BinaryOp, ty: Ty, x: u32, y: u32) -> BodyValue {
         if ty == Ty::Bool {
             return truth_binary(b, op, self.value(x).truth(), self.value(y).truth());
+        }
+        if ty.is_wide() {
+            return BodyValue::Wide(wide::binary(b, op, ty, self.wide(x), self.wide(y)));
         }
 
         let value = match op {
@@ -209,7 +207,11 @@ impl Emitter<'_> {
             {
                 b.shift(ShiftOp::Left, self.lanes(x), exponent)
             }
-            _ if ty != Ty::F32 => int_binary(b, op, self.lanes(x), self.lanes(y)),
+            _ if ty != Ty::F32 => {
+                let value = int_binary(b, op, self.lanes(x), self.lanes(y));
+                let may_exceed = matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul);
+                if may_exceed && ty != Ty::I32 { memory::wrapped(b, value, ty) } else { value }
+            }
             _ => self.float_binary(b, op, x, y),
         };
 
@@ -218,6 +220,7 @@ impl Emitter<'_> {
 
     fn compare(&self, b: &mut Builder, op: CompareOp, x: u32, y: u32) -> Mask {
         match self.body.ty(x) {
+            ty if ty.is_wide() => wide::compare(b, op, ty, self.wide(x), self.wide(y)),
             Ty::F32 | Ty::Bf16 | Ty::F16 => b.compare(op, self.lanes(x), self.lanes(y)),
             _ => b.compare_int(op, self.lanes(x), self.lanes(y)),
         }
@@ -241,6 +244,7 @@ impl Emitter<'_> {
             (BinaryOp::Max, ..) => math::max(b, x, y),
             (BinaryOp::Pow, _, Some(power)) if is_easy_power(power) => easy_power(b, x, power),
             (BinaryOp::Pow, ..) => power::pow(b, x, y),
+            (BinaryOp::Atan2, ..) => wide::float_binary(b, op, x, y),
             _ => unreachable!("`Body::push` refuses {op:?}"),
         }
     }
@@ -272,7 +276,11 @@ fn constant_truth(b: &mut Builder, value: bool) -> BodyValue {
 fn unary(b: &mut Builder, op: UnaryOp, ty: Ty, x: BodyValue) -> BodyValue {
     match ty {
         Ty::Bool => BodyValue::Truth(math::not(b, x.truth())),
-        Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16 => BodyValue::Lanes(int_unary(b, op, x.lanes())),
+        Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16 | Ty::U16 => BodyValue::Lanes(int_unary(b, op, x.lanes())),
+        Ty::I64 | Ty::F64 => match op {
+            UnaryOp::IsNan | UnaryOp::IsInf => BodyValue::Truth(wide::predicate(b, op, x.wide())),
+            _ => BodyValue::Wide(wide::unary(b, op, ty, x.wide())),
+        },
         Ty::F32 | Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 => match op {
             UnaryOp::IsNan => BodyValue::Truth(math::is_nan(b, x.lanes())),
             UnaryOp::IsInf => BodyValue::Truth(math::is_inf(b, x.lanes())),
@@ -302,6 +310,7 @@ fn float_unary(b: &mut Builder, op: UnaryOp, x: Vector) -> Vector {
         UnaryOp::Tanh => math::tanh(b, x),
         UnaryOp::Erf => math::erf(b, x),
         UnaryOp::RoundBf16 => bf16::high(b, x),
+        _ if is_computed_in_double(op) => wide::float_unary(b, op, x),
         _ => unreachable!("`Body::push` refuses {op:?}"),
     }
 }
@@ -313,6 +322,12 @@ fn int_unary(b: &mut Builder, op: UnaryOp, x: Vector) -> Vector {
         UnaryOp::Abs => {
             let opposite = b.binary(VBinary::SubInt, zero, x);
             b.binary(VBinary::MaxInt, x, opposite)
+        }
+        UnaryOp::Sign => {
+            let one = b.bits(1);
+            let minus_one = b.bits(u32::MAX);
+            let bounded = b.binary(VBinary::MinInt, x, one);
+            b.binary(VBinary::MaxInt, bounded, minus_one)
         }
         UnaryOp::Not => {
             let all = b.bits(u32::MAX);
@@ -347,44 +362,16 @@ fn truth_binary(b: &mut Builder, op: BinaryOp, x: Mask, y: Mask) -> BodyValue {
     BodyValue::Truth(b.mask_op(op, x, y))
 }
 
-fn cast(b: &mut Builder, from: Ty, to: Ty, x: BodyValue) -> BodyValue {
-    match (from, to) {
-        _ if from == to => x,
-        (_, Ty::Bf16) => {
-            let float = cast(b, from, Ty::F32, x).lanes();
-            BodyValue::Lanes(bf16::nearest(b, float))
+/// The first value where the mask holds, else the second.
+fn select(b: &mut Builder, mask: Mask, x: BodyValue, y: BodyValue) -> BodyValue {
+    match (x, y) {
+        (BodyValue::Truth(x), BodyValue::Truth(y)) => {
+            let first = b.mask_op(MaskOp::And, mask, x);
+            let other = math::not(b, mask);
+            let second = b.mask_op(MaskOp::And, other, y);
+            BodyValue::Truth(b.mask_op(MaskOp::Or, first, second))
         }
-        (_, Ty::F16) => {
-            let float = cast(b, from, Ty::F32, x).lanes();
-            BodyValue::Lanes(f16::rounded(b, float))
-        }
-        (Ty::Bf16 | Ty::F16 | Ty::RoundToBf16, Ty::F32) => x,
-        (Ty::Bf16 | Ty::F16 | Ty::RoundToBf16, _) => cast(b, Ty::F32, to, x),
-        (_, Ty::RoundToBf16) => unreachable!("no instruction has this type"),
-        (Ty::F32, Ty::I32) => BodyValue::Lanes(math::to_int(b, x.lanes())),
-        (Ty::F32, Ty::U8) => BodyValue::Lanes(math::to_byte(b, x.lanes(), 0.0, 255.0)),
-        (Ty::F32, Ty::I8) => BodyValue::Lanes(math::to_byte(b, x.lanes(), -128.0, 127.0)),
-        (Ty::F32, Ty::I16) => BodyValue::Lanes(math::to_byte(b, x.lanes(), -32768.0, 32767.0)),
-        (Ty::I32 | Ty::I8 | Ty::I16, Ty::U8) | (Ty::I32 | Ty::U8 | Ty::I16, Ty::I8) | (Ty::I32, Ty::I16) => {
-            BodyValue::Lanes(memory::wrapped(b, x.lanes(), to))
-        }
-        (Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16, Ty::F32) => {
-            BodyValue::Lanes(b.unary(VUnary::ToFloat, x.lanes()))
-        }
-        (Ty::Bool, Ty::F32 | Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16) => {
-            let one = if to == Ty::F32 { 1f32.to_bits() } else { 1 };
-            let one = b.bits(one);
-            let zero = b.bits(0);
-            BodyValue::Lanes(b.select(x.truth(), one, zero))
-        }
-        (Ty::F32 | Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16, Ty::Bool) => {
-            let zero = b.bits(0);
-            BodyValue::Truth(match from {
-                Ty::F32 => b.compare(CompareOp::Ne, x.lanes(), zero),
-                _ => b.compare_int(CompareOp::Ne, x.lanes(), zero),
-            })
-        }
-        // The integer type holds all values of the other.
-        _ => x,
+        (BodyValue::Wide(x), BodyValue::Wide(y)) => BodyValue::Wide(wide::select(b, mask, x, y)),
+        _ => BodyValue::Lanes(b.select(mask, x.lanes(), y.lanes())),
     }
 }

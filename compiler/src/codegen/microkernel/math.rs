@@ -13,6 +13,10 @@ use crate::scalar::CompareOp;
 /// Largest error of these functions in units in the last place of the exact result, with or without fused multiply-add.
 pub const MAX_ULP: f64 = 2.0;
 
+/// Largest error of the functions that are computed in double precision (`op::is_computed_in_double`) and rounded
+/// once: half a unit, and the error of the double.
+pub const DOUBLE_ULP: f64 = 0.500_001;
+
 /// `ln 2` as the sum of two floats. The first has few enough bits for an exact product with an exponent.
 const LN2_HI: f32 = 0.693_359_4;
 const LN2_LO: f32 = -2.121_944_4e-4;

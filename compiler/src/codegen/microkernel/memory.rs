@@ -1,4 +1,5 @@
-//! Loads and stores of stream elements as lanes, for elements of any width up to 32 bits.
+//! Loads and stores of stream elements as lanes, for elements of any width up to 32 bits. [`super::wide`] has those of
+//! 64 bits.
 //!
 //! A lane extends a narrower element. A bf16 is the high half of its lane, and an f16 is
 //! held as a float.
@@ -18,21 +19,22 @@ use crate::{
 /// The integer that stores an element of this type, if it is narrower than a lane.
 fn narrow_int(ty: Ty) -> Option<NarrowInt> {
     match ty {
-        Ty::F32 | Ty::I32 => None,
+        Ty::F32 | Ty::I32 | Ty::I64 | Ty::F64 => None,
         Ty::U8 | Ty::Bool => Some(NarrowInt::U8),
         Ty::I8 => Some(NarrowInt::I8),
+        Ty::U16 => Some(NarrowInt::U16),
         Ty::I16 | Ty::Bf16 | Ty::RoundToBf16 | Ty::F16 => Some(NarrowInt::I16),
     }
 }
 
 /// Bytes of an element in memory.
 pub(super) fn elem_bytes(ty: Ty) -> usize {
-    narrow_int(ty).map_or(4, NarrowInt::bytes)
+    if ty.is_wide() { 8 } else { narrow_int(ty).map_or(4, NarrowInt::bytes) }
 }
 
 /// The access that copies one narrow element.
 fn int_width(narrow: NarrowInt) -> IntWidth {
-    if narrow == NarrowInt::I16 { IntWidth::I16 } else { IntWidth::U8 }
+    if narrow.bytes() == 2 { IntWidth::I16 } else { IntWidth::U8 }
 }
 
 /// All lanes from consecutive narrow elements.
@@ -168,7 +170,7 @@ pub(super) fn store_lanes(b: &mut Builder, addresses: Vec<Mem>, ty: Ty, value: V
 pub(super) fn wrapped(b: &mut Builder, value: Vector, ty: Ty) -> Vector {
     let distance = 32 - 8 * elem_bytes(ty) as u8;
     let up = b.shift(ShiftOp::Left, value, distance);
-    let down = if ty == Ty::U8 { ShiftOp::Right } else { ShiftOp::RightSigned };
+    let down = if matches!(ty, Ty::U8 | Ty::U16) { ShiftOp::Right } else { ShiftOp::RightSigned };
     b.shift(down, up, distance)
 }
 

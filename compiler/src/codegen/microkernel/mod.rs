@@ -6,8 +6,11 @@
 
 mod bf16;
 mod body;
+mod body_value;
+mod cast;
 pub mod contraction;
 mod f16;
+mod formulas;
 pub mod math;
 mod memory;
 pub(crate) mod pack_panels;
@@ -15,6 +18,7 @@ pub mod pack_rows;
 pub mod power;
 mod quantise;
 pub mod strip;
+mod wide;
 
 pub use crate::kernel::lanes::op;
 

@@ -207,7 +207,8 @@ fn bounds(ty: Ty) -> Option<Limits> {
     match ty {
         Ty::U8 => Some(Limits { lo: 0.0, hi: 255.0 }),
         Ty::I8 => Some(Limits { lo: -128.0, hi: 127.0 }),
-        Ty::F32 | Ty::I32 | Ty::I16 | Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 | Ty::Bool => None,
+        Ty::F32 | Ty::I32 | Ty::I16 | Ty::U16 | Ty::I64 | Ty::F64 => None,
+        Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 | Ty::Bool => None,
     }
 }
 

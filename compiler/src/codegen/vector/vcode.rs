@@ -5,8 +5,12 @@
 //! on two rules. If a loop reads a register before it sets it, the register must be set before the loop. If a register
 //! is set only under a condition, only code under that condition may read it.
 //!
-//! A vector has `lanes` lanes of 32 bits, which are floats or integers depending on the instruction. Memory may be
-//! unaligned.
+//! A vector has `lanes` lanes of 32 bits, which are floats or integers depending on the instruction. Instructions whose
+//! name begins with `Wide` treat it as half as many lanes of 64 bits. Memory may be unaligned.
+
+mod wide;
+
+pub use wide::{WideBinary, WideUnary};
 
 use crate::{kernel::tiles, scalar::CompareOp};
 
@@ -92,6 +96,8 @@ pub enum NarrowInt {
     I8,
     /// 16 bits, signed.
     I16,
+    /// 16 bits, unsigned.
+    U16,
 }
 
 impl NarrowInt {
@@ -99,7 +105,7 @@ impl NarrowInt {
     pub fn bytes(self) -> usize {
         match self {
             NarrowInt::U8 | NarrowInt::I8 => 1,
-            NarrowInt::I16 => 2,
+            NarrowInt::I16 | NarrowInt::U16 => 2,
         }
     }
 }
@@ -233,6 +239,9 @@ pub enum MaskOp {
     Or,
     /// Exactly one.
     Xor,
+    /// The mask of 32-bit lanes whose first half are the 64-bit lanes of the first mask, and the others those of the
+    /// second.
+    Join,
 }
 
 /// A comparison of integers that loops and branches depend on.
@@ -346,6 +355,26 @@ pub enum VInst {
     StoreMask(Mem, Mask),
     /// `a` where the mask holds, else `b`.
     Select(Vector, Mask, Vector, Vector),
+    /// See [`WideBinary`].
+    WideBinary(WideBinary, Vector, Vector, Vector),
+    /// See [`WideUnary`].
+    WideUnary(WideUnary, Vector, Vector),
+    /// Shifts 64-bit lanes by a constant below 64: left, or right with zeros.
+    WideShift(ShiftOp, Vector, Vector, u8),
+    /// The same 64 bits in all lanes.
+    WideConstant(Vector, u64),
+    /// One 64-bit element in all lanes.
+    WideBroadcast(Vector, Mem),
+    /// Compares doubles. With NaN only `Ne` holds. The mask has a truth value for each 64-bit lane.
+    WideCompare(CompareOp, Mask, Vector, Vector),
+    /// Compares signed 64-bit integers.
+    WideCompareInt(CompareOp, Mask, Vector, Vector),
+    /// `a` where the mask of 64-bit lanes holds, else `b`.
+    WideSelect(Vector, Mask, Vector, Vector),
+    /// The mask of the 64-bit lanes that one half of a mask of 32-bit lanes stands for.
+    MaskHalf(Mask, Mask, VectorHalf),
+    /// Not zero if any lane of the mask holds.
+    AnyLane(Int, Mask),
     /// Configures the sizes of tile registers, see [`TILE_CONFIG`]. It comes before all uses of tile registers.
     TileConfig(Mem),
     /// Ends the use of tile registers.

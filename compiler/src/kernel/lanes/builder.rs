@@ -53,6 +53,8 @@ pub(crate) struct BodyBuilder<'a> {
     pub(crate) inner: Vec<Local>,
     /// Registers of the current body that hold 64-bit integers in 32-bit lanes.
     pub(crate) wide: Vec<u32>,
+    /// Whether the microkernel has lanes of 64 bits.
+    pub(crate) has_wide_lanes: bool,
     /// The type of a contraction's accumulators, for epilogues.
     pub(crate) sum: Option<Ty>,
 }
@@ -65,6 +67,9 @@ pub(crate) fn lane_type(dtype: DType) -> Option<Ty> {
         DType::U8 => Some(Ty::U8),
         DType::I8 => Some(Ty::I8),
         DType::I16 => Some(Ty::I16),
+        DType::U16 => Some(Ty::U16),
+        DType::I64 => Some(Ty::I64),
+        DType::F64 => Some(Ty::F64),
         DType::BF16 => Some(Ty::Bf16),
         DType::F16 => Some(Ty::F16),
         DType::Bool => Some(Ty::Bool),
@@ -114,6 +119,7 @@ impl<'a> BodyBuilder<'a> {
             variables: Vec::new(),
             inner: Vec::new(),
             wide: Vec::new(),
+            has_wide_lanes: true,
             sum: None,
         }
     }
@@ -123,8 +129,12 @@ impl<'a> BodyBuilder<'a> {
         let mut body = Body::default();
         let mut regs = Vec::with_capacity(code.insts.len());
         self.wide.clear();
-        for inst in &code.insts {
-            let reg = self.inst(&mut body, &regs, inst, column)?;
+        let only_cast = only_cast(code);
+        for (idx, inst) in code.insts.iter().enumerate() {
+            let reg = match inst {
+                Inst::Index(dtype, dim) => self.index(&mut body, *dtype, dim, column, only_cast[idx])?,
+                _ => self.inst(&mut body, &regs, inst, column)?,
+            };
             regs.push(reg);
         }
         Ok(body)
@@ -144,8 +154,11 @@ impl<'a> BodyBuilder<'a> {
         }
 
         let (op, ty) = match inst {
-            Inst::Const(scalar) => (Op::Const(lane_bits(*scalar)), known_lane_type(scalar.dtype())?),
-            Inst::Index(dtype, dim) => return self.index(body, *dtype, dim, column),
+            Inst::Const(scalar) => match self.lane_type(scalar.dtype())? {
+                ty if ty.is_wide() => (Op::WideConst(scalar.bits()), ty),
+                ty => (Op::Const(lane_bits(*scalar)), ty),
+            },
+            Inst::Index(..) => unreachable!("`body` translates indices"),
             Inst::Load(access) => {
                 let (stream, ty) = self.stream(access, column)?;
                 (Op::Load(stream), ty)
@@ -164,7 +177,7 @@ impl<'a> BodyBuilder<'a> {
             Inst::Binary(op, x, y) => (Op::Binary(*op, at(x), at(y)), ty_of(body, x)),
             Inst::Compare(op, x, y) => (Op::Compare(*op, at(x), at(y)), Ty::Bool),
             Inst::Select(cond, x, y) => (Op::Select(at(cond), at(x), at(y)), ty_of(body, x)),
-            Inst::Cast(dtype, x) => (Op::Cast(at(x)), known_lane_type(*dtype)?),
+            Inst::Cast(dtype, x) => (Op::Cast(at(x)), self.lane_type(*dtype)?),
             Inst::Store(access, x) => {
                 let (stream, ty) = self.stream(access, column)?;
                 if ty_of(body, x) != ty {
@@ -177,7 +190,7 @@ impl<'a> BodyBuilder<'a> {
                 (Op::Reduce(*op, at(x), var), ty_of(body, x))
             }
             Inst::Bind(..) | Inst::Check(_) => return Err(Obstacle::LoadedAddress),
-            Inst::Bits(dtype, x) => (Op::Bits(at(x)), known_lane_type(*dtype)?),
+            Inst::Bits(dtype, x) => (Op::Bits(at(x)), self.lane_type(*dtype)?),
         };
         body.push(op, ty).ok_or_else(|| Obstacle::of_op(body, op))
     }
@@ -193,22 +206,34 @@ impl<'a> BodyBuilder<'a> {
         }
     }
 
-    /// An index that is the same for the whole loop, as a scalar argument. A 64-bit index is computed in 32 bits if its
-    /// bounds allow: there are no lanes of 64 bits.
+    /// The type of the lanes that hold elements of this type.
+    fn lane_type(&self, dtype: DType) -> Result<Ty, Obstacle> {
+        let known = lane_type(dtype).filter(|ty| self.has_wide_lanes || !ty.is_wide());
+        known.ok_or(Obstacle::Type(dtype))
+    }
+
+    /// An index that is the same for the whole loop, as a scalar argument. A 64-bit index whose bounds allow it is
+    /// computed in 32 bits if there are no wider lanes, or if it is only cast.
     fn index(
         &mut self,
         body: &mut Body,
         dtype: DType,
         dim: &Dim,
         column: Option<&Symbol>,
+        only_cast: bool,
     ) -> Result<u32, Obstacle> {
         let varies = [self.row, column].into_iter().flatten().any(|symbol| dim.contains(symbol));
-        if varies || !self.fits_lane(dtype, dim) {
+        let may_be_wide = self.has_wide_lanes && dtype == DType::I64;
+        let fits_lane = self.fits_lane(dtype, dim);
+        if varies || !fits_lane && !may_be_wide {
             return Err(Obstacle::Index(dim.clone()));
         }
+
         let slot = position(&mut self.scalars, ScalarArg::Index(dim.clone()));
-        let reg = body.push(Op::Splat(slot), Ty::I32).ok_or(Obstacle::Type(dtype))?;
-        if dtype == DType::I64 {
+        let is_wide = may_be_wide && !(only_cast && fits_lane);
+        let ty = if is_wide { Ty::I64 } else { Ty::I32 };
+        let reg = body.push(Op::Splat(slot), ty).ok_or(Obstacle::Type(dtype))?;
+        if dtype == DType::I64 && !is_wide {
             self.wide.push(reg);
         }
         Ok(reg)
@@ -223,7 +248,7 @@ impl<'a> BodyBuilder<'a> {
     /// A local: a variable if the microkernel sets it, else a scalar argument.
     fn get(&mut self, body: &mut Body, local: Local) -> Result<u32, Obstacle> {
         let dtype = self.kernel.locals[local];
-        let ty = known_lane_type(dtype)?;
+        let ty = self.lane_type(dtype)?;
         let op = if self.inner.contains(&local) {
             Op::Get(position(&mut self.variables, local))
         } else {
@@ -234,7 +259,7 @@ impl<'a> BodyBuilder<'a> {
 
     /// The index of the stream for an access, which is added if it is new, and the type of its lanes.
     fn stream(&mut self, access: &Access, column: Option<&Symbol>) -> Result<(u32, Ty), Obstacle> {
-        let ty = known_lane_type(self.program.buffers[access.buffer].dtype)?;
+        let ty = self.lane_type(self.program.buffers[access.buffer].dtype)?;
         let not_linear = || Obstacle::Address(access.index.clone());
         let (column, rest) = linear_parts(self.facts, &access.index, column).ok_or_else(not_linear)?;
         let (row, origin) = linear_parts(self.facts, &rest, self.row).ok_or_else(not_linear)?;
@@ -248,9 +273,15 @@ impl<'a> BodyBuilder<'a> {
     }
 }
 
-/// The type of the lanes that hold elements of this type.
-fn known_lane_type(dtype: DType) -> Result<Ty, Obstacle> {
-    lane_type(dtype).ok_or(Obstacle::Type(dtype))
+/// For each instruction whether only casts read it.
+fn only_cast(code: &InstSeq) -> Vec<bool> {
+    let mut only_cast = vec![true; code.insts.len()];
+    for inst in code.insts.iter().filter(|inst| !matches!(inst, Inst::Cast(..))) {
+        for reg in inst.operands() {
+            only_cast[reg.0 as usize] = false;
+        }
+    }
+    only_cast
 }
 
 /// A constant as the bits of a lane.

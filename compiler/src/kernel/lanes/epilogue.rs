@@ -36,6 +36,7 @@ pub(crate) fn epilogue_form(
     let (last, outer) = contraction.m.split_last().ok_or(Obstacle::Form)?;
     let mut builder = BodyBuilder::new(program, kernel, facts, Some(&last.var));
     builder.sum = Some(accumulator_type(program, contraction).ok_or(Obstacle::Sum)?);
+    builder.has_wide_lanes = false;
     let body = builder.body(&contraction.epilogue, Some(&contraction.n.var))?;
     if !builder.variables.is_empty() {
         return Err(Obstacle::Form);

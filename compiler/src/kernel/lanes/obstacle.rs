@@ -38,9 +38,12 @@ impl Obstacle {
             Op::Cast(_) => "cast".to_string(),
             Op::Bits(_) => "bits".to_string(),
             Op::Set(..) | Op::Get(_) => "set".to_string(),
-            Op::Const(_) | Op::Load(_) | Op::Splat(_) | Op::Accumulator | Op::Store(..) => {
-                return Obstacle::Form;
-            }
+            Op::Const(_)
+            | Op::WideConst(_)
+            | Op::Load(_)
+            | Op::Splat(_)
+            | Op::Accumulator
+            | Op::Store(..) => return Obstacle::Form,
         };
         let ty = op
             .operands()

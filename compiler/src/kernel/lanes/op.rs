@@ -5,7 +5,8 @@
 
 use crate::scalar::{BinaryOp, CompareOp, ReduceOp, UnaryOp};
 
-/// The meaning of a lane's 32 bits; a bool is a mask. In memory, integers of one byte and bools are bytes.
+/// The meaning of a lane's 32 bits; a bool is a mask. In memory, integers of one byte and bools are bytes. Elements of
+/// 64 bits take two vectors: the first half of the iterations, and the second.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Ty {
     /// A float.
@@ -18,6 +19,12 @@ pub enum Ty {
     I8,
     /// An integer in -32768..32768.
     I16,
+    /// An integer in 0..65536.
+    U16,
+    /// A signed integer of 64 bits.
+    I64,
+    /// A double.
+    F64,
     /// A bf16, held as the equal `f32`.
     Bf16,
     /// An f16, held as the equal `f32`. Stores round: a cast that only stores read leaves the `f32` as it is.
@@ -27,6 +34,13 @@ pub enum Ty {
     RoundToBf16,
     /// A truth value.
     Bool,
+}
+
+impl Ty {
+    /// Whether a value has 64 bits.
+    pub(crate) fn is_wide(self) -> bool {
+        matches!(self, Ty::I64 | Ty::F64)
+    }
 }
 
 /// How a stream moves with a loop, from element to element or from row to row.
@@ -45,9 +59,12 @@ pub enum StreamStep {
 pub enum Op {
     /// These bits in all lanes.
     Const(u32),
+    /// These bits in all lanes, for a type of 64 bits.
+    WideConst(u64),
     /// The next element of a stream.
     Load(u32),
-    /// The low 32 bits of a scalar argument in all lanes. The index counts the microkernel's scalar arguments.
+    /// A scalar argument in all lanes: its low 32 bits, or all 64 for a type of 64 bits. The index counts the
+    /// microkernel's scalar arguments.
     Splat(u32),
     /// The accumulator of a contraction: the finished sum over `k`.
     Accumulator,
@@ -77,7 +94,9 @@ impl Op {
     /// The instructions whose values it reads.
     pub(super) fn operands(self) -> impl Iterator<Item = u32> {
         let (x, y, z) = match self {
-            Op::Const(_) | Op::Load(_) | Op::Splat(_) | Op::Accumulator | Op::Get(_) => (None, None, None),
+            Op::Const(_) | Op::WideConst(_) | Op::Load(_) | Op::Splat(_) | Op::Accumulator | Op::Get(_) => {
+                (None, None, None)
+            }
             Op::Set(_, x)
             | Op::Unary(_, x)
             | Op::Cast(x)
@@ -146,32 +165,43 @@ impl Body {
             Op::Binary(BinaryOp::Shr, x, y) => self.ty(x) == Ty::I32 && self.shift_distance(y).is_some(),
             Op::Binary(op, x, _) => supports_binary(op, self.ty(x)),
             Op::Compare(_, x, _) => self.ty(x) != Ty::Bool,
-            Op::Select(_, x, _) => self.ty(x) != Ty::Bool,
+            Op::Select(..) | Op::Const(_) | Op::WideConst(_) | Op::Accumulator => true,
+            Op::Load(_) | Op::Store(..) => true,
             Op::Reduce(op, x, _) => supports_reduction(op, self.ty(x)),
             Op::Set(_, x) => matches!(self.ty(x), Ty::F32 | Ty::I32),
-            Op::Splat(_) | Op::Get(_) => matches!(ty, Ty::F32 | Ty::I32),
-            Op::Bits(x) => [self.ty(x), ty].iter().all(|ty| matches!(ty, Ty::F32 | Ty::I32)),
-            // The cast goes through a float, which would round large integers twice.
-            Op::Cast(x) if matches!(ty, Ty::Bf16 | Ty::F16) => self.ty(x) != Ty::I32,
-            Op::Const(_) | Op::Accumulator | Op::Cast(_) | Op::Load(_) | Op::Store(..) => true,
+            Op::Get(_) => matches!(ty, Ty::F32 | Ty::I32),
+            Op::Splat(_) => matches!(ty, Ty::F32 | Ty::I32 | Ty::F64 | Ty::I64),
+            Op::Bits(x) => {
+                let both = |known: [Ty; 2]| known.contains(&self.ty(x)) && known.contains(&ty);
+                both([Ty::F32, Ty::I32]) || both([Ty::F64, Ty::I64])
+            }
+            // The cast goes through a float, which would round twice.
+            Op::Cast(x) if matches!(ty, Ty::Bf16 | Ty::F16) => {
+                !matches!(self.ty(x), Ty::I32 | Ty::I64 | Ty::F64)
+            }
+            Op::Cast(_) => true,
         }
     }
 
     /// A rough number of machine instructions for one vector.
     pub(crate) fn cost(&self) -> usize {
-        let cost = |op: &Op| match op {
-            Op::Unary(UnaryOp::Exp | UnaryOp::Log | UnaryOp::Tanh | UnaryOp::Erf, _) => 20,
-            Op::Unary(UnaryOp::Expm1 | UnaryOp::Log1p, _) => 40,
-            Op::Binary(BinaryOp::Pow, ..) => 80,
-            Op::Const(_) => 0,
-            _ => 1,
+        let vectors = |ty: Ty| if ty.is_wide() { 2 } else { 1 };
+        let cost = |op: &Op, ty: Ty| match op {
+            Op::Unary(op, x) => unary_cost(*op, self.ty(*x)),
+            Op::Binary(BinaryOp::Pow, ..) if ty == Ty::F32 => 80,
+            Op::Binary(BinaryOp::Pow | BinaryOp::Atan2, ..) => 300,
+            Op::Binary(BinaryOp::Mul, ..) if ty == Ty::I64 => 16,
+            Op::Cast(x) => vectors(self.ty(*x)) * vectors(ty),
+            Op::Const(_) | Op::WideConst(_) => 0,
+            _ => vectors(ty),
         };
-        self.insts.iter().map(|(op, _)| cost(op)).sum()
+        self.insts.iter().map(|(op, ty)| cost(op, *ty)).sum()
     }
 
     /// The largest number of vectors that are alive at once, constants included. Loads of held streams are not counted.
     pub(crate) fn pressure(&self, is_held: &dyn Fn(u32) -> bool) -> usize {
         let last_use = self.last_uses();
+        let vectors = |reg: &usize| if self.insts[*reg].1.is_wide() { 2 } else { 1 };
         let mut constants = Vec::new();
         let mut alive: Vec<usize> = Vec::new();
         let mut max_alive = 0;
@@ -179,11 +209,11 @@ impl Body {
         for (idx, (op, _)) in self.insts.iter().enumerate() {
             match op {
                 Op::Const(bits) if !constants.contains(bits) => constants.push(*bits),
-                Op::Const(_) | Op::Store(..) | Op::Set(..) | Op::Reduce(..) => {}
+                Op::Const(_) | Op::WideConst(_) | Op::Store(..) | Op::Set(..) | Op::Reduce(..) => {}
                 Op::Load(stream) if is_held(*stream) => {}
                 _ => alive.push(idx),
             }
-            max_alive = max_alive.max(alive.len());
+            max_alive = max_alive.max(alive.iter().map(vectors).sum());
             alive.retain(|reg| last_use[*reg] > idx);
         }
         constants.len() + max_alive
@@ -208,32 +238,33 @@ impl Body {
     }
 }
 
+/// The functions that vectors compute in double precision, as scalar code does.
+pub fn is_computed_in_double(op: UnaryOp) -> bool {
+    use UnaryOp::*;
+    matches!(op, Sin | Cos | Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh)
+}
+
+/// See [`Body::cost`].
+fn unary_cost(op: UnaryOp, ty: Ty) -> usize {
+    use UnaryOp::*;
+    match op {
+        _ if is_computed_in_double(op) => 150,
+        Exp | Expm1 | Log | Log1p | Tanh | Erf if ty == Ty::F64 => 100,
+        Exp | Log | Tanh | Erf => 20,
+        Expm1 | Log1p => 40,
+        _ if ty.is_wide() => 2,
+        _ => 1,
+    }
+}
+
 fn supports_unary(op: UnaryOp, ty: Ty) -> bool {
     use UnaryOp::*;
     match ty {
-        Ty::F32 => matches!(
-            op,
-            Neg | Abs
-                | Sign
-                | Floor
-                | Ceil
-                | Round
-                | Trunc
-                | Sqrt
-                | Recip
-                | Exp
-                | Expm1
-                | Log
-                | Log1p
-                | Tanh
-                | Erf
-                | IsNan
-                | IsInf
-                | RoundBf16
-        ),
-        Ty::I32 => matches!(op, Neg | Abs | Floor | Ceil | Round | Trunc | Not),
-        // Results outside of the type's range would have to be wrapped.
-        Ty::U8 | Ty::I8 | Ty::I16 => matches!(op, Floor | Ceil | Round | Trunc),
+        Ty::F32 => op != Not,
+        Ty::F64 => !matches!(op, Not | RoundBf16),
+        Ty::I32 | Ty::I64 => matches!(op, Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not),
+        // Other results outside of the type's range would have to be wrapped.
+        Ty::U8 | Ty::I8 | Ty::I16 | Ty::U16 => matches!(op, Sign | Floor | Ceil | Round | Trunc),
         Ty::Bf16 | Ty::RoundToBf16 | Ty::F16 => false,
         Ty::Bool => op == Not,
     }
@@ -242,9 +273,10 @@ fn supports_unary(op: UnaryOp, ty: Ty) -> bool {
 fn supports_binary(op: BinaryOp, ty: Ty) -> bool {
     use BinaryOp::*;
     match ty {
-        Ty::F32 => matches!(op, Add | Sub | Mul | Div | Pow | Min | Max),
-        Ty::I32 => matches!(op, Add | Sub | Mul | Min | Max | And | Or | Xor),
-        Ty::U8 | Ty::I8 | Ty::I16 => matches!(op, Min | Max | And | Or | Xor),
+        Ty::F32 | Ty::F64 => matches!(op, Add | Sub | Mul | Div | Pow | Min | Max | Atan2),
+        Ty::I32 | Ty::I64 | Ty::U8 | Ty::I8 | Ty::I16 | Ty::U16 => {
+            matches!(op, Add | Sub | Mul | Min | Max | And | Or | Xor)
+        }
         Ty::Bf16 | Ty::RoundToBf16 | Ty::F16 => false,
         Ty::Bool => matches!(op, And | Or | Xor),
     }
@@ -254,7 +286,7 @@ fn supports_reduction(op: ReduceOp, ty: Ty) -> bool {
     match ty {
         Ty::F32 => true,
         Ty::I32 => op != ReduceOp::Prod,
-        Ty::U8 | Ty::I8 | Ty::I16 => matches!(op, ReduceOp::Min | ReduceOp::Max),
-        Ty::Bf16 | Ty::RoundToBf16 | Ty::F16 | Ty::Bool => false,
+        Ty::U8 | Ty::I8 | Ty::I16 | Ty::U16 => matches!(op, ReduceOp::Min | ReduceOp::Max),
+        Ty::Bf16 | Ty::RoundToBf16 | Ty::F16 | Ty::Bool | Ty::I64 | Ty::F64 => false,
     }
 }

@@ -36,27 +36,46 @@ pub(super) fn convert(from: Ty, to: Ty, along: StreamStep) -> StripKey {
     }
 }
 
-fn dtype(ty: Ty) -> DType {
+pub(super) fn dtype(ty: Ty) -> DType {
     match ty {
         Ty::F32 => DType::F32,
         Ty::I32 => DType::I32,
         Ty::U8 => DType::U8,
         Ty::I8 => DType::I8,
         Ty::I16 => DType::I16,
+        Ty::U16 => DType::U16,
+        Ty::I64 => DType::I64,
+        Ty::F64 => DType::F64,
         Ty::Bool => DType::Bool,
         Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 => unreachable!("no integers"),
     }
 }
 
 /// Values of a type as bits: all of one byte, and around the limits of those.
-fn values(ty: Ty) -> Vec<u32> {
-    let special = [0.0, -0.0, f32::NAN, f32::INFINITY, 3e9, -3e9, 32767.6, -32768.9, 40000.0];
-    let numbers = (-300..300).map(|n| n as f32 * 0.75).chain(special);
+pub(super) fn values(ty: Ty) -> Vec<u64> {
+    let special = [0.0, -0.0, f64::NAN, f64::INFINITY, -f64::INFINITY, 32767.6, -32768.9, 40000.0, 65535.5];
+    let limits = [2f64.powi(31), 2f64.powi(32), 2f64.powi(52), 2f64.powi(53), 2f64.powi(63), 1e30, 3e9];
+    let limits = limits.iter().flat_map(|x| [*x, -x, x.next_down(), x.next_up(), -x.next_up()]);
+    let denormals = [5e-324, -5e-324, 1e-310, 1e-40, f64::MIN_POSITIVE, f64::MAX];
+    let numbers = (-300..300).map(|n| f64::from(n) * 0.75).chain(special).chain(limits).chain(denormals);
+
+    // Around each power of two, and halfway between two floats.
+    let power = |shift: u32| 1i64.wrapping_shl(shift);
+    let around = (0..64).flat_map(|shift| (-2..3).map(move |more| power(shift).wrapping_add(more)));
+    let halfway = (25..63).flat_map(|shift| {
+        let half = power(shift) + power(shift - 24);
+        [half, half + 1, half - 1, half + power(shift - 23)]
+    });
+    let integers = (-300..300).chain(around).chain(halfway).flat_map(|n| [n, n.wrapping_neg()]);
     match ty {
-        Ty::F32 => numbers.map(f32::to_bits).collect(),
-        Ty::I32 => (-300..300).chain([i32::MAX, i32::MIN, 32768, -32769]).map(|n| n as u32).collect(),
+        Ty::F32 => numbers.map(|x| u64::from((x as f32).to_bits())).collect(),
+        Ty::F64 => numbers.map(f64::to_bits).collect(),
+        Ty::I32 => {
+            (-300..300).chain([i32::MAX, i32::MIN, 32768, -32769]).map(|n| u64::from(n as u32)).collect()
+        }
+        Ty::I64 => integers.map(|n| n as u64).collect(),
         Ty::U8 | Ty::I8 => (0..256).collect(),
-        Ty::I16 => (0..1 << 16).step_by(37).collect(),
+        Ty::I16 | Ty::U16 => (0..1 << 16).step_by(37).collect(),
         Ty::Bool => [0, 1].repeat(40),
         Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 => unreachable!("no integers"),
     }
@@ -64,7 +83,7 @@ fn values(ty: Ty) -> Vec<u32> {
 
 #[test]
 fn conversions_are_those_of_the_definition() {
-    let types = [Ty::F32, Ty::I32, Ty::U8, Ty::I8, Ty::I16, Ty::Bool];
+    let types = [Ty::F32, Ty::I32, Ty::U8, Ty::I8, Ty::I16, Ty::Bool, Ty::U16, Ty::I64, Ty::F64];
     for (isa, fma) in isas() {
         for (from, to) in types.iter().flat_map(|from| types.map(|to| (*from, to))) {
             let (size, bytes) = (dtype(from).size_bytes(), dtype(to).size_bytes());
@@ -90,11 +109,17 @@ fn conversions_are_those_of_the_definition() {
                     compiled.call(&mut args);
                     let mut expected = vec![0xa5_u8; y.len()];
                     for (idx, bits) in elems.iter().enumerate() {
-                        let value = Scalar::from_bits(dtype(from), u64::from(*bits));
+                        let value = Scalar::from_bits(dtype(from), *bits);
                         let value = eval::cast(dtype(to), value).bits().to_le_bytes();
                         expected[idx * step * bytes..][..bytes].copy_from_slice(&value[..bytes]);
                     }
-                    assert!(y == expected, "{} {from:?} as {to:?}, {count} by {step}", isa.name());
+                    let wrong = y.iter().zip(&expected).position(|(got, expected)| got != expected);
+                    let wrong = wrong.map(|at| (elems.get(at / bytes / step), &y[at..], &expected[at..]));
+                    assert!(
+                        y == expected,
+                        "{} {from:?} as {to:?}, {count} by {step}: {wrong:x?}",
+                        isa.name()
+                    );
                 }
             }
         }
@@ -110,7 +135,7 @@ fn number(from: NarrowInt, byte: u8) -> i32 {
     match from {
         NarrowInt::U8 => i32::from(byte),
         NarrowInt::I8 => i32::from(byte as i8),
-        NarrowInt::I16 => unreachable!("rows are of bytes"),
+        NarrowInt::I16 | NarrowInt::U16 => unreachable!("rows are of bytes"),
     }
 }
 

@@ -6,7 +6,7 @@ use symshape_compiler::codegen::{
     microkernel::{
         self, MicrokernelKey,
         contraction::{DotOp, ReductionPart, Rhs, TileKey},
-        op::{Body, StreamStep},
+        op::{Body, StreamStep, Ty},
     },
     vector::{VectorIsa, X86},
 };
@@ -95,6 +95,7 @@ pub(crate) fn tile([rows, vectors]: [usize; 2], product: DotOp, streams: usize, 
         dense: true,
         levels: 1,
         rhs: Rhs::Panels(16),
+        rhs_element: Ty::F32,
         prefetch_panels: false,
         part: ReductionPart::Whole,
         paired: false,

@@ -9,3 +9,4 @@ mod pack_rows;
 mod quantise;
 mod strips;
 mod tiles;
+mod wide;

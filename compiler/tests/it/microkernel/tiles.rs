@@ -316,3 +316,68 @@ fn activations_in_the_epilogue_keep_the_accumulators() {
         }
     }
 }
+
+/// The result of a tile whose panels are these bytes.
+fn product(isa: &dyn VectorIsa, fma: bool, case: &Case, element: Ty, panels: &[u8]) -> Vec<u32> {
+    let lanes = isa.shape().lanes;
+    let mut epilogue = Body::default();
+    let sum = epilogue.push(Op::Accumulator, Ty::F32).expect("supported");
+    epilogue.push(Op::Store(0, sum), Ty::F32).expect("supported");
+    let key = TileKey {
+        tail: case.columns != case.vectors * lanes,
+        rhs_element: element,
+        prefetch_panels: case.prefetch,
+        ..tile([case.rows, case.vectors], DotOp::F32, 1, epilogue)
+    };
+
+    let a = elements(case.rows * case.tiles * case.inner, 3);
+    let mut y = vec![0f32; case.rows * case.tiles * case.columns];
+    let mut args = vec![0; key.slots() + 2];
+    args[TileKey::LHS] = address(&a);
+    args[TileKey::LHS_ROW] = 4 * case.inner as i64;
+    args[TileKey::RHS] = address(panels);
+    args[TileKey::RHS_COLUMN] = (16 * case.inner * if element == Ty::F32 { 4 } else { 2 }) as i64;
+    args[TileKey::TILES] = case.tiles as i64;
+    args[TileKey::COLUMNS] = case.columns as i64;
+    args[TileKey::level(0)] = case.inner as i64;
+    let slot = key.stream(0);
+    args[slot..slot + 3].copy_from_slice(&[address_mut(&mut y), 4 * case.columns as i64, 4]);
+    Compiled::new(&MicrokernelKey::Tile(key), isa, fma).call(&mut args);
+    y.into_iter().map(f32::to_bits).collect()
+}
+
+#[test]
+fn panels_of_halves_have_the_bits_of_floats() {
+    for (isa, fma) in isas() {
+        let lanes = isa.shape().lanes;
+        for (rows, vectors, missing) in [(1, 16 / lanes, 0), (3, 16 / lanes, 5), (1, 32 / lanes, 0)] {
+            let whole = base(rows, vectors, lanes);
+            for inner in [1, 4, 7, 64] {
+                let case = Case {
+                    inner,
+                    outer: 1,
+                    columns: whole.columns - missing,
+                    prefetch: false,
+                    ..base(rows, vectors, lanes)
+                };
+                // Multiples of 1/64 are equal in all types; so are the largest elements and denormals of each.
+                let count = vectors * lanes * inner;
+                let special = [65504f32, 6e-8, 0.0, -0.0].map(|x| half::f16::from_f32(x).to_f32());
+                let numbers: Vec<f32> =
+                    elements(count, 5).iter().map(|x| (x * 64.0).round() / 64.0).collect();
+                let f16s: Vec<f32> = special.iter().chain(&numbers).take(count).copied().collect();
+                let bytes = f16s.iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes());
+                let bytes: Vec<u8> = bytes.collect();
+                let floats: Vec<u8> = f16s.iter().flat_map(|x| x.to_le_bytes()).collect();
+                let expected = product(&*isa, fma, &case, Ty::F32, &floats);
+                assert!(product(&*isa, fma, &case, Ty::F16, &bytes) == expected, "{} {inner}", isa.name());
+
+                let bytes: Vec<u8> =
+                    numbers.iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect();
+                let floats: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+                let expected = product(&*isa, fma, &case, Ty::F32, &floats);
+                assert!(product(&*isa, fma, &case, Ty::Bf16, &bytes) == expected, "{} {inner}", isa.name());
+            }
+        }
+    }
+}

@@ -1,25 +1,22 @@
 //! Mathematical functions as local functions of the artefact, defined on first use. No library is called.
 //!
 //! All are computed in double precision. For narrower types the result is rounded once, so its error is little more
-//! than half an ulp. Vector code has other forms, see [`crate::codegen::microkernel::math`].
+//! than half an ulp. Vector code has other forms of some, see [`crate::codegen::microkernel::math`].
 
-mod erf;
 mod exact;
-mod exp;
-mod pow;
-mod trig;
-mod value;
+mod scalar_sink;
 
 use super::FuncCtx;
 use crate::{
+    codegen::formulas::{self, Formula},
     error::{Error, Result},
     scalar::UnaryOp,
 };
 use cranelift_codegen::ir::{InstBuilder, Type, Value, types};
 use cranelift_module::FuncId;
+use scalar_sink::ScalarSink;
 use std::cell::RefCell;
 use symshape_runtime::DType;
-use value::{Emit, V};
 
 /// A function that is not a machine instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -134,35 +131,12 @@ fn body(f: &mut FuncCtx, math: Math, ty: Type, signed: bool, params: &[Value]) -
 }
 
 fn formula(f: &mut FuncCtx, math: Math, x: Value, y: Value) -> Result<Value> {
-    let emit = Emit(RefCell::new(f));
-    let x = V { sink: &emit, value: x };
-    let y = V { sink: &emit, value: y };
-
-    let result = match math {
-        Math::Pow => pow::pow(x, y),
-        Math::Atan2 => trig::atan2(x, y),
-        Math::Unary(op) => match op {
-            UnaryOp::Exp => exp::exp(x),
-            UnaryOp::Expm1 => exp::expm1(x),
-            UnaryOp::Log => exp::log(x),
-            UnaryOp::Log1p => exp::log1p(x),
-            UnaryOp::Sinh => exp::sinh(x),
-            UnaryOp::Cosh => exp::cosh(x),
-            UnaryOp::Tanh => exp::tanh(x),
-            UnaryOp::Asinh => exp::asinh(x),
-            UnaryOp::Acosh => exp::acosh(x),
-            UnaryOp::Atanh => exp::atanh(x),
-            UnaryOp::Erf => erf::erf(x),
-            UnaryOp::Sin => trig::sin(x)?,
-            UnaryOp::Cos => trig::cos(x)?,
-            UnaryOp::Tan => trig::tan(x)?,
-            UnaryOp::Asin => trig::asin(x),
-            UnaryOp::Acos => trig::acos(x),
-            UnaryOp::Atan => trig::atan(x),
-            _ => return Err(Error::internal(format!("{op:?} is not a function"))),
-        },
+    let formula = match math {
+        Math::Unary(op) => Formula::Unary(op),
+        Math::Pow => Formula::Pow,
+        Math::Atan2 => Formula::Atan2,
         Math::Fmod | Math::Mod => return Err(Error::internal(format!("{math:?} has no formula"))),
     };
-
-    Ok(result.value)
+    let sink = ScalarSink(RefCell::new(f));
+    Ok(formulas::emit(formula, &sink, x.into(), y.into())?.into())
 }

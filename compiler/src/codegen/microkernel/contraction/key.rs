@@ -1,7 +1,7 @@
 //! The key of a tile and the layout of its argument block.
 
 use crate::{
-    codegen::microkernel::op::{Body, StreamStep},
+    codegen::microkernel::op::{Body, StreamStep, Ty},
     scalar::precision::Bf16Parts,
 };
 
@@ -125,6 +125,9 @@ pub struct TileKey {
     pub levels: u8,
     /// The form of rhs.
     pub rhs: Rhs,
+    /// The element type of panels of floats: `F32`, or a half, which is converted when it is read. `F32` for all other
+    /// forms and multiplications.
+    pub rhs_element: Ty,
     /// Whether to prefetch the panels of the next tile of columns.
     pub prefetch_panels: bool,
     /// The part of the reduction that the tile computes.

@@ -180,7 +180,7 @@ impl<'a> Tile<'a> {
                 }
 
                 if let Rhs::Panels(width) = self.key.rhs {
-                    let bytes = 4 * width as i32 * block as i32;
+                    let bytes = (self.panel_bytes() * width as usize * block) as i32;
                     b.advance(rhs, bytes);
                     if let Some(prefetch) = self.prefetch.filter(|_| block == UNROLL) {
                         prefetch.advance(b, bytes, &panels);
@@ -265,6 +265,11 @@ impl<'a> Tile<'a> {
         scaled(lhs, &self.multiples, row)
     }
 
+    /// Bytes of an element of packed panels.
+    fn panel_bytes(&self) -> usize {
+        memory::elem_bytes(self.key.rhs_element)
+    }
+
     fn load_rhs(
         &self,
         b: &mut Builder,
@@ -278,8 +283,9 @@ impl<'a> Tile<'a> {
         match self.key.rhs {
             Rhs::Panels(width) => {
                 let width = width as usize;
-                let offset = 4 * (first % width) + 4 * width * k;
-                b.load(panel_mem(rhs, panels, first / width).plus(offset))
+                let offset = self.panel_bytes() * (first % width + width * k);
+                let mem = panel_mem(rhs, panels, first / width).plus(offset);
+                memory::load(b, mem, self.key.rhs_element)
             }
             Rhs::Rows => {
                 let mem = Mem::from(rhs).plus(4 * first);

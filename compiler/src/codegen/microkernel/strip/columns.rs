@@ -65,6 +65,9 @@ impl Loads {
         let mut loads = Loads::default();
 
         for &(op, ty) in &body.insts {
+            if ty.is_wide() {
+                return None;
+            }
             match op {
                 Op::Load(stream) if key.step(stream) == StreamStep::Stride => {
                     let is_word = matches!(ty, Ty::F32 | Ty::I32);

@@ -63,7 +63,7 @@ impl StripKey {
         1 + self.extents as usize + 3 * pointer as usize
     }
 
-    /// A scalar argument, of which the low 32 bits count.
+    /// A scalar argument, of which the low 32 bits count, or all 64 for a type of 64 bits.
     pub fn scalar(&self, scalar: u32) -> usize {
         self.pointer(self.pointers.len() as u32) + scalar as usize
     }

@@ -10,6 +10,7 @@ use crate::{
             body::LaneAccess,
             memory,
             op::{Body, Op, StreamStep, Ty},
+            wide::{self, Wide},
         },
         vector::{
             Builder,
@@ -214,6 +215,50 @@ impl LaneAccess for VectorAccess<'_> {
                 memory::store_one(b, addresses[0], ty, value);
             }
         }
+    }
+
+    fn load_wide(&mut self, b: &mut Builder, stream: u32) -> Wide {
+        match (self.strip.key.step(stream), self.lanes) {
+            (StreamStep::Fixed, _) => wide::broadcast(b, self.fixed(stream)),
+            (StreamStep::Unit, ActiveLanes::All) => wide::load(b, self.unit(stream, Ty::I64)),
+            (StreamStep::Unit, ActiveLanes::First(n, _)) => {
+                wide::load_first(b, self.unit(stream, Ty::I64), n)
+            }
+            (StreamStep::Unit, ActiveLanes::One(_)) => wide::broadcast(b, self.unit(stream, Ty::I64)),
+            (StreamStep::Stride, ActiveLanes::All) => {
+                let addresses = self.strided(b, stream);
+                wide::load_lanes(b, &addresses)
+            }
+            (StreamStep::Stride, _) => {
+                let addresses = self.strided(b, stream);
+                wide::broadcast(b, addresses[0])
+            }
+        }
+    }
+
+    fn store_wide(&mut self, b: &mut Builder, stream: u32, value: Wide) {
+        match (self.strip.key.step(stream), self.lanes) {
+            (StreamStep::Fixed, _) => wide::store_one(b, self.fixed(stream), value),
+            (StreamStep::Unit, ActiveLanes::All) => wide::store(b, self.unit(stream, Ty::I64), value),
+            (StreamStep::Unit, ActiveLanes::First(n, _)) => {
+                wide::store_first(b, self.unit(stream, Ty::I64), value, n);
+            }
+            (StreamStep::Unit, ActiveLanes::One(_)) => {
+                wide::store_one(b, self.unit(stream, Ty::I64), value);
+            }
+            (StreamStep::Stride, ActiveLanes::All) => {
+                let addresses = self.strided(b, stream);
+                wide::store_lanes(b, &addresses, value);
+            }
+            (StreamStep::Stride, _) => {
+                let addresses = self.strided(b, stream);
+                wide::store_one(b, addresses[0], value);
+            }
+        }
+    }
+
+    fn splat_wide(&mut self, b: &mut Builder, slot: u32) -> Wide {
+        wide::broadcast(b, b.arg_mem(self.strip.key.scalar(slot)))
     }
 
     fn splat(&mut self, b: &mut Builder, slot: u32) -> Vector {

@@ -26,8 +26,9 @@ fn range(ty: Ty) -> RangeInclusive<i32> {
         Ty::U8 => 0..=i32::from(u8::MAX),
         Ty::I8 => i32::from(i8::MIN)..=i32::from(i8::MAX),
         Ty::I16 => i32::from(i16::MIN)..=i32::from(i16::MAX),
+        Ty::U16 => 0..=i32::from(u16::MAX),
         Ty::F32 => unreachable!("floats start from infinity"),
-        Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 | Ty::Bool => {
+        Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 | Ty::Bool | Ty::I64 | Ty::F64 => {
             unreachable!("`Body::push` refuses their reductions")
         }
     }

@@ -9,7 +9,7 @@ use crate::{
     codegen::{
         microkernel::{
             body,
-            op::{Body, Op},
+            op::{Body, Op, Ty, is_computed_in_double},
         },
         vector::{Builder, VectorShape, vcode::Int},
     },
@@ -46,11 +46,16 @@ pub(super) fn emit_phases(strip: &StripRegisters<'_>, b: &mut Builder) {
     }
 }
 
-/// Whether the body is a long chain of dependent instructions: an elementary function and little else.
+/// Whether the body is a long chain of dependent instructions: an elementary function and little else. Functions that
+/// are computed in double precision have branches, and their two halves overlap anyway.
 fn is_chain(body: &Body) -> bool {
     use UnaryOp::{Erf, Exp, Expm1, Log, Log1p, Tanh};
     let is_function = |op: &Op| matches!(op, Op::Unary(Exp | Expm1 | Log | Log1p | Tanh | Erf, _));
-    body.insts.len() <= MAX_CHAIN_INSTS && body.insts.iter().any(|(op, _)| is_function(op))
+    let is_double =
+        |(op, ty): &(Op, Ty)| ty.is_wide() || matches!(op, Op::Unary(op, _) if is_computed_in_double(*op));
+    body.insts.len() <= MAX_CHAIN_INSTS
+        && !body.insts.iter().any(is_double)
+        && body.insts.iter().any(|(op, _)| is_function(op))
 }
 
 fn emit_loop(strip: &StripRegisters<'_>, b: &mut Builder, extent: u32, body: &Body) {

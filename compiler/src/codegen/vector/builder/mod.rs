@@ -3,6 +3,7 @@
 
 mod f16;
 mod tiles;
+mod wide;
 
 use super::vcode::{
     Cond, Int, IntOp, IntOperand, IntWidth, Mask, MaskOp, Mem, NarrowInt, ShiftOp, VBinary, VCode, VInst,
@@ -26,6 +27,9 @@ pub struct VectorShape {
     pub tiles: bool,
     /// Whether there are instructions that convert f16: [`VInst::LoadF16`] and the next three.
     pub f16: bool,
+    /// Whether there are instructions for products and conversions of 64-bit integers: see
+    /// [`WideBinary`](super::vcode::WideBinary) and [`WideUnary`](super::vcode::WideUnary).
+    pub long_ints: bool,
 }
 
 /// Code that is being recorded.
@@ -34,6 +38,8 @@ pub struct Builder {
     code: VCode,
     /// The register of each constant, by its bits.
     constants: HashMap<u32, Vector>,
+    /// The register of each 64-bit constant, by its bits.
+    wide_constants: HashMap<u64, Vector>,
     /// The instructions that set the constants, which come before all others.
     hoisted: Vec<VInst>,
 }
@@ -67,7 +73,13 @@ impl Builder {
     /// Empty code for an ISA of this shape.
     pub fn new(shape: VectorShape) -> Builder {
         let code = VCode { ints: 1, ..VCode::default() };
-        Builder { shape, code, constants: HashMap::new(), hoisted: Vec::new() }
+        Builder {
+            shape,
+            code,
+            constants: HashMap::new(),
+            wide_constants: HashMap::new(),
+            hoisted: Vec::new(),
+        }
     }
 
     /// The code, which begins with the constants.

@@ -75,7 +75,7 @@ impl Translator<'_> {
                 self.set(*dst, value);
             }
             VInst::LoadNarrow(dst, mem, narrow) => {
-                let dtype = if *narrow == NarrowInt::I16 { types::I64 } else { types::I32 };
+                let dtype = if narrow.bytes() == 2 { types::I64 } else { types::I32 };
                 let value = self.load(dtype, *mem);
                 self.extend(*dst, value, *narrow);
             }
@@ -86,15 +86,15 @@ impl Translator<'_> {
                 let value = match narrow {
                     NarrowInt::U8 => self.b.ins().uwiden_low(value),
                     NarrowInt::I8 => self.b.ins().swiden_low(value),
-                    NarrowInt::I16 => unreachable!("half a lane is 16 bits"),
+                    NarrowInt::I16 | NarrowInt::U16 => unreachable!("half a lane is 16 bits"),
                 };
                 self.set(*dst, value);
             }
             VInst::BroadcastNarrow(dst, mem, narrow) => {
-                let dtype = if *narrow == NarrowInt::I16 { types::I16 } else { types::I8 };
+                let dtype = if narrow.bytes() == 2 { types::I16 } else { types::I8 };
                 let value = self.load(dtype, *mem);
                 let value = match narrow {
-                    NarrowInt::U8 => self.b.ins().uextend(types::I32, value),
+                    NarrowInt::U8 | NarrowInt::U16 => self.b.ins().uextend(types::I32, value),
                     NarrowInt::I8 | NarrowInt::I16 => self.b.ins().sextend(types::I32, value),
                 };
                 let value = self.b.ins().splat(types::I32X4, value);
@@ -135,7 +135,7 @@ impl Translator<'_> {
 
     /// Sets `dst` to four packed narrow integers, each extended to a lane.
     pub(super) fn extend(&mut self, dst: Vector, packed: Value, narrow: NarrowInt) {
-        let wide = if narrow == NarrowInt::I16 { types::I64X2 } else { types::I32X4 };
+        let wide = if narrow.bytes() == 2 { types::I64X2 } else { types::I32X4 };
         let value = self.b.ins().scalar_to_vector(wide, packed);
         let value = match narrow {
             NarrowInt::U8 => {
@@ -152,6 +152,10 @@ impl Translator<'_> {
                 let halves = self.as_type(types::I16X8, value);
                 self.b.ins().swiden_low(halves)
             }
+            NarrowInt::U16 => {
+                let halves = self.as_type(types::I16X8, value);
+                self.b.ins().uwiden_low(halves)
+            }
         };
 
         self.set(dst, value);
@@ -161,6 +165,10 @@ impl Translator<'_> {
         let value = self.ints_of(src);
         if narrow == NarrowInt::I16 {
             return self.store_halves(mem, value);
+        }
+        if narrow == NarrowInt::U16 {
+            let value = self.b.ins().unarrow(value, value);
+            return self.store_low_half(mem, value);
         }
         let low = self.constant(types::I32X4, [255; LANES]);
         let value = self.b.ins().band(value, low);
@@ -174,6 +182,10 @@ impl Translator<'_> {
     /// Stores the low 16 bits of lanes that are in the range of 16 bits.
     fn store_halves(&mut self, mem: Mem, value: Value) {
         let value = self.b.ins().snarrow(value, value);
+        self.store_low_half(mem, value);
+    }
+
+    fn store_low_half(&mut self, mem: Mem, value: Value) {
         let value = self.as_type(types::I64X2, value);
         let value = self.b.ins().extractlane(value, 0);
         self.store(mem, value);

@@ -7,6 +7,7 @@ mod lanes;
 mod memory;
 mod tile_registers;
 mod tiles;
+mod wide;
 
 use super::vcode::{
     Cond, Int, IntOp, IntOperand, Mask, MaskOp, ShiftOp, VBinary, VCode, VInst, VUnary, Vector, VectorHalf,
@@ -66,7 +67,7 @@ impl VectorIsa for Portable {
 
     fn shape(&self) -> VectorShape {
         let Portable { fma, registers, tiles } = *self;
-        VectorShape { lanes: LANES, registers, fma, vnni: false, tiles, f16: false }
+        VectorShape { lanes: LANES, registers, fma, vnni: false, tiles, f16: false, long_ints: false }
     }
 
     fn caches(&self) -> Caches {
@@ -132,7 +133,7 @@ struct Translator<'a> {
     masks: Vec<Variable>,
     /// The bits of the registers that are constants. Each use emits the constant again, so that it occupies no
     /// register across a loop.
-    constants: Vec<Option<u32>>,
+    constants: Vec<Option<[u32; LANES]>>,
     scratch: StackSlot,
     /// The block that an open loop returns to, or that an open branch ends in.
     open: Vec<Block>,
@@ -148,7 +149,7 @@ impl Translator<'_> {
     fn vector(&mut self, vector: Vector) -> Value {
         match self.constants[vector.0 as usize] {
             None => self.b.use_var(self.vectors[vector.0 as usize]),
-            Some(bits) => self.constant(types::F32X4, [bits; LANES]),
+            Some(lanes) => self.constant(types::F32X4, lanes),
         }
     }
 
@@ -214,7 +215,7 @@ impl Translator<'_> {
             }
             VInst::LoadInt(dst, mem, width) => self.load_int(*dst, *mem, *width),
             VInst::StoreInt(mem, src, width) => self.store_int(*mem, *src, *width),
-            VInst::Constant(dst, bits) => self.constants[dst.0 as usize] = Some(*bits),
+            VInst::Constant(dst, bits) => self.constants[dst.0 as usize] = Some([*bits; LANES]),
             VInst::Move(dst, src) => {
                 let value = self.vector(*src);
                 self.set(*dst, value);
@@ -226,6 +227,7 @@ impl Translator<'_> {
             }
             VInst::Binary(op, dst, x, y) => self.binary(*op, *dst, *x, *y),
             VInst::Unary(op, dst, x) => self.unary(*op, *dst, *x),
+            step if step.is_wide() => self.wide(step),
             VInst::RoundBf16(dst, x) => {
                 let value = self.bf16(*x);
                 self.set(*dst, value);
@@ -416,7 +418,6 @@ impl Translator<'_> {
     }
 
     fn exchange(&mut self, stage: u8, second: bool, x: Value, y: Value) -> Value {
-        // Lanes 0 to 3 are those of `x`, 4 to 7 those of `y`.
         let lanes: [u8; LANES] = match (stage, second) {
             (0, false) => [0, 4, 1, 5],
             (0, true) => [2, 6, 3, 7],
@@ -425,11 +426,7 @@ impl Translator<'_> {
             _ => unreachable!("the transposition of four lanes has two stages"),
         };
 
-        let x = self.as_type(types::I8X16, x);
-        let y = self.as_type(types::I8X16, y);
-        let bytes: Vec<u8> = lanes.iter().flat_map(|lane| (0..4).map(move |byte| 4 * lane + byte)).collect();
-        let order = self.b.func.dfg.immediates.push(ConstantData::from(bytes));
-        self.b.ins().shuffle(x, y, order)
+        self.shuffled(x, y, lanes)
     }
 
     fn unary(&mut self, op: VUnary, dst: Vector, x: Vector) {
@@ -480,6 +477,7 @@ impl Translator<'_> {
             MaskOp::And => self.b.ins().band(x, y),
             MaskOp::Or => self.b.ins().bor(x, y),
             MaskOp::Xor => self.b.ins().bxor(x, y),
+            MaskOp::Join => self.join_masks(x, y),
         };
         self.set_mask(dst, value);
     }

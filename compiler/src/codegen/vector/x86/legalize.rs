@@ -1,10 +1,19 @@
 //! Puts constants where x86 takes them: an instruction has one memory operand at most, its last source.
 
-use crate::codegen::vector::vcode::{VBinary, VCode, VInst, Vector};
+use crate::codegen::vector::vcode::{VBinary, VCode, VInst, Vector, WideBinary};
 use std::collections::HashMap;
 
-/// The bits of the vector registers that are constants.
-pub(super) type Constants = HashMap<Vector, u32>;
+/// The bits in all lanes of a constant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Splat {
+    /// The bits of 32-bit lanes.
+    Lanes(u32),
+    /// The bits of 64-bit lanes.
+    WideLanes(u64),
+}
+
+/// The vector registers that are constants.
+pub(super) type Constants = HashMap<Vector, Splat>;
 
 /// Rewrites the code so that constants are operands only where a memory operand may be, and returns them. Elsewhere a
 /// step before moves the constant into a register.
@@ -13,7 +22,8 @@ pub(super) fn legalize(code: &VCode) -> (VCode, Constants) {
         .steps
         .iter()
         .filter_map(|step| match step {
-            VInst::Constant(dst, bits) => Some((*dst, *bits)),
+            VInst::Constant(dst, bits) => Some((*dst, Splat::Lanes(*bits))),
+            VInst::WideConstant(dst, bits) => Some((*dst, Splat::WideLanes(*bits))),
             _ => None,
         })
         .collect();
@@ -31,7 +41,7 @@ fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
     // The operands that must be in registers.
     let mut moved: Vec<&mut Vector> = Vec::new();
     match &mut step {
-        VInst::Constant(..) => return,
+        VInst::Constant(..) | VInst::WideConstant(..) => return,
         VInst::Fma(_, a, b, c) => {
             if is_constant(a) {
                 std::mem::swap(a, b);
@@ -49,11 +59,20 @@ fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
             }
             moved.push(a);
         }
+        VInst::WideBinary(WideBinary::JoinHalves, _, a, b) => moved.extend([a, b]),
+        VInst::WideBinary(op, _, a, b) => {
+            if is_constant(a) && is_wide_commutative(*op) {
+                std::mem::swap(a, b);
+            }
+            moved.push(a);
+        }
         VInst::DotBytes(_, a, b, c) => moved.extend([a, b, c]),
-        VInst::Compare(_, _, a, _) => moved.push(a),
-        VInst::CompareInt(_, _, a, b) => moved.extend([a, b]),
-        VInst::Select(_, _, _, b) => moved.push(b),
+        VInst::Compare(_, _, a, _) | VInst::WideCompare(_, _, a, _) => moved.push(a),
+        VInst::CompareInt(_, _, a, b) | VInst::WideCompareInt(_, _, a, b) => moved.extend([a, b]),
+        VInst::Select(_, _, _, b) | VInst::WideSelect(_, _, _, b) => moved.push(b),
         VInst::Unary(_, _, a)
+        | VInst::WideUnary(_, _, a)
+        | VInst::WideShift(_, _, a, _)
         | VInst::RoundBf16(_, a)
         | VInst::RoundF16(_, a)
         | VInst::UnpackBf16(_, a, _)
@@ -96,5 +115,14 @@ fn is_commutative(op: VBinary) -> bool {
         | VBinary::AndNot
         | VBinary::SubInt
         | VBinary::Exchange { .. } => false,
+    }
+}
+
+/// Whether the operands may be exchanged, see [`is_commutative`].
+fn is_wide_commutative(op: WideBinary) -> bool {
+    use WideBinary::*;
+    match op {
+        Add | Mul | AddInt | MulInt | MulLow => true,
+        Sub | Div | Min | Max | SubInt | ShiftLeft | ShiftRight | JoinHalves => false,
     }
 }

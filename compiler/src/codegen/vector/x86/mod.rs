@@ -66,7 +66,8 @@ impl VectorIsa for X86 {
     fn shape(&self) -> VectorShape {
         let lanes = self.simd.lanes();
         let registers = self.simd.files().vectors;
-        VectorShape { lanes, registers, fma: true, vnni: self.vnni, tiles: self.tiles, f16: true }
+        let long_ints = self.simd == Simd::Avx512;
+        VectorShape { lanes, registers, fma: true, vnni: self.vnni, tiles: self.tiles, f16: true, long_ints }
     }
 
     fn caches(&self) -> Caches {

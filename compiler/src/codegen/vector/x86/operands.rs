@@ -81,7 +81,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
         VInst::Int(_, dst, a, b) => none.read(*a).read_int_operand(*b).set(*dst),
         VInst::Address(dst, mem) | VInst::LoadInt(dst, mem, _) => none.read_mem(mem).set(*dst),
         VInst::StoreInt(mem, src, _) => none.read_mem(mem).read(*src),
-        VInst::Constant(..) | VInst::Loop | VInst::EndIf => none,
+        VInst::Constant(..) | VInst::WideConstant(..) | VInst::Loop | VInst::EndIf => none,
         VInst::EndLoop(cond) | VInst::If(cond) => none.read_int_operand(cond.b).read(cond.a),
 
         VInst::Prefetch(mem)
@@ -93,6 +93,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
         VInst::Load(dst, mem)
         | VInst::LoadOne(dst, mem)
         | VInst::Broadcast(dst, mem)
+        | VInst::WideBroadcast(dst, mem)
         | VInst::LoadNarrow(dst, mem, _)
         | VInst::LoadHalves(dst, mem, _)
         | VInst::BroadcastNarrow(dst, mem, _)
@@ -118,26 +119,36 @@ pub(super) fn operands(step: &VInst) -> Operands {
 
         VInst::Move(dst, src)
         | VInst::Unary(_, dst, src)
+        | VInst::WideUnary(_, dst, src)
         | VInst::RoundBf16(dst, src)
         | VInst::RoundF16(dst, src)
         | VInst::UnpackBf16(dst, src, _)
         | VInst::Shift(_, dst, src, _)
+        | VInst::WideShift(_, dst, src, _)
         | VInst::Butterfly(dst, src, _) => none.read(*src).set(*dst),
-        VInst::Binary(_, dst, a, b) | VInst::PackBf16(dst, a, b) => none.read(*a).read(*b).set(*dst),
+        VInst::Binary(_, dst, a, b) | VInst::WideBinary(_, dst, a, b) | VInst::PackBf16(dst, a, b) => {
+            none.read(*a).read(*b).set(*dst)
+        }
         VInst::UnlessInfinite(dst, a, b) => none.read(*a).read(*b).set_early(*dst),
         VInst::Fma(dst, a, b, c) => none.read(*c).read(*a).read(*b).set(*dst),
         VInst::DotBytes(dst, a, b, c) if dst == c => none.read(*c).read(*a).read(*b).set(*dst),
         // The addend is copied to the destination before the others are read.
         VInst::DotBytes(dst, a, b, c) => none.read(*c).read(*a).read(*b).set_early(*dst),
 
-        VInst::Compare(_, dst, a, b) => none.read(*a).read(*b).set(*dst),
+        VInst::Compare(_, dst, a, b) | VInst::WideCompare(_, dst, a, b) => none.read(*a).read(*b).set(*dst),
+        VInst::MaskHalf(dst, a, _) => none.read(*a).set(*dst),
+        VInst::AnyLane(dst, mask) => none.read(*mask).set(*dst),
         // AVX2 negates the result with a second instruction.
-        VInst::CompareInt(_, dst, a, b) => none.read(*a).read(*b).set_early(*dst),
+        VInst::CompareInt(_, dst, a, b) | VInst::WideCompareInt(_, dst, a, b) => {
+            none.read(*a).read(*b).set_early(*dst)
+        }
         VInst::Mask(_, dst, a, b) => none.read(*a).read(*b).set(*dst),
         VInst::MaskFirst(dst, n, temp) => none.read(*n).set_early(*dst).set_early(*temp),
         VInst::LoadMask(dst, mem) => none.read_mem(mem).set(*dst),
         VInst::StoreMask(mem, src) => none.read_mem(mem).read(*src),
-        VInst::Select(dst, mask, a, b) => none.read(*mask).read(*a).read(*b).set(*dst),
+        VInst::Select(dst, mask, a, b) | VInst::WideSelect(dst, mask, a, b) => {
+            none.read(*mask).read(*a).read(*b).set(*dst)
+        }
     }
 }
 
@@ -173,7 +184,8 @@ pub(super) fn rename(
             mem(at, int);
             *src = int(*src, false);
         }
-        VInst::Constant(..) | VInst::Loop | VInst::EndIf | VInst::Mask(..) => {}
+        VInst::Constant(..) | VInst::Loop | VInst::EndIf => {}
+        VInst::Mask(..) => {}
         VInst::TileRelease | VInst::TileZero(_) | VInst::TileDot(..) => {}
         VInst::Move(dst, src)
         | VInst::Unary(_, dst, src)
@@ -229,9 +241,6 @@ pub(super) fn rename(
             [a, b].into_iter().for_each(|src| *src = vector(*src, false));
             *dst = vector(*dst, true);
         }
-        VInst::Compare(_, _, a, b) | VInst::CompareInt(_, _, a, b) => {
-            [a, b].into_iter().for_each(|src| *src = vector(*src, false));
-        }
         VInst::MaskFirst(_, n, _) => *n = int(*n, false),
         VInst::EndLoop(cond) | VInst::If(cond) => {
             cond.a = int(cond.a, false);
@@ -239,9 +248,40 @@ pub(super) fn rename(
                 *b = int(*b, false);
             }
         }
+        other => rename_other(other, int, vector),
     }
 
     step
+}
+
+/// Renames the integer and vector registers of comparisons, and of steps on 64-bit lanes.
+fn rename_other(
+    step: &mut VInst,
+    int: &mut dyn FnMut(Int, bool) -> Int,
+    vector: &mut dyn FnMut(Vector, bool) -> Vector,
+) {
+    match step {
+        VInst::WideUnary(_, dst, src) | VInst::WideShift(_, dst, src, _) => {
+            *src = vector(*src, false);
+            *dst = vector(*dst, true);
+        }
+        VInst::WideBroadcast(dst, at) => {
+            mem(at, int);
+            *dst = vector(*dst, true);
+        }
+        VInst::WideBinary(_, dst, a, b) | VInst::WideSelect(dst, _, a, b) => {
+            [a, b].into_iter().for_each(|src| *src = vector(*src, false));
+            *dst = vector(*dst, true);
+        }
+        VInst::Compare(_, _, a, b)
+        | VInst::CompareInt(_, _, a, b)
+        | VInst::WideCompare(_, _, a, b)
+        | VInst::WideCompareInt(_, _, a, b) => {
+            [a, b].into_iter().for_each(|src| *src = vector(*src, false));
+        }
+        VInst::AnyLane(dst, _) => *dst = int(*dst, true),
+        _ => {}
+    }
 }
 
 /// Renames the registers of a memory operand.
@@ -258,11 +298,16 @@ fn masks(step: &mut VInst) -> Vec<&mut Mask> {
         | VInst::StoreBf16First(.., mask)
         | VInst::Compare(_, mask, ..)
         | VInst::CompareInt(_, mask, ..)
+        | VInst::WideCompare(_, mask, ..)
+        | VInst::WideCompareInt(_, mask, ..)
+        | VInst::WideSelect(_, mask, ..)
+        | VInst::AnyLane(_, mask)
         | VInst::MaskFirst(mask, ..)
         | VInst::Select(_, mask, ..)
         | VInst::LoadMask(mask, _)
         | VInst::StoreMask(_, mask) => vec![mask],
         VInst::Mask(_, dst, a, b) => vec![dst, a, b],
+        VInst::MaskHalf(dst, a, _) => vec![dst, a],
         _ => Vec::new(),
     }
 }

@@ -1,5 +1,7 @@
 //! The differences between AVX2 and AVX-512: register files and instruction codes.
 
+mod wide;
+
 use super::{allocate::RegisterFiles, registers::INTS};
 use crate::codegen::vector::vcode::{NarrowInt, ShiftOp, VBinary, VUnary};
 use iced_x86::{Code, Register};
@@ -178,6 +180,7 @@ impl Simd {
             NarrowInt::U8 => self.pick(VEX_Vpmovzxbd_ymm_xmmm64, EVEX_Vpmovzxbd_zmm_k1z_xmmm128),
             NarrowInt::I8 => self.pick(VEX_Vpmovsxbd_ymm_xmmm64, EVEX_Vpmovsxbd_zmm_k1z_xmmm128),
             NarrowInt::I16 => self.pick(VEX_Vpmovsxwd_ymm_xmmm128, EVEX_Vpmovsxwd_zmm_k1z_ymmm256),
+            NarrowInt::U16 => self.pick(VEX_Vpmovzxwd_ymm_xmmm128, EVEX_Vpmovzxwd_zmm_k1z_ymmm256),
         }
     }
 
@@ -197,7 +200,7 @@ impl Simd {
         match narrow {
             NarrowInt::U8 => self.pick(VEX_Vpmovzxbw_ymm_xmmm128, EVEX_Vpmovzxbw_zmm_k1z_ymmm256),
             NarrowInt::I8 => self.pick(VEX_Vpmovsxbw_ymm_xmmm128, EVEX_Vpmovsxbw_zmm_k1z_ymmm256),
-            NarrowInt::I16 => self.load(),
+            NarrowInt::I16 | NarrowInt::U16 => self.load(),
         }
     }
 

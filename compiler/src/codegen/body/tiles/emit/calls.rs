@@ -119,7 +119,7 @@ fn plan_args(f: &mut FuncCtx, plan: &TilePlan) -> Result<TileArgs> {
     if let Some(packing) = plan.packing.as_ref().filter(|packing| packing.dot.is_amx()) {
         args.set(TileKey::LHS_PLANE, f.dim(&packing.part_bytes())?);
     }
-    args.set(TileKey::RHS_COLUMN, f.dim(&(&plan.rhs.stream.column * 4))?);
+    args.set(TileKey::RHS_COLUMN, f.dim(&(&plan.rhs.stream.column * plan.rhs.element_bytes()))?);
 
     for (level, reduction) in plan.loops.iter().enumerate() {
         let slot = TileKey::level(level as u8);
@@ -171,7 +171,8 @@ fn select_slice(
     let lhs_step = if level == 0 { TileKey::LHS_K } else { slot + 1 };
     advance(f, args, TileKey::LHS, lhs_step, slice.first);
     if let (Rhs::Panels(width), Some(panel)) = (plan.rhs.form, args.get(TileKey::RHS)) {
-        let skipped = f.ins().imul_imm_s(slice.first, inner_depth * i64::from(width) * 4);
+        let row_bytes = i64::from(width) * plan.rhs.element_bytes();
+        let skipped = f.ins().imul_imm_s(slice.first, inner_depth * row_bytes);
         args.set(TileKey::RHS, f.ins().iadd(panel, skipped));
     }
 }

@@ -70,13 +70,14 @@ impl Position {
 /// The byte offset of a column in the rhs.
 fn rhs_offset(f: &mut FuncCtx, plan: &TilePlan, column: Value) -> Value {
     // Strides are dims that were computed before, so this only looks them up.
-    let step = f.dim(&(&plan.rhs.stream.column * 4)).expect("strides are computed for every call");
+    let bytes = plan.rhs.element_bytes();
+    let step = f.dim(&(&plan.rhs.stream.column * bytes)).expect("strides are computed for every call");
     match plan.rhs.form {
         Rhs::Panels(width) => {
             let panel = f.ins().ushr_imm_u(column, i64::from(width.trailing_zeros()));
             let inside = f.ins().band_imm_s(column, i64::from(width) - 1);
             let panel = f.ins().imul(panel, step);
-            let inside = f.ins().ishl_imm_u(inside, 2);
+            let inside = f.ins().ishl_imm_u(inside, i64::from(bytes.trailing_zeros()));
             f.ins().iadd(panel, inside)
         }
         Rhs::Rows | Rhs::Scattered => f.ins().imul(column, step),

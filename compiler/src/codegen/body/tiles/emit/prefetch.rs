@@ -48,7 +48,8 @@ impl PrefetchSchedule {
 
         let bytes = match (at.slice, &plan.k_blocking) {
             (Some(slice), Some(k_blocking)) => {
-                f.ins().imul_imm_s(slice.count, k_blocking.inner_depth * i64::from(width) * 4)
+                let row_bytes = i64::from(width) * plan.rhs.element_bytes();
+                f.ins().imul_imm_s(slice.count, k_blocking.inner_depth * row_bytes)
             }
             _ => args.get(TileKey::RHS_COLUMN)?,
         };

@@ -50,6 +50,7 @@ impl TilePlan<'_> {
             dense: self.is_dense(),
             levels: self.loops.len() as u8,
             rhs: self.rhs.form,
+            rhs_element: self.rhs.element,
             prefetch_panels: self.prefetches_panels,
             part,
             paired: variant.pair,

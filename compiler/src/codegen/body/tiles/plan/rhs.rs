@@ -4,7 +4,10 @@ use super::packing::Packing;
 use crate::{
     codegen::{
         body::body_builder::{Stream, linear_parts, linear_steps},
-        microkernel::contraction::{self, PANEL},
+        microkernel::{
+            contraction::{self, PANEL},
+            op::Ty,
+        },
     },
     kernel::{self, Access, BufferId, Contraction, Program},
 };
@@ -18,6 +21,8 @@ pub(crate) struct RhsPlan {
     /// Its first element, at column 0 and reduction index 0. `column` is the step from panel to panel or from column to
     /// column, `row` that of the innermost reduction loop.
     pub(crate) stream: Stream,
+    /// The element type of panels of floats, see [`TileKey::rhs_element`](contraction::TileKey::rhs_element).
+    pub(crate) element: Ty,
     /// The rhs in memory, where it is computed at run time and packed for tile registers.
     pub(crate) computed: Option<ComputedRhs>,
 }
@@ -61,6 +66,11 @@ impl ComputedRhs {
 }
 
 impl RhsPlan {
+    /// Bytes of an element of the panels, or of an element in memory.
+    pub(crate) fn element_bytes(&self) -> i64 {
+        if self.element == Ty::F32 { 4 } else { 2 }
+    }
+
     /// The rhs of a contraction, and its steps along the reduction axes.
     pub(super) fn of(
         program: &Program,
@@ -82,9 +92,17 @@ impl RhsPlan {
                     Some(packing) => panels(*buffer, packing.panels_at(base), packing.panel_elems(), *width),
                     None => panels(*buffer, base.clone(), contraction.depth() * i64::from(*width), *width),
                 };
+                if packing.is_some() {
+                    return Some((rhs, no_steps(contraction)));
+                }
+                let element = match program.buffers[*buffer].dtype {
+                    DType::F32 => Ty::F32,
+                    DType::F16 => Ty::F16,
+                    DType::BF16 => Ty::Bf16,
+                    _ => return None,
+                };
                 let is_whole_panels = (*width as usize).is_multiple_of(PANEL);
-                let is_f32 = program.buffers[*buffer].dtype == DType::F32;
-                (packing.is_some() || is_f32 && is_whole_panels).then(|| (rhs, no_steps(contraction)))
+                is_whole_panels.then(|| (RhsPlan { element, ..rhs }, no_steps(contraction)))
             }
             kernel::Rhs::Indexed(access) => in_memory(program, facts, contraction, access),
         }
@@ -99,7 +117,7 @@ fn no_steps(contraction: &Contraction) -> Vec<Dim> {
 /// Packed panels of `width` columns and `panel_elems` elements each.
 fn panels(buffer: BufferId, index: Dim, panel_elems: Dim, width: u32) -> RhsPlan {
     let stream = Stream { origin: Access { buffer, index }, row: Dim::zero(), column: panel_elems };
-    RhsPlan { form: contraction::Rhs::Panels(width), stream, computed: None }
+    RhsPlan { form: contraction::Rhs::Panels(width), stream, element: Ty::F32, computed: None }
 }
 
 /// A rhs of `f32` that is read in place; no row moves it.
@@ -124,5 +142,5 @@ fn in_memory(
 
     let row = steps.last()?.clone();
     let stream = Stream { origin: Access { buffer: access.buffer, index }, row, column };
-    Some((RhsPlan { form, stream, computed: None }, steps))
+    Some((RhsPlan { form, stream, element: Ty::F32, computed: None }, steps))
 }

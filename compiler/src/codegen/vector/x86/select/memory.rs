@@ -102,7 +102,7 @@ impl Selector<'_> {
             NarrowInt::U8 | NarrowInt::I8 => {
                 self.simd.pick(Code::VEX_Vpbroadcastb_xmm_xmmm8, Code::EVEX_Vpbroadcastb_xmm_k1z_xmmm8)
             }
-            NarrowInt::I16 => {
+            NarrowInt::I16 | NarrowInt::U16 => {
                 self.simd.pick(Code::VEX_Vpbroadcastw_xmm_xmmm16, Code::EVEX_Vpbroadcastw_xmm_k1z_xmmm16)
             }
         };
@@ -110,7 +110,7 @@ impl Selector<'_> {
 
         // All elements of the broadcast are equal, so any part of it can be extended. 16 lanes of 16 bits take a `ymm`.
         let source = match (narrow, self.simd) {
-            (NarrowInt::I16, Simd::Avx512) => {
+            (NarrowInt::I16 | NarrowInt::U16, Simd::Avx512) => {
                 let half = Register::YMM0 + (self.low(dst) as u32 - Register::XMM0 as u32);
                 self.asm.op(Code::EVEX_Vpbroadcastw_ymm_k1z_xmmm16, &[half.into(), low]);
                 half.into()
@@ -126,7 +126,7 @@ impl Selector<'_> {
         if self.simd == Simd::Avx512 {
             let code = match narrow {
                 NarrowInt::U8 | NarrowInt::I8 => Code::EVEX_Vpmovdb_xmmm128_k1z_zmm,
-                NarrowInt::I16 => Code::EVEX_Vpmovdw_ymmm256_k1z_zmm,
+                NarrowInt::I16 | NarrowInt::U16 => Code::EVEX_Vpmovdw_ymmm256_k1z_zmm,
             };
             return self.asm.op(code, &[to.into(), whole.into()]);
         }
@@ -140,8 +140,10 @@ impl Selector<'_> {
                 self.asm.op(Code::VEX_Vpshufb_ymm_ymm_ymmm256, &[gathered.into(), whole.into(), order]);
                 (Code::VEX_Vmovd_rm32_xmm, 4)
             }
-            NarrowInt::I16 => {
-                let pack = Code::VEX_Vpackssdw_ymm_ymm_ymmm256;
+            NarrowInt::I16 | NarrowInt::U16 => {
+                let is_signed = narrow == NarrowInt::I16;
+                let signed = Code::VEX_Vpackssdw_ymm_ymm_ymmm256;
+                let pack = if is_signed { signed } else { Code::VEX_Vpackusdw_ymm_ymm_ymmm256 };
                 self.asm.op(pack, &[gathered.into(), whole.into(), whole.into()]);
                 (Code::VEX_Vmovq_xmmm64_xmm, 8)
             }

@@ -3,11 +3,12 @@
 mod ints;
 mod memory;
 mod tiles;
+mod wide;
 
 use super::{
     allocate::{Allocated, STACK},
     asm::{Assembler, Label, Operand, by_imm_width},
-    legalize::Constants,
+    legalize::{Constants, Splat},
     registers::{FIRST_SAVED, INTS, low_half},
     simd::Simd,
 };
@@ -107,7 +108,11 @@ impl Selector<'_> {
     fn source(&mut self, vector: Vector) -> Operand {
         match self.constants.get(&vector) {
             None => self.vector(vector).into(),
-            Some(bits) => self.splat(*bits),
+            Some(Splat::Lanes(bits)) => self.splat(*bits),
+            Some(Splat::WideLanes(bits)) => {
+                let bytes = bits.to_le_bytes().repeat(self.simd.lanes() / 2);
+                Operand::Pool(self.asm.constant(bytes))
+            }
         }
     }
 
@@ -171,6 +176,7 @@ impl Selector<'_> {
             | VInst::TileLoad(..)
             | VInst::TileStore(..)
             | VInst::TileDot(..) => self.tile(step),
+            step if step.is_wide() => self.wide(step),
             VInst::RoundBf16(dst, a) => self.round_bf16(*dst, *a),
             VInst::RoundF16(dst, a) => self.round_f16(*dst, *a),
             VInst::StoreBf16First(mem, src, temp, _, mask) => {
@@ -224,13 +230,17 @@ impl Selector<'_> {
     fn move_vector(&mut self, dst: Vector, src: Vector) {
         let dst = self.vector(dst);
         match self.constants.get(&src) {
-            Some(0) => {
+            Some(Splat::Lanes(0) | Splat::WideLanes(0)) => {
                 let (code, _) = self.simd.binary(VBinary::Xor);
                 self.asm.op(code, &[dst.into(), dst.into(), dst.into()]);
             }
-            Some(bits) => {
+            Some(Splat::Lanes(bits)) => {
                 let entry = self.asm.constant(bits.to_le_bytes().to_vec());
                 self.asm.op(self.simd.broadcast(), &[dst.into(), Operand::Pool(entry)]);
+            }
+            Some(Splat::WideLanes(bits)) => {
+                let entry = self.asm.constant(bits.to_le_bytes().to_vec());
+                self.asm.op(self.simd.wide_broadcast(), &[dst.into(), Operand::Pool(entry)]);
             }
             None => self.copy(dst, self.vector(src)),
         }
@@ -321,45 +331,30 @@ impl Selector<'_> {
         }
     }
 
-    /// Compares floats. The predicates are the ordered ones, except that `Ne` holds for NaN.
+    /// Compares floats.
     fn compare(&mut self, op: CompareOp, dst: Mask, a: Vector, b: Vector) {
-        let predicate = match op {
-            CompareOp::Eq => 0,
-            CompareOp::Lt => 1,
-            CompareOp::Le => 2,
-            CompareOp::Ne => 4,
-            CompareOp::Ge => 13,
-            CompareOp::Gt => 14,
-        };
-
         let code = self
             .simd
             .pick(Code::VEX_Vcmpps_ymm_ymm_ymmm256_imm8, Code::EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae);
         let b = self.source(b);
-        self.asm.op(code, &[self.mask(dst).into(), self.vector(a).into(), b, predicate.into()]);
+        self.asm.op(code, &[self.mask(dst).into(), self.vector(a).into(), b, float_predicate(op).into()]);
     }
 
     fn compare_int(&mut self, op: CompareOp, dst: Mask, a: Vector, b: Vector) {
-        let (dst, a, b): (Operand, Operand, Operand) =
-            (self.mask(dst).into(), self.vector(a).into(), self.vector(b).into());
+        let operands = [self.mask(dst).into(), self.vector(a).into(), self.vector(b).into()];
         if self.simd == Simd::Avx512 {
-            let predicate = match op {
-                CompareOp::Eq => 0,
-                CompareOp::Lt => 1,
-                CompareOp::Le => 2,
-                CompareOp::Ne => 4,
-                CompareOp::Ge => 5,
-                CompareOp::Gt => 6,
-            };
-            self.asm.op(Code::EVEX_Vpcmpd_kr_k1_zmm_zmmm512b32_imm8, &[dst, a, b, predicate.into()]);
-            return;
+            let [dst, a, b] = operands;
+            let code = Code::EVEX_Vpcmpd_kr_k1_zmm_zmmm512b32_imm8;
+            return self.asm.op(code, &[dst, a, b, int_predicate(op).into()]);
         }
+        let codes = [Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256];
+        self.compare_int_avx2(op, operands, codes);
+    }
 
-        // AVX2 compares for `==` and `>` only. The other comparisons exchange the operands or negate the result.
-        let code = match op {
-            CompareOp::Eq | CompareOp::Ne => Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256,
-            _ => Code::VEX_Vpcmpgtd_ymm_ymm_ymmm256,
-        };
+    /// AVX2 compares for `==` and `>` only, by instructions of these codes. The other comparisons exchange the operands
+    /// or negate the result.
+    fn compare_int_avx2(&mut self, op: CompareOp, [dst, a, b]: [Operand; 3], [equal, greater]: [Code; 2]) {
+        let code = if matches!(op, CompareOp::Eq | CompareOp::Ne) { equal } else { greater };
         let is_swapped = matches!(op, CompareOp::Lt | CompareOp::Ge);
         let is_negated = matches!(op, CompareOp::Ne | CompareOp::Le | CompareOp::Ge);
         let (x, y) = if is_swapped { (b, a) } else { (a, b) };
@@ -375,6 +370,7 @@ impl Selector<'_> {
             MaskOp::And => (Code::VEX_Vandps_ymm_ymm_ymmm256, Code::VEX_Kandw_kr_kr_kr),
             MaskOp::Or => (Code::VEX_Vorps_ymm_ymm_ymmm256, Code::VEX_Korw_kr_kr_kr),
             MaskOp::Xor => (Code::VEX_Vxorps_ymm_ymm_ymmm256, Code::VEX_Kxorw_kr_kr_kr),
+            MaskOp::Join => return self.join_masks(dst, a, b),
         };
         let code = self.simd.pick(avx2, avx512);
         self.asm.op(code, &[self.mask(dst).into(), self.mask(a).into(), self.mask(b).into()]);
@@ -412,6 +408,30 @@ impl Selector<'_> {
                 self.asm.op_masked(Code::EVEX_Vblendmps_zmm_k1z_zmm_zmmm512b32, &[dst, b, a], mask, false);
             }
         }
+    }
+}
+
+/// The predicate of a comparison of floats: the ordered ones, except that `Ne` holds for NaN.
+fn float_predicate(op: CompareOp) -> i32 {
+    match op {
+        CompareOp::Eq => 0,
+        CompareOp::Lt => 1,
+        CompareOp::Le => 2,
+        CompareOp::Ne => 4,
+        CompareOp::Ge => 13,
+        CompareOp::Gt => 14,
+    }
+}
+
+/// The predicate of a comparison of signed integers.
+fn int_predicate(op: CompareOp) -> i32 {
+    match op {
+        CompareOp::Eq => 0,
+        CompareOp::Lt => 1,
+        CompareOp::Le => 2,
+        CompareOp::Ne => 4,
+        CompareOp::Ge => 5,
+        CompareOp::Gt => 6,
     }
 }
 

@@ -90,7 +90,7 @@ fn exp2<'e>(high: V<'e>, low: V<'e>) -> V<'e> {
     let t = z * z;
     let t1 = z - t * t.poly(&P);
     let r = (z * t1) / (t1 - 2.0) - (w + z * w);
-    let result = (1.0 - (r - z)).scale(n.to_int());
+    let result = (1.0 - (r - z)).scale(n.to_small_int());
     let result = total.gt(1025.0).pick_const(f64::INFINITY, result);
 
     total.lt(-1080.0).pick_const(0.0, result)

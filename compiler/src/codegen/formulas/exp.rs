@@ -42,7 +42,7 @@ pub(super) fn exp(x: V<'_>) -> V<'_> {
     let z = r * r;
     let c = r - z * z.poly(&EXP);
     let y = (r * c / (2.0 - c) - lo + hi) + 1.0;
-    y.scale(k.to_int())
+    y.scale(k.to_small_int())
 }
 
 pub(super) fn expm1(x: V<'_>) -> V<'_> {
@@ -58,7 +58,7 @@ pub(super) fn expm1(x: V<'_>) -> V<'_> {
     let reduced = r - (r * e - square);
 
     // `2^k (1 + reduced) - 1 = 2^k ((1 - 2^-k) + reduced)`, and the rounding of the bracket is negligible.
-    let k = k.to_int();
+    let k = k.to_small_int();
     let one = x.float(1.0);
     let scaled = ((one - one.scale(-k)) + reduced).scale(k);
     let result = k.int_eq(0).pick(reduced, scaled);

@@ -4,7 +4,7 @@
 //! by as many bits of 2/π as affect the result (Payne and Hanek). Kernels and inverses are those of FreeBSD's msun
 //! (Sun Microsystems, 1993), with selections instead of branches.
 
-use super::value::V;
+use super::value::{Table, V};
 use crate::error::Result;
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, PI};
 
@@ -17,7 +17,10 @@ const PIO2_3T: f64 = 8.478_427_660_368_9e-32;
 const MAX_SIMPLE: f64 = 1_048_576.0;
 
 /// 64 zeros and the first 1280 bits of 2/π.
-const TWO_OVER_PI: [u64; 21] = [
+const TWO_OVER_PI: Table =
+    Table { name: "two_over_pi", words: &TWO_OVER_PI_BITS, max_idx: 16, max_idx_f32: 2 };
+
+const TWO_OVER_PI_BITS: [u64; 21] = [
     0,
     0xa2f9_836e_4e44_1529,
     0xfc27_57d1_f534_ddc0,
@@ -76,13 +79,11 @@ fn reduce_simple<'e>(x: V<'e>) -> [V<'e>; 3] {
     let (second, error_2) = difference(first, n * PIO2_3);
     let tail = error_1 + error_2 - n * PIO2_3T;
     let y = second + tail;
-    [n.to_int(), y, (second - y) + tail]
+    [n.to_small_int(), y, (second - y) + tail]
 }
 
 /// `m 2^e 2/π` modulo 4 in 128 bits: two for the quadrant, the others for the remainder.
 fn reduce_large<'e>(x: V<'e>) -> Result<[V<'e>; 3]> {
-    let words: Vec<i64> = TWO_OVER_PI.iter().map(|word| *word as i64).collect();
-    let table = V { sink: x.sink, value: x.sink.table("two_over_pi", &words)? };
     let bits = x.abs().bits();
     let m = (bits & x.int((1 << 52) - 1)) | x.int(1 << 52);
 
@@ -90,12 +91,18 @@ fn reduce_large<'e>(x: V<'e>) -> Result<[V<'e>; 3]> {
     // is bit `e + 62` of the table. Infinities and NaN would point beyond the table. Their result is discarded.
     let e = (bits >> 52) - 1075;
     let first = (e + 62).int_lt(1034).pick(e + 62, x.int(0));
-    let at = table + ((first >> 6) << 3);
+    let at = first >> 6;
     let shift = first & x.int(63);
 
-    let word = |idx: i32| {
-        let high = at.load(8 * idx);
-        let low = at.load(8 * idx + 8);
+    let words = [
+        at.lookup(&TWO_OVER_PI, 0)?,
+        at.lookup(&TWO_OVER_PI, 1)?,
+        at.lookup(&TWO_OVER_PI, 2)?,
+        at.lookup(&TWO_OVER_PI, 3)?,
+    ];
+    let word = |idx: usize| {
+        let high = words[idx];
+        let low = words[idx + 1];
         high.shl_by(shift) | low.shr_unsigned(x.int(1)).shr_unsigned(x.int(63) - shift)
     };
 
