@@ -282,7 +282,8 @@ fn no_bound(missing: &[(Symbol, String)]) -> String {
 /// Compares an inferred type with a declared one.
 ///
 /// Names of dims are not compared, since exporters invent them. Constants and the number of axes are compared if
-/// `strict`. Otherwise [`contradiction`] is a warning: exporters get shapes wrong, and the code does not depend on them.
+/// `strict`. Otherwise a [`contradiction`] gives a warning: exporters get shapes wrong, and the code does not depend on
+/// them.
 ///
 /// # Errors
 /// The two types contradict each other.

@@ -93,8 +93,8 @@ struct Pivoted {
     largest: Value,
 }
 
-/// The matrices `x`, `[B, rows, columns]`, with the largest element of column `now` in row `now`, among those from there
-/// on.
+/// The matrices `x`, `[B, rows, columns]`, with the largest element of column `now` in row `now`. Rows before it do not
+/// count.
 fn pivoted(g: &mut Graph, x: Value, now: &Dim) -> Result<Pivoted> {
     let rows = g.shape(x)[1].clone();
     let here = g.dim(DType::I64, now.clone())?;
