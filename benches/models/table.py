@@ -106,6 +106,8 @@ def write(path, results, entries, note=""):
     text = HEAD + "## Results\n\n" + totals(rows) + "\n"
     text += f"The machine is {machine()}.\n"
     text += f"{note}\n" if note else ""
+    if len(rows) < len(entries):
+        text += f"The script has {len(entries)} models; {len(entries) - len(rows)} of them were not run for this page.\n"
     text += slower(rows)
     for family in dict.fromkeys(row["family"] for row in rows):
         group = [row for row in rows if row["family"] == family and row["status"] not in MISSING["Without a comparison"]]

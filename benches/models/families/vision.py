@@ -10,8 +10,8 @@ BATCH = {"N": "1..4"}
 ANY_SIDE = [
     "resnet18", "seresnext26t_32x4d", "mobilenetv2_035", "mobilenetv3_small_050", "mobilenetv4_conv_small_050",
     "efficientnet_b0", "convnext_atto", "densenet121", "regnetx_002", "regnety_002", "ghostnet_050", "mnasnet_small",
-    "repvgg_a0", "hrnet_w18_small", "inception_v3", "darknet17", "mobileone_s0", "hgnetv2_b0", "nf_resnet26",
-    "poolformer_s12", "pvt_v2_b0", "edgenext_xx_small", "mobilevit_xxs", "mobilevitv2_050", "fastvit_t8",
+    "repvgg_a0", "hrnet_w18_small", "darknet17", "mobileone_s0", "hgnetv2_b0", "nf_resnet26",
+    "poolformer_s12", "pvt_v2_b0", "edgenext_xx_small", "fastvit_t8",
     "efficientvit_b0",
 ]
 # Models of timm for one size of image.
@@ -119,6 +119,7 @@ def entries():
         found.append(Entry(name, "vision", lambda name=name: torchvision_model(name)))
     found += [
         Entry("vgg-small", "vision", vgg),
+        Entry("inception_v3", "vision", lambda: timm_model("inception_v3")),
         Entry("swin", "vision", lambda: swin("Swin")),
         Entry("swinv2", "vision", lambda: swin("Swinv2")),
         Entry("dinov2", "vision", dinov2),
