@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use symshape_runtime::DType;
 
 /// Largest number of rows that are multiplied with panels while the memory delivers them.
-const MAX_ROWS: i64 = 16;
+const MAX_ROWS: i64 = 4;
 
 /// Smaller constants stay in a cache.
 const MIN_ELEMS: usize = 1 << 16;

@@ -166,20 +166,20 @@ fn products(lowered: &Lowered, depth: usize) -> Vec<Vec<u8>> {
         let outputs = context.run_views(&[view]).expect("in contract");
         outputs.get(0).bytes().to_vec()
     };
-    [1, 2, 7, 12, 13].map(product).to_vec()
+    [1, 2, 3, 4].map(product).to_vec()
 }
 
 #[test]
 fn panels_of_few_rows_are_stored_in_16_bits() {
     for dtype in [DType::F16, DType::BF16] {
-        // The second is reduced in parts, the third has a rest of columns, and the rows of the last are packed.
+        // The second is reduced in parts, the third has a rest of columns, and the last has rows of whole pages.
         for shape in [[256, 512], [2304, 48], [300, 270], [1024, 64]] {
-            let halves = dense(dtype, 13, shape, true);
-            let floats = dense(dtype, 13, shape, false);
+            let halves = dense(dtype, 4, shape, true);
+            let floats = dense(dtype, 4, shape, false);
             assert_eq!(panel_types(&halves), [dtype], "{}", halves.program);
             assert_eq!(panel_types(&floats), [DType::F32]);
             assert!(products(&halves, shape[0]) == products(&floats, shape[0]), "{dtype} {shape:?}");
         }
-        assert_eq!(panel_types(&dense(dtype, 200, [256, 512], true)), [DType::F32]);
+        assert_eq!(panel_types(&dense(dtype, 5, [256, 512], true)), [DType::F32]);
     }
 }
