@@ -121,6 +121,8 @@ impl<'p> Pipeline<'p> {
         let mut stages = Stages { observer };
 
         let mut graph = graph.clone();
+        // Repeated layers and several passes ask the same questions.
+        graph.facts = graph.facts.remembering();
         stages.optimize(&mut graph)?;
 
         let mut fit = offload::Fit::default();

@@ -7,13 +7,16 @@
 mod declaration;
 mod relation;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
+use std::hash::Hash;
+use std::sync::{Arc, OnceLock};
 
 use num_traits::{Signed, Zero};
 
+use crate::answers::{Answers, Change, Kept, SetId};
 use crate::dim::{Dim, Symbol};
+use crate::engine::atoms::Engine;
 
 pub use declaration::Declaration;
 pub use relation::{Assumption, Comparison, FactError, Relation};
@@ -39,6 +42,34 @@ struct Inner {
     index: BTreeMap<Symbol, usize>,
     assumptions: Vec<Assumption>,
     definitions: BTreeMap<Symbol, Dim>,
+    memory: Option<Memory>,
+    informed: OnceLock<Arc<Informed>>,
+}
+
+/// An engine that has read the assumptions, and the symbols of all terms that it may have seen. It has no facts, which
+/// would hold it in turn.
+struct Informed {
+    engine: Engine,
+    symbols: BTreeSet<Symbol>,
+}
+
+/// The answers that these facts share with others, and the number of this set among them.
+#[derive(Clone)]
+struct Memory {
+    set: SetId,
+    answers: Arc<Answers>,
+}
+
+impl Inner {
+    fn entry_mut(&mut self, symbol: &Symbol) -> &mut Entry {
+        let next = self.entries.len();
+        let idx = *self.index.entry(symbol.clone()).or_insert(next);
+        if idx == next {
+            let symbol = symbol.clone();
+            self.entries.push(Entry { symbol, declaration: None, lower: Vec::new(), upper: Vec::new() });
+        }
+        &mut self.entries[idx]
+    }
 }
 
 /// Everything declared about one symbol.
@@ -58,15 +89,107 @@ impl Facts {
         Facts::default()
     }
 
-    fn entry_mut(&mut self, symbol: &Symbol) -> &mut Entry {
+    /// These facts, with a memory: an answer is worked out once for all facts that are made from these.
+    ///
+    /// ```
+    /// use symshape::{Dim, Facts, Symbol};
+    /// let facts = Facts::new().remembering();
+    /// let scope = || {
+    ///     let mut scope = facts.clone();
+    ///     scope.declare_index(&Symbol::new("i"), &Dim::symbol("N"));
+    ///     scope
+    /// };
+    /// let flat: Dim = "(N*j + i)//N".parse().unwrap();
+    /// let (first, again) = (scope().simplify(&flat), scope().simplify(&flat));
+    /// assert_eq!((first.to_string(), again.to_string()), ("j".into(), "j".into()));
+    /// ```
+    #[must_use]
+    pub fn remembering(mut self) -> Self {
         let inner = Arc::make_mut(&mut self.0);
-        let next = inner.entries.len();
-        let idx = *inner.index.entry(symbol.clone()).or_insert(next);
-        if idx == next {
-            let symbol = symbol.clone();
-            inner.entries.push(Entry { symbol, declaration: None, lower: Vec::new(), upper: Vec::new() });
+        inner.memory.get_or_insert_with(|| Memory { set: SetId::FIRST, answers: Arc::default() });
+        self
+    }
+
+    /// The answer to `question`, from memory if it was asked about the same facts before.
+    pub(crate) fn answer<Q: Hash + Eq, A: Clone>(
+        &self,
+        kept: fn(&Answers) -> &Kept<Q, A>,
+        question: impl FnOnce() -> Q,
+        work_out: impl FnOnce() -> A,
+    ) -> A {
+        let Some(Memory { set, answers }) = &self.0.memory else { return work_out() };
+        let kept = kept(answers);
+        let key = (*set, question());
+        if let Some(answer) = kept.get(&key) {
+            return answer;
         }
-        &mut inner.entries[idx]
+        let answer = work_out();
+        kept.insert(key, answer.clone());
+        answer
+    }
+
+    /// The content, which the caller changes in this way.
+    fn changed(&mut self, change: impl FnOnce() -> Change) -> &mut Inner {
+        let change = change();
+        let keeps_informed = match change.of_one_symbol() {
+            Some(symbol) => self.informed().is_some_and(|informed| !informed.symbols.contains(symbol)),
+            None => false,
+        };
+
+        let inner = Arc::make_mut(&mut self.0);
+        if !keeps_informed {
+            inner.informed = OnceLock::new();
+        }
+        if let Some(memory) = &mut inner.memory {
+            memory.set = memory.answers.after(memory.set, change);
+        }
+        inner
+    }
+
+    /// An engine with these facts that has read the assumed inequalities, as [`Engine::informed`] does.
+    pub(crate) fn informed_engine(&self) -> Engine {
+        match self.informed() {
+            Some(informed) => {
+                let mut engine = informed.engine.clone();
+                engine.facts = self.clone();
+                engine
+            }
+            None => Engine::blank(self, false),
+        }
+    }
+
+    /// The engine that has read the assumptions; `None` if no assumption is an inequality.
+    fn informed(&self) -> Option<&Informed> {
+        let is_inequality = |assumption: &Assumption| {
+            matches!(assumption.relation.comparison, Comparison::Le | Comparison::Lt)
+        };
+        if !self.assumptions().iter().any(is_inequality) {
+            return None;
+        }
+        let read = || {
+            let mut engine = Engine::blank(self, false).informed();
+            engine.facts = Facts::new();
+            Arc::new(Informed { engine, symbols: self.symbols_of_assumptions() })
+        };
+        Some(self.0.informed.get_or_init(read))
+    }
+
+    /// The symbols of the assumptions, of the facts about these symbols, and so on.
+    fn symbols_of_assumptions(&self) -> BTreeSet<Symbol> {
+        let sides = |assumption: &Assumption| [assumption.relation.a.clone(), assumption.relation.b.clone()];
+        let mut terms: Vec<Dim> = self.assumptions().iter().flat_map(sides).collect();
+        let mut symbols = BTreeSet::new();
+        while let Some(term) = terms.pop() {
+            for symbol in term.symbols() {
+                if !symbols.insert(symbol.clone()) {
+                    continue;
+                }
+                let bounds =
+                    self.entry(&symbol).into_iter().flat_map(|entry| entry.lower.iter().chain(&entry.upper));
+                terms.extend(bounds.chain(self.definition(&symbol)).cloned());
+            }
+        }
+        symbols
     }
 
     /// Adds a declaration; a symbol declared before keeps the values that both allow.
@@ -103,7 +226,8 @@ impl Facts {
             })?,
         };
 
-        self.entry_mut(symbol).declaration = Some(met);
+        let inner = self.changed(|| Change::Declaration(symbol.clone(), met.clone()));
+        inner.entry_mut(symbol).declaration = Some(met);
         Ok(())
     }
 
@@ -116,9 +240,18 @@ impl Facts {
 
     /// Declares `lo <= symbol <= hi`, where both ends may hold symbols declared before.
     pub fn declare_between(&mut self, symbol: &Symbol, lo: &Dim, hi: &Dim) {
-        let entry = self.entry_mut(symbol);
-        entry.lower.push(lo.clone());
-        entry.upper.push(hi.clone());
+        self.add_lower(symbol, lo);
+        self.add_upper(symbol, hi);
+    }
+
+    fn add_lower(&mut self, symbol: &Symbol, lo: &Dim) {
+        let inner = self.changed(|| Change::Lower(symbol.clone(), lo.clone()));
+        inner.entry_mut(symbol).lower.push(lo.clone());
+    }
+
+    fn add_upper(&mut self, symbol: &Symbol, hi: &Dim) {
+        let inner = self.changed(|| Change::Upper(symbol.clone(), hi.clone()));
+        inner.entry_mut(symbol).upper.push(hi.clone());
     }
 
     /// The constant declaration of `symbol`, if it has one.
@@ -185,14 +318,15 @@ impl Facts {
 
     /// Adds a relation without a check for contradictions.
     pub(crate) fn add_assumption(&mut self, relation: Relation, origin: &str) {
-        let assumption = Assumption { relation, origin: origin.into() };
-        Arc::make_mut(&mut self.0).assumptions.push(assumption);
+        let inner = self.changed(|| Change::Assumption(relation.clone(), origin.into()));
+        inner.assumptions.push(Assumption { relation, origin: origin.into() });
     }
 
     /// Adds the relation of one case of a proof. It comes before all others, because reading them may need its order
     /// of the operands of a minimum.
     pub(crate) fn add_case(&mut self, relation: Relation) {
-        Arc::make_mut(&mut self.0).assumptions.insert(0, Assumption { relation, origin: "case".into() });
+        let inner = self.changed(|| Change::Case(relation.clone()));
+        inner.assumptions.insert(0, Assumption { relation, origin: "case".into() });
     }
 
     fn contradiction(&self, relation: Relation, origin: &str) -> FactError {
@@ -241,7 +375,8 @@ impl Facts {
                 return false;
             }
 
-            Arc::make_mut(&mut self.0).definitions.insert(symbol, definition);
+            let inner = self.changed(|| Change::Definition(symbol.clone(), definition.clone()));
+            inner.definitions.insert(symbol, definition);
             return true;
         }
 
@@ -257,7 +392,7 @@ impl Facts {
         match (a.as_symbol(), b.as_int(), a.as_int(), b.as_symbol()) {
             (Some(symbol), Some(hi), ..) => {
                 let Some(old) = self.declaration(symbol).cloned() else {
-                    self.entry_mut(&symbol.clone()).upper.push(b.clone());
+                    self.add_upper(&symbol.clone(), b);
                     return true;
                 };
                 let hi = hi.min(old.hi.as_ref().unwrap_or(hi)).clone();

@@ -40,7 +40,7 @@
 //! | stage | module | contents |
 //! |---|---|---|
 //! | terms | `dim`, `text`, `eval`, `order` | [`Dim`]: build, count operations, print, parse, evaluate, order |
-//! | facts | `assume` | [`Facts`]: ranges, steps, values, symbolic bounds, relations, each with its origin |
+//! | facts | `assume`, `answers` | [`Facts`]: ranges, steps, values, symbolic bounds, relations, each with its origin; answers kept |
 //! | arithmetic | `poly`, `mono`, `int`, `memo` | polynomials over numbered atoms, exact integers |
 //! | engine | `engine` | normal forms, rewrite rules, bounds, and the log of a derivation |
 //! | proofs | `prove`, `sample`, `check` | bounds, counterexamples, cases, exhaustion; certificates and their checker |
@@ -55,6 +55,7 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod answers;
 mod assume;
 mod check;
 mod dim;

@@ -315,6 +315,11 @@ impl Facts {
     /// # Ok::<(), symshape::FactError>(())
     /// ```
     pub fn simplify_in_loops(&self, terms: &[Dim], loops: &[Symbol]) -> Vec<Dim> {
+        let question = || (terms.to_vec(), loops.to_vec());
+        self.answer(|answers| &answers.in_loops, question, || self.forms_in_loops(terms, loops))
+    }
+
+    fn forms_in_loops(&self, terms: &[Dim], loops: &[Symbol]) -> Vec<Dim> {
         let alone: Vec<Dim> = terms.iter().map(|term| self.simplify(term)).collect();
         let mut forms = Forms::new(self, loops);
 

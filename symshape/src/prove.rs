@@ -52,6 +52,31 @@ impl Answer {
     }
 }
 
+/// An answer without its proof. Facts keep it, and proofs hold facts.
+#[derive(Clone, Debug)]
+pub(crate) enum Verdict {
+    /// Normal forms and bounds show it.
+    Derived,
+    ByCases,
+    Exhausted,
+    No(Counterexample),
+    Unknown,
+}
+
+impl Verdict {
+    fn of(answer: &Answer) -> Verdict {
+        match answer {
+            Answer::Yes(proof) => match &*proof.0 {
+                Argument::Derivation { .. } => Verdict::Derived,
+                Argument::Cases { .. } => Verdict::ByCases,
+                Argument::Exhaustive { .. } => Verdict::Exhausted,
+            },
+            Answer::No(counterexample) => Verdict::No(counterexample.clone()),
+            Answer::Unknown => Verdict::Unknown,
+        }
+    }
+}
+
 /// Points to try before the more expensive strategies.
 const TRIES: u64 = 48;
 
@@ -80,6 +105,22 @@ impl Facts {
         if !relation.a.is_tractable() || !relation.b.is_tractable() {
             return Answer::Unknown;
         }
+
+        let mut worked_out = None;
+        let verdict = self.answer(
+            |answers| &answers.verdicts,
+            || relation.clone(),
+            || {
+                let answer = self.work_out(relation);
+                let verdict = Verdict::of(&answer);
+                worked_out = Some(answer);
+                verdict
+            },
+        );
+        worked_out.unwrap_or_else(|| self.again(relation, verdict))
+    }
+
+    fn work_out(&self, relation: &Relation) -> Answer {
         if let Some(proof) = self.derive(relation) {
             return Answer::Yes(proof);
         }
@@ -93,6 +134,21 @@ impl Facts {
             Some(proof) => Answer::Yes(proof),
             None => trial.exhaust(self, relation),
         }
+    }
+
+    /// The answer with this verdict, which was given before.
+    fn again(&self, relation: &Relation, verdict: Verdict) -> Answer {
+        let proof = match verdict {
+            Verdict::Derived => Some(self.derivation(relation)),
+            Verdict::ByCases => self.derive_by_cases(relation, MAX_CASES),
+            Verdict::Exhausted => {
+                let argument = Argument::Exhaustive { facts: self.clone(), relation: relation.clone() };
+                Some(Proof::new(argument))
+            }
+            Verdict::No(counterexample) => return Answer::No(counterexample),
+            Verdict::Unknown => None,
+        };
+        proof.map_or(Answer::Unknown, Answer::Yes)
     }
 
     /// Whether `a == b`.
@@ -141,9 +197,14 @@ impl Facts {
     /// Proves `relation` by normal forms and bounds.
     fn derive(&self, relation: &Relation) -> Option<Proof> {
         Engine::new(self).goal(relation).ok()??;
+        Some(self.derivation(relation))
+    }
+
+    /// The proof of a relation that normal forms and bounds show.
+    fn derivation(&self, relation: &Relation) -> Proof {
         let facts = self.clone();
         let relation = relation.clone();
-        Some(Proof::new(Argument::Derivation { facts, relation, steps: Steps::default() }))
+        Proof::new(Argument::Derivation { facts, relation, steps: Steps::default() })
     }
 
     /// Proves `relation` once for each sign of a divisor, or once for each operand of a minimum as the smallest.

@@ -25,9 +25,15 @@ impl Facts {
     /// # Ok::<(), symshape::FactError>(())
     /// ```
     pub fn simplify(&self, e: &Dim) -> Dim {
-        let simple = Session::new(self).simplify(e);
-        debug_assert!(self.agree(e, &simple), "{e} became {simple}");
-        simple
+        if let Node::Int(_) = e.node() {
+            return e.clone();
+        }
+        let work_out = || {
+            let simple = Session::new(self).simplify(e);
+            debug_assert!(self.agree(e, &simple), "{e} became {simple}");
+            simple
+        };
+        self.answer(|answers| &answers.simple, || e.clone(), work_out)
     }
 
     /// Whether two terms have one value at some points of the domain, wherever the first has any.
@@ -62,6 +68,11 @@ impl Facts {
     /// assert_eq!((stride.to_string(), rest.to_string()), ("4*S".into(), "4*s + 1".into()));
     /// ```
     pub fn linear_in(&self, e: &Dim, s: &Symbol) -> Option<(Dim, Dim)> {
+        let question = || (e.clone(), s.clone());
+        self.answer(|answers| &answers.linear, question, || self.split_by(e, s))
+    }
+
+    fn split_by(&self, e: &Dim, s: &Symbol) -> Option<(Dim, Dim)> {
         let mut engine = Engine::new(self);
         let Ok(poly) = engine.normalize(e) else {
             return (!e.contains(s)).then(|| (Dim::zero(), e.clone()));

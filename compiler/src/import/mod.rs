@@ -43,7 +43,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
 };
-use symshape::Comparison;
+use symshape::{Comparison, Facts};
 
 /// The graph of `model` under the call contract that its inputs and `options` declare.
 ///
@@ -89,8 +89,8 @@ pub(crate) fn import_named(model: &Model, options: &ImportOptions) -> Result<(Gr
 /// The graph of `model`, and its named values. A wrong number of axes in a declared type is an error if `is_strict`.
 fn build(model: &Model, options: &ImportOptions, is_strict: bool) -> Result<(Graph, Vec<Named>)> {
     let proto = model.proto.graph.as_ref().ok_or_else(|| Error::invalid("the model has no graph"))?;
-    let mut g =
-        Graph { name: identifier(options.name.as_deref().unwrap_or(&model.name)), ..Graph::default() };
+    let name = identifier(options.name.as_deref().unwrap_or(&model.name));
+    let mut g = Graph { name, facts: Facts::new().remembering(), ..Graph::default() };
     let seed = seed_name(model)?;
     let redeclared = is_redeclared(options, seed);
 

@@ -14,7 +14,7 @@ use num_traits::{One, Signed, Zero};
 /// let d = Declaration::range(1, 4096).step(8, 0);
 /// assert_eq!((d.lo, d.hi), (8.into(), Some(4096.into())));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Declaration {
     /// The smallest value.
     pub lo: BigInt,

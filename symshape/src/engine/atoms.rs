@@ -104,7 +104,7 @@ pub(crate) struct Engine {
 impl Engine {
     /// An engine that has read the assumed inequalities.
     pub(crate) fn new(facts: &Facts) -> Self {
-        Engine::blank(facts, false).informed()
+        facts.informed_engine()
     }
 
     /// [`Engine::new`], keeping a log of the derivation.
@@ -112,7 +112,8 @@ impl Engine {
         Engine::blank(facts, true).informed()
     }
 
-    fn informed(mut self) -> Self {
+    /// Reads the assumed inequalities of the facts.
+    pub(crate) fn informed(mut self) -> Self {
         let engine = &mut self;
         let facts = engine.facts.clone();
         for idx in 0..facts.assumptions().len() {

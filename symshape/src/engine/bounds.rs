@@ -512,6 +512,10 @@ impl Facts {
     /// # Ok::<(), symshape::FactError>(())
     /// ```
     pub fn bounds(&self, e: &Dim) -> Bounds {
+        self.answer(|answers| &answers.bounds, || e.clone(), || self.range_of(e))
+    }
+
+    fn range_of(&self, e: &Dim) -> Bounds {
         let mut engine = Engine::new(self);
         let Ok(poly) = engine.normalize(e) else { return Bounds::default() };
         engine.reset_budget();

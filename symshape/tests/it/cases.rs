@@ -67,7 +67,12 @@ const NAMES: [&str; 3] = ["x", "y", "z"];
 impl Case {
     /// Reads a case; `None` where the facts contradict each other.
     pub(crate) fn read(source: &mut Source<'_>) -> Option<Case> {
-        let (mut facts, mut axes) = (Facts::new(), Vec::new());
+        Case::read_from(Facts::new(), source)
+    }
+
+    /// As [`Case::read`]; `facts` are empty.
+    pub(crate) fn read_from(mut facts: Facts, source: &mut Source<'_>) -> Option<Case> {
+        let mut axes = Vec::new();
         for idx in 0..1 + source.below(3) as usize {
             axes.push(read_axis(source, &mut facts, idx)?);
         }
@@ -145,6 +150,21 @@ impl Case {
                 }
             }
         }
+    }
+
+    /// Everything that the engine says about this case, as text.
+    #[allow(dead_code, reason = "each test that shares this module uses a part of it")]
+    pub(crate) fn answers(&self) -> String {
+        let relation = Relation { comparison: self.comparison, a: self.a.clone(), b: self.b.clone() };
+        let (facts, terms) = (&self.facts, [self.a.clone(), self.b.clone()]);
+        format!(
+            "{:?} {:?} {:?} {:?} {:?}",
+            facts.simplify(&self.a),
+            facts.simplify_in_loops(&terms, &[Symbol::new("x")]),
+            facts.bounds(&self.a),
+            facts.linear_in(&self.a, &Symbol::new("x")),
+            facts.prove(&relation),
+        )
     }
 
     fn check_simplify(&self, points: &[Point]) {

@@ -40,6 +40,42 @@ fn random_cases_agree_with_evaluation() {
     assert!(2 * n_checked > count(), "only {n_checked} of {} random cases could be checked", count());
 }
 
+/// Cases have the same three symbols with other facts, so a key that lacked a fact would mix up their answers.
+#[test]
+fn facts_that_share_a_memory_keep_their_own_answers() {
+    let memory = Facts::new().remembering();
+    let mut n_checked = 0;
+    for seed in 1..1 + count() / 4 {
+        let bytes = bytes(seed);
+        let forgetful = Case::read(&mut Source::new(&bytes));
+        let remembering = Case::read_from(memory.clone(), &mut Source::new(&bytes));
+        let (Some(forgetful), Some(remembering)) = (forgetful, remembering) else { continue };
+        let expected = forgetful.answers();
+        for time in ["worked out", "from memory"] {
+            assert_eq!(remembering.answers(), expected, "seed {seed}, {time}");
+        }
+        remembering.check();
+        n_checked += 1;
+    }
+    assert!(n_checked > count() / 10, "only {n_checked} cases");
+}
+
+#[test]
+fn a_fact_that_is_added_later_changes_later_answers() {
+    let mut facts = Facts::new().remembering();
+    let n = Dim::symbol("N");
+    let question = (&n + 7).floor_div(8);
+    facts.declare(&Symbol::new("N"), Declaration::range(1, 64)).unwrap();
+    let before = facts.clone();
+    assert_eq!(facts.bounds(&question).hi, Some(8.into()));
+    assert!(!facts.prove_le(&n, &Dim::from(8)).is_yes());
+    facts.declare(&Symbol::new("N"), Declaration::range(1, 8)).unwrap();
+    assert_eq!(facts.simplify(&question).as_i64(), Some(1));
+    assert!(facts.prove_le(&n, &Dim::from(8)).is_yes());
+    assert_eq!(before.bounds(&question).hi, Some(8.into()));
+    assert!(!before.prove_le(&n, &Dim::from(8)).is_yes());
+}
+
 #[test]
 fn hostile_symbols_end_soon() {
     let chain = |bound: &dyn Fn(usize) -> String, count| {
