@@ -21,6 +21,9 @@ use num_traits::ToPrimitive;
 
 use crate::memo::FastHasher;
 
+/// Terms of at most this many nodes, counted as trees, are walked by recursion, which allocates nothing.
+const SMALL: u32 = 64;
+
 impl Dim {
     /// The symbol called `name`.
     pub fn symbol(name: &str) -> Self {
@@ -108,13 +111,36 @@ impl Dim {
         order
     }
 
+    /// Whether `is` returns true for a symbol of this term, which is small.
+    fn any_symbol(&self, is: &mut dyn FnMut(&Symbol) -> bool) -> bool {
+        match self.node() {
+            Node::Int(_) => false,
+            Node::Symbol(symbol) => is(symbol),
+            Node::FloorDiv(a, b) | Node::Mod(a, b) => a.any_symbol(is) || b.any_symbol(is),
+            Node::Add(list) | Node::Mul(list) | Node::Min(list) | Node::Max(list) => {
+                list.iter().any(|operand| operand.any_symbol(is))
+            }
+        }
+    }
+
     /// Every symbol that occurs.
     pub fn symbols(&self) -> BTreeSet<Symbol> {
+        if self.size() <= SMALL {
+            let mut symbols = BTreeSet::new();
+            self.any_symbol(&mut |symbol| {
+                symbols.insert(symbol.clone());
+                false
+            });
+            return symbols;
+        }
         self.post_order().into_iter().filter_map(|dim| dim.as_symbol().cloned()).collect()
     }
 
     /// Whether `symbol` occurs.
     pub fn contains(&self, symbol: &Symbol) -> bool {
+        if self.size() <= SMALL {
+            return self.any_symbol(&mut |other| other == symbol);
+        }
         self.post_order().into_iter().any(|dim| dim.as_symbol() == Some(symbol))
     }
 

@@ -65,6 +65,12 @@ impl Bytecode {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
+
+    /// The number of leading values of a point that this code reads from.
+    fn prefix(&self) -> usize {
+        let slots = self.0.iter().map(|op| if let Instruction::Load(slot) = op { slot + 1 } else { 0 });
+        slots.max().unwrap_or(0)
+    }
 }
 
 struct Slot {
@@ -226,11 +232,14 @@ impl Domain {
     }
 
     fn relations_hold(&self, point: &[Int], stack: &mut Vec<Int>) -> bool {
-        self.relations.iter().all(|(comparison, a, b)| {
-            let a = a.run(point, stack);
-            let b = b.run(point, stack);
-            matches!((a, b), (Some(a), Some(b)) if compare(*comparison, &a, &b) == Some(true))
-        })
+        (0..self.relations.len()).all(|idx| self.relation_holds(idx, point, stack))
+    }
+
+    fn relation_holds(&self, idx: usize, point: &[Int], stack: &mut Vec<Int>) -> bool {
+        let (comparison, a, b) = &self.relations[idx];
+        let a = a.run(point, stack);
+        let b = b.run(point, stack);
+        matches!((a, b), (Some(a), Some(b)) if compare(*comparison, &a, &b) == Some(true))
     }
 
     /// The point number `seed`: corners first, then pseudo-random ones. `None` where the facts exclude it.
@@ -273,8 +282,31 @@ impl Domain {
         if self.min_size().is_none_or(few) {
             return false;
         }
-        let mut enumeration = Enumeration { domain: self, left: limit, stack: Vec::new(), visit };
-        enumeration.from(&mut Vec::with_capacity(self.slots.len()))
+
+        let mut decided = vec![Vec::new(); self.slots.len() + 1];
+        for (idx, (_, a, b)) in self.relations.iter().enumerate() {
+            decided[a.prefix().max(b.prefix())].push(idx);
+        }
+
+        let mut enumeration = Enumeration { domain: self, left: limit, decided, stack: Vec::new(), visit };
+        enumeration.from(&mut Vec::with_capacity(self.slots.len()), true)
+    }
+
+    /// Whether [`Domain::for_each`] cannot reach all points, because the first symbols alone have more values than
+    /// `limit`.
+    pub(crate) fn is_beyond(&self, limit: usize) -> bool {
+        let is_constant =
+            |slot: &&Slot| slot.lower.is_empty() && slot.upper.is_empty() && slot.definition.is_none();
+        let mut count = Int::ONE;
+        for slot in self.slots.iter().take_while(is_constant) {
+            let Some(Declaration { lo, hi: Some(hi), step, values, .. }) = &slot.declaration else { break };
+            let values = match values {
+                Some(values) => Int::from(values.len() as i64),
+                None => &(&Int::from(hi) - &Int::from(lo)).div_floor(&Int::from(step)) + &Int::ONE,
+            };
+            count = &count * &values;
+        }
+        count > Int::from(limit as i64)
     }
 
     /// The values of `point` by symbol.
@@ -338,15 +370,20 @@ impl Slot {
 struct Enumeration<'a> {
     domain: &'a Domain,
     left: usize,
+    /// The relations by the number of leading values that decide them.
+    decided: Vec<Vec<usize>>,
     stack: Vec<Int>,
     visit: &'a mut dyn FnMut(&[Int]) -> bool,
 }
 
 impl Enumeration<'_> {
-    fn from(&mut self, point: &mut Point) -> bool {
+    /// Visits the points that begin with these values. `allowed` tells whether the relations decided so far hold.
+    fn from(&mut self, point: &mut Point, allowed: bool) -> bool {
         let idx = point.len();
+        let holds = |relation: &usize| self.domain.relation_holds(*relation, point, &mut self.stack);
+        let allowed = allowed && self.decided[idx].iter().all(holds);
         if idx == self.domain.slots.len() {
-            return !self.domain.relations_hold(point, &mut self.stack) || (self.visit)(point);
+            return !allowed || (self.visit)(point);
         }
 
         let Some((Some(lo), Some(hi))) = self.domain.range(idx, point, &mut self.stack) else { return false };
@@ -361,7 +398,7 @@ impl Enumeration<'_> {
             self.left -= 1;
             if self.domain.allowed(idx, &value) {
                 point.push(value.clone());
-                let more = self.from(point);
+                let more = self.from(point, allowed);
                 point.pop();
                 if !more {
                     return false;

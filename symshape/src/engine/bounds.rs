@@ -548,9 +548,14 @@ impl Facts {
             }
         }
 
+        let limit = EXHAUSTIVE / code.len().max(1);
+        if domain.is_beyond(limit) {
+            return range;
+        }
+
         let mut all = Interval::default();
         let mut defined = true;
-        let complete = domain.for_each(EXHAUSTIVE / code.len().max(1), &mut |point| {
+        let complete = domain.for_each(limit, &mut |point| {
             let value = code.run(point, &mut stack);
             defined = value.is_some();
             value.into_iter().for_each(|value| all.include(value));
