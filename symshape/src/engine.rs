@@ -16,8 +16,9 @@
 //! and a proof runs the engine again to get its log. The recursion ends because an atom is bounded only by atoms of
 //! a lower rank, and because the search has a budget of steps.
 //!
-//! The rest of the crate uses the engine in one direction, except for two helpers: bounds try points of
-//! `sample`, and [`Rule::rewrite`](rules::Rule::rewrite) renders its result with `render`.
+//! The rest of the crate uses the engine in one direction, with three exceptions. Bounds try points of `sample`.
+//! [`Rule::rewrite`](rules::Rule::rewrite) renders its result with `render`. Facts keep an engine that has read the
+//! assumptions, and answers.
 
 pub(crate) mod atoms;
 pub(crate) mod bounds;
