@@ -148,7 +148,7 @@ def main():
     parser.add_argument("--family", default="", help="a regular expression that the family contains")
     parser.add_argument("--rounds", type=int, default=5, help="bursts of calls of each peer")
     parser.add_argument("--core", type=int, default=0, help="the core that everything runs on")
-    parser.add_argument("--again", action="store_true", help="measure again what has not changed")
+    parser.add_argument("--again", action="store_true", help="also measure models that have results")
     parser.add_argument("--keep", action="store_true", help="keep results of another `symc`")
     parser.add_argument("--table", default=f"{ROOT}/docs/models.md", help="the table to write")
     parser.add_argument("--note", default="", help="a sentence of the table about the conditions of the run")

@@ -1,4 +1,4 @@
-"""Exceptions: the words are those of ``symc``, the class says what kind of error it is."""
+"""Exceptions: the words are those of ``symc``, the class is the kind of the error."""
 
 
 class SymshapeError(Exception):

@@ -131,7 +131,7 @@ class Model:
             As for :meth:`arena_bytes`.
         """
         if symbol in dims:
-            raise UsageError(f"the value of {symbol} is what is asked for; give only the other symbols")
+            raise UsageError(f"{symbol} is the symbol to solve for; give only the other symbols")
         lows = {name: info.lo for name, info in zip(self._index, self.contract.symbols)}
         known = {symbol: lows[symbol]} if symbol in lows else {}
         return self._native.max_dim(symbol, bytes, self._dims({**dims, **known}))

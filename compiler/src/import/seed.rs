@@ -47,10 +47,17 @@ pub(super) fn seed_name(model: &Model) -> Result<Option<&'static str>> {
     free.map(Some).ok_or_else(|| Error::unsupported(message()))
 }
 
-/// Whether results of the model are random: another generator gives others. Dropout is random in training only.
-pub(crate) fn has_random_results(model: &Model) -> bool {
+/// Whether results of the model are random: another generator gives others. `graph` is the model under `options`.
+///
+/// Dropout is random in training only. If it then has no seed of its own, the graph has the seed as an input, or the
+/// caller has bound it.
+pub(crate) fn has_random_results(model: &Model, options: &ImportOptions, graph: &Graph) -> bool {
+    let is_seed = |name: &str| SEED_NAMES.contains(&name) && !model.input_names().contains(&name);
+    let has_seed = graph.inputs.iter().any(|(name, _)| is_seed(name))
+        || options.binds.iter().any(|(name, _)| is_seed(name));
     let trains = |node: &NodeProto| node.input.get(2).is_some_and(|training| !training.is_empty());
-    any_node(model, &|node| node.op_type != "Dropout" || trains(node))
+    let has_own_seed = |node: &NodeProto| node.attribute.iter().any(|attribute| attribute.name == "seed");
+    any_node(model, &|node| node.op_type != "Dropout" || trains(node) && (has_seed || has_own_seed(node)))
 }
 
 /// Whether one of the operators that may draw random numbers fulfils `is`.

@@ -227,7 +227,7 @@ fn compile(args: &CaseArgs) -> Result<Compiled> {
     let is_bound = |name: &String| options.binds.iter().any(|(bound, _)| bound == name);
     let taken = (0..names.len()).filter(|idx| !is_bound(&names[*idx])).collect();
     let graph = import::import(&model, &options)?;
-    let is_random = import::seed::has_random_results(&model);
+    let is_random = import::seed::has_random_results(&model, &options, &graph);
     let model = pipeline::jit(&graph)?;
     Ok(Compiled { model, names, taken, is_random })
 }

@@ -313,7 +313,7 @@ pub(crate) fn check(
     }
 }
 
-/// What a declared shape says that the inferred shape of `value` contradicts.
+/// A sentence about the first contradiction between a declared shape and the inferred shape of `value`.
 pub(crate) fn contradiction(g: &Graph, value: Value, declared: &TensorTypeProto) -> Option<String> {
     let inferred = g.shape(value);
     let shape = declared.shape.as_ref()?;

@@ -185,7 +185,7 @@ fn matmul_bnb4(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.matmul(a, weights)
 }
 
-/// A table of quantised elements, and what turns them into numbers.
+/// A table of quantised elements, with their scales and zero points.
 struct QuantisedTable {
     data: Value,
     scales: Value,
