@@ -20,7 +20,8 @@ use crate::{
     Result,
     kernel::{
         Access, Axis, Buffer, BufferId, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt,
-        WeightForm, hoist, lanes::strip_obstacle,
+        WeightForm, hoist,
+        lanes::{accumulator_type, strip_obstacle},
     },
     scalar::{BinaryOp, Reg, Scalar},
     tensor::{Bytes, Tensor},
@@ -54,12 +55,8 @@ pub(super) fn expand(program: &mut Program) -> Result<()> {
 
 /// Whether microkernels have no accumulators for the sums.
 fn is_candidate(program: &Program, contraction: &Contraction) -> bool {
-    let lhs = program.buffers[contraction.lhs.buffer].dtype;
-    match contraction.dtype {
-        DType::F64 | DType::I64 => true,
-        DType::I32 => !matches!(lhs, DType::U8 | DType::I8 | DType::I16),
-        _ => false,
-    }
+    let is_integer_or_f64 = matches!(contraction.dtype, DType::F64 | DType::I64 | DType::I32);
+    is_integer_or_f64 && accumulator_type(program, contraction).is_none()
 }
 
 /// The rewriting of one kernel.

@@ -6,7 +6,7 @@ use crate::machine;
 use machine::Machine;
 use symshape::{Declaration, Dim, Symbol};
 use symshape_compiler::{
-    CompileOptions, Microkernels, Result,
+    CompileOptions, Microkernels, Result, codegen,
     graph::{self, Graph, Value},
     kernel::{MicrokernelSupport, Program, Stmt},
     opt,
@@ -227,6 +227,17 @@ fn lines(width: i64) -> Result<Graph> {
     let c = quantised(&mut g, c, -9, 16.0, DType::I8)?;
     g.output("y", c)?;
     Ok(g)
+}
+
+/// Tiles of 16-bit integers are multiplied by microkernels, as bytes are.
+#[test]
+fn transformed_convolutions_run_in_microkernels() {
+    let avx2 = MicrokernelSupport::Native { multiplies_bytes: false, tiles: false, reads_halves: false };
+    let graph = fewer_products().expect("a valid graph");
+    let options = CompileOptions::default().support(avx2);
+    let program = Pipeline::new(&graph).options(options).lower().expect("supported").program;
+    assert!(program.buffers.values().any(|buffer| buffer.dtype == DType::I16));
+    assert_eq!(codegen::scalar_loops(&program), []);
 }
 
 /// Values of the symbols: the smallest, next, an odd, the second largest and the largest of each.

@@ -20,7 +20,7 @@ pub(crate) struct EpilogueForm {
 pub(crate) fn accumulator_type(program: &Program, contraction: &Contraction) -> Option<Ty> {
     match (contraction.dtype, program.buffers[contraction.lhs.buffer].dtype) {
         (DType::F32, DType::F32 | DType::BF16) => Some(Ty::F32),
-        (DType::I32, DType::U8 | DType::I8) => Some(Ty::I32),
+        (DType::I32, DType::U8 | DType::I8 | DType::I16) => Some(Ty::I32),
         _ => None,
     }
 }
