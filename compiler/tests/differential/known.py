@@ -94,6 +94,20 @@ KNOWN = [
         {"pads": [0, 0, 0, 3]},
     ),
     Known(
+        "QuantizeLinear | an element that is NaN",
+        [
+            node("Neg", ["x"], "negative"),
+            node("Sqrt", ["negative"], "nan"),
+            node("QuantizeLinear", ["nan", "scale", "three"], "quantised"),
+            node("Cast", ["quantised"], to=onnx.TensorProto.FLOAT),
+        ],
+        ["N"],
+        1,
+        "[1] [0.0]",
+        "[1] [-128.0]",
+        {"scale": np.float32(1), "three": np.int8(3)},
+    ),
+    Known(
         "ReduceMean | an empty axis",
         [node("ReduceMean", ["x", "zero"])],
         ["N", 2],
