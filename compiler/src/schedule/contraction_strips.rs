@@ -15,6 +15,7 @@
 use super::{
     epilogues::{in_contraction, in_model, loops, renamed},
     fresh_symbols::FreshSymbols,
+    leaves::rewrite_leaves,
 };
 use crate::{
     Result,
@@ -42,14 +43,15 @@ pub(super) fn expand(program: &mut Program) -> Result<()> {
     }
 
     let mut symbols = FreshSymbols::new(program);
-    for mut kernel in std::mem::take(&mut program.kernels) {
-        let body = std::mem::take(&mut kernel.body);
-        let facts = program.facts.clone();
-        let mut expansion = Expansion { program, symbols: &mut symbols, kernel: &kernel };
-        let body = expansion.stmts(&facts, false, body);
-        kernel.body = body;
-        program.kernels.push(kernel);
-    }
+    rewrite_leaves(program, &mut |program, kernel, place, stmt| match stmt {
+        Stmt::Contraction(contraction) => {
+            let in_loop = !place.loops.is_empty();
+            let mut expansion = Expansion { program, symbols: &mut symbols, kernel };
+            let expanded = expansion.expanded(&place.facts, in_loop, &contraction);
+            expanded.unwrap_or_else(|| vec![Stmt::Contraction(contraction)])
+        }
+        other => vec![other],
+    });
     Ok(())
 }
 
@@ -59,7 +61,7 @@ fn is_candidate(program: &Program, contraction: &Contraction) -> bool {
     is_integer_or_f64 && accumulator_type(program, contraction).is_none()
 }
 
-/// The rewriting of one kernel.
+/// The rewriting of one contraction.
 struct Expansion<'a> {
     program: &'a mut Program,
     symbols: &'a mut FreshSymbols,
@@ -67,37 +69,7 @@ struct Expansion<'a> {
 }
 
 impl Expansion<'_> {
-    /// Rewrites statements. `in_loop` says whether there is a loop around them.
-    fn stmts(&mut self, facts: &Facts, in_loop: bool, body: Vec<Stmt>) -> Vec<Stmt> {
-        let mut done = Vec::new();
-        for stmt in body {
-            match stmt {
-                Stmt::For { axis, parallel, body } => {
-                    let mut facts = facts.clone();
-                    facts.declare_index(&axis.var, &axis.extent);
-                    let body = self.stmts(&facts, true, body);
-                    done.push(Stmt::For { axis, parallel, body });
-                }
-                Stmt::If { cond, then, otherwise } => {
-                    let then = self.stmts(facts, in_loop, then);
-                    let otherwise = self.stmts(facts, in_loop, otherwise);
-                    done.push(Stmt::If { cond, then, otherwise });
-                }
-                Stmt::While { cond, body } => {
-                    let body = self.stmts(facts, in_loop, body);
-                    done.push(Stmt::While { cond, body });
-                }
-                Stmt::Contraction(contraction) => match self.expanded(facts, in_loop, &contraction) {
-                    Some(stmts) => done.extend(stmts),
-                    None => done.push(Stmt::Contraction(contraction)),
-                },
-                other => done.push(other),
-            }
-        }
-        done
-    }
-
-    /// The loops of a contraction, or `None` if it stays as it is.
+    /// The loops of a contraction, or `None` if it stays as it is. `in_loop` says whether there is a loop around it.
     fn expanded(&mut self, facts: &Facts, in_loop: bool, contraction: &Contraction) -> Option<Vec<Stmt>> {
         if !is_candidate(self.program, contraction) {
             return None;

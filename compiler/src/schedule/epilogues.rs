@@ -12,7 +12,10 @@
 //!
 //! The sums are at the place of the result if they have its type, else in a separate buffer.
 
-use super::fresh_symbols::FreshSymbols;
+use super::{
+    fresh_symbols::FreshSymbols,
+    leaves::{Place, rewrite_leaves},
+};
 use crate::{
     Result,
     kernel::{
@@ -78,53 +81,12 @@ pub(super) fn split(program: &mut Program) -> Result<()> {
     }
 
     let mut symbols = FreshSymbols::new(program);
-    for mut kernel in std::mem::take(&mut program.kernels) {
-        let body = std::mem::take(&mut kernel.body);
-        let facts = program.facts.clone();
-        kernel.body = stmts(program, &mut symbols, &kernel, &facts, &mut Vec::new(), body);
-        program.kernels.push(kernel);
-    }
+    rewrite_leaves(program, &mut |program, kernel, place, stmt| match stmt {
+        Stmt::Contraction(contraction) => statements(program, &mut symbols, kernel, place, contraction),
+        other => vec![other],
+    });
 
     Ok(())
-}
-
-/// Rewrites the statements inside the loops `around`.
-fn stmts(
-    program: &mut Program,
-    symbols: &mut FreshSymbols,
-    kernel: &Kernel,
-    facts: &Facts,
-    around: &mut Vec<Axis>,
-    body: Vec<Stmt>,
-) -> Vec<Stmt> {
-    let mut done = Vec::new();
-    for stmt in body {
-        match stmt {
-            Stmt::For { axis, parallel, body } => {
-                let mut facts = facts.clone();
-                facts.declare_index(&axis.var, &axis.extent);
-                around.push(axis.clone());
-                let body = stmts(program, symbols, kernel, &facts, around, body);
-                around.pop();
-                done.push(Stmt::For { axis, parallel, body });
-            }
-            Stmt::If { cond, then, otherwise } => {
-                let then = stmts(program, symbols, kernel, facts, around, then);
-                let otherwise = stmts(program, symbols, kernel, facts, around, otherwise);
-                done.push(Stmt::If { cond, then, otherwise });
-            }
-            Stmt::While { cond, body } => {
-                let body = stmts(program, symbols, kernel, facts, around, body);
-                done.push(Stmt::While { cond, body });
-            }
-            Stmt::Contraction(contraction) => {
-                done.extend(statements(program, symbols, kernel, facts, around, contraction));
-            }
-            other => done.push(other),
-        }
-    }
-
-    done
 }
 
 /// The statements that a contraction becomes.
@@ -132,20 +94,20 @@ fn statements(
     program: &mut Program,
     symbols: &mut FreshSymbols,
     kernel: &Kernel,
-    facts: &Facts,
-    around: &[Axis],
+    place: &Place,
     contraction: Box<Contraction>,
 ) -> Vec<Stmt> {
+    let facts = &place.facts;
     if !has_obstacle(program, kernel, facts, &contraction) {
         return vec![Stmt::Contraction(contraction)];
     }
 
     // Scratch memory belongs to one iteration of a parallel loop, so outside of all loops none exists.
-    let space = if around.is_empty() { MemorySpace::Arena } else { MemorySpace::Scratch };
+    let space = if place.loops.is_empty() { MemorySpace::Arena } else { MemorySpace::Scratch };
     let Some(split) = Split::of(program, kernel, facts, &contraction, space) else {
         return vec![Stmt::Contraction(contraction)];
     };
-    let epilogue = split.epilogue(program, around.is_empty());
+    let epilogue = split.epilogue(program, place.loops.is_empty());
     let epilogue = epilogue.iter().map(|stmt| renamed(symbols, stmt));
     let epilogue: Vec<Stmt> = epilogue.collect();
     [vec![Stmt::Contraction(Box::new(split.contraction))], epilogue].concat()

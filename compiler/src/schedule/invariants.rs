@@ -9,6 +9,7 @@
 //! ⇒  for m { s = mask[m] == 0;  strip n { y[m, n] = select s, x[m, n], 0 } }
 //! ```
 
+use super::leaves::rewrite_leaves;
 use crate::{
     Result,
     kernel::{
@@ -26,33 +27,15 @@ pub(super) fn move_out(program: &mut Program) -> Result<()> {
         return Ok(());
     }
 
-    for mut kernel in std::mem::take(&mut program.kernels) {
-        let body = std::mem::take(&mut kernel.body);
-        let facts = program.facts.clone();
-        kernel.body = stmts(program, &kernel, &facts, false, body);
-        program.kernels.push(kernel);
-    }
+    rewrite_leaves(program, &mut |program, kernel, place, stmt| match stmt {
+        // Scratch memory belongs to one iteration of a parallel loop, so outside of all loops none exists.
+        Stmt::Strip { axis, code } if !place.loops.is_empty() => {
+            strip(program, kernel, &place.facts, axis, code)
+        }
+        other => vec![other],
+    });
 
     Ok(())
-}
-
-fn stmts(program: &mut Program, kernel: &Kernel, facts: &Facts, in_loop: bool, body: Vec<Stmt>) -> Vec<Stmt> {
-    let mut done = Vec::new();
-    for stmt in body {
-        match stmt {
-            Stmt::For { axis, parallel, body } => {
-                let mut facts = facts.clone();
-                facts.declare_index(&axis.var, &axis.extent);
-                let body = stmts(program, kernel, &facts, true, body);
-                done.push(Stmt::For { axis, parallel, body });
-            }
-            // Scratch memory belongs to one iteration of a parallel loop, so outside of all loops none exists.
-            Stmt::Strip { axis, code } if in_loop => done.extend(strip(program, kernel, facts, axis, code)),
-            other => done.push(other),
-        }
-    }
-
-    done
 }
 
 /// A strip, after the block of its invariant values if it gets a vector form by it.

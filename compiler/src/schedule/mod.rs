@@ -8,6 +8,7 @@ mod half_panels;
 mod index_arithmetic;
 mod indices;
 mod invariants;
+mod leaves;
 mod merge_constants;
 mod neighbours;
 mod pack_buffers;
