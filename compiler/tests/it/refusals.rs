@@ -130,6 +130,6 @@ fn many_reasons_are_cut_off() {
     let nodes = nodes.chain([node("Relu", &["v0"], &["y"])]).collect();
     let text = error(model(nodes, vec![]), &[]);
     assert!(text.starts_with("unsupported: 30 nodes can't be compiled:\n"), "{text}");
-    assert!(text.ends_with("\n  and 10 other reasons"), "{text}");
+    assert!(text.ends_with("\n  and 10 nodes for other reasons"), "{text}");
     assert_eq!(suggestions(&text).len(), 20);
 }

@@ -14,7 +14,10 @@ const MAX_REASONS: usize = 20;
 pub(crate) struct Refusals<'a> {
     /// The outputs of refused nodes, and of all nodes that need them.
     undefined: HashSet<&'a str>,
+    /// At most [`MAX_REASONS`], so that a file with many refused nodes is refused soon.
     reasons: Vec<Reason>,
+    /// Nodes with other reasons.
+    other_nodes: usize,
 }
 
 /// An error, and the nodes that have it.
@@ -47,8 +50,10 @@ impl<'a> Refusals<'a> {
 
     /// Records the error of a node.
     pub(crate) fn add(&mut self, node: &NodeProto, error: Error) {
+        let is_full = self.reasons.len() == MAX_REASONS;
         match self.reasons.iter_mut().find(|reason| reason.error == error) {
             Some(reason) => reason.node_count += 1,
+            None if is_full => self.other_nodes += 1,
             None => self.reasons.push(Reason { error, first_node: title(node), node_count: 1 }),
         }
     }
@@ -63,11 +68,11 @@ impl<'a> Refusals<'a> {
             return Some(error.at(first_node));
         }
 
-        let node_count: usize = reasons.iter().map(|reason| reason.node_count).sum();
-        let mut lines = vec![format!("{node_count} nodes can't be compiled:")];
-        lines.extend(reasons.iter().take(MAX_REASONS).map(Reason::line));
-        if reasons.len() > MAX_REASONS {
-            lines.push(format!("and {} other reasons", reasons.len() - MAX_REASONS));
+        let listed: usize = reasons.iter().map(|reason| reason.node_count).sum();
+        let mut lines = vec![format!("{} nodes can't be compiled:", listed + self.other_nodes)];
+        lines.extend(reasons.iter().map(Reason::line));
+        if self.other_nodes > 0 {
+            lines.push(format!("and {} nodes for other reasons", self.other_nodes));
         }
         Some(Error::new(kind, lines.join("\n  ")))
     }
