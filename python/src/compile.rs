@@ -9,7 +9,7 @@ use symshape_compiler::{
     emit,
     graph::Graph,
     import::{self, Bounds, Custom, ImportOptions, InputConstant},
-    pipeline::{self, Artifact, Pipeline},
+    pipeline::{self, Artifact, Lowered, Pipeline},
     scalar::Precision,
     target::Target,
     tensor::{Bytes, Tensor},
@@ -65,25 +65,25 @@ pub(crate) fn compile<'py>(
     observer: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut interrupt = None;
-    let observe = |step: &str| {
-        if interrupt.is_none() {
-            interrupt = Python::attach(|py| {
-                let called =
-                    observer.as_ref().map_or(Ok(()), |observer| observer.call1(py, (step,)).map(drop));
-                called.and_then(|()| py.check_signals()).err()
-            });
-        }
-    };
-    let result = {
-        let request = Request { source, path, artefact, options };
-        let observe = std::sync::Mutex::new(observe);
-        py.detach(|| request.compile(&mut |step| (observe.lock().expect("no observer panics"))(step)))
-    };
+    let request = Request { source, path, artefact, options };
+    let result = py.detach(|| {
+        let mut observe = |step: &str| {
+            if interrupt.is_none() {
+                interrupt = Python::attach(|py| {
+                    let called = observer.as_ref().map(|observer| observer.call1(py, (step,))).transpose();
+                    called.and_then(|_| py.check_signals()).err()
+                });
+            }
+        };
+        let lowered = request.lower(&mut observe)?;
+        // After an exception, nothing is written.
+        if interrupt.is_some() { Ok(None) } else { request.write(lowered).map(Some) }
+    });
     if let Some(error) = interrupt {
         return Err(error);
     }
 
-    let output = result.map_err(|error| compile_error(&error))?;
+    let output = result.map_err(|error| compile_error(&error))?.expect("no exception was raised");
     let dict = PyDict::new(py);
     dict.set_item("notes", output.notes)?;
     dict.set_item("warnings", output.warnings)?;
@@ -100,6 +100,14 @@ struct Request {
     options: Options,
 }
 
+/// A lowered model, its target, and sentences for the caller.
+struct LoweredModel {
+    lowered: Lowered,
+    target: Target,
+    notes: Vec<String>,
+    warnings: Vec<String>,
+}
+
 /// The texts that a compilation gives.
 struct Output {
     notes: Vec<String>,
@@ -109,7 +117,7 @@ struct Output {
 }
 
 impl Request {
-    fn compile(&self, observe: &mut dyn FnMut(&str)) -> Result<Output> {
+    fn lower(&self, observe: &mut dyn FnMut(&str)) -> Result<LoweredModel> {
         let model = match (&self.source, &self.path) {
             (Some(bytes), _) => import::Model::from_bytes(bytes)?,
             (None, Some(path)) => import::Model::open(path)?,
@@ -126,6 +134,11 @@ impl Request {
         let mut observer = |step: &'static str, _: pipeline::Ir<'_>| observe(step);
         let lowered = Pipeline::new(&graph).options(options).observe(&mut observer).lower()?;
         warnings.extend(lowered.warnings.iter().cloned());
+        Ok(LoweredModel { lowered, target, notes, warnings })
+    }
+
+    fn write(&self, model: LoweredModel) -> Result<Output> {
+        let LoweredModel { lowered, target, notes, warnings } = model;
         let compiled = lowered.compile(&target, Artifact::Shared)?;
         emit::shared::shared(compiled.object, &self.options.libraries, &self.artefact)?;
         Ok(Output { notes, warnings, header: compiled.header, report: lowered.report() })
@@ -148,7 +161,7 @@ impl Options {
         })
     }
 
-    /// The options at the precision that the caller asks for, or at `f32` if bf16x3 is too inaccurate for the model.
+    /// The options at the requested precision, or at `f32` if bf16x3 is too inaccurate for the model.
     fn with_precision(
         &self,
         graph: &Graph,
