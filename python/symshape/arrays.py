@@ -12,8 +12,7 @@ from .errors import CallError
 
 
 def as_numpy(value: Any) -> np.ndarray:
-    """A NumPy view of an array that supports DLPack (torch, jax, cupy on the CPU), or the array itself. Numbers and lists
-    become arrays.
+    """A NumPy view of a CPU array that supports DLPack, or the array itself. Numbers and lists become arrays.
 
     Raises
     ------

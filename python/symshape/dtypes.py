@@ -5,28 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from .errors import UsageError
+from .runtime import DTYPES
 
-_NAMES = {
-    1: "float32",
-    2: "uint8",
-    3: "int8",
-    4: "uint16",
-    5: "int16",
-    6: "int32",
-    7: "int64",
-    9: "bool",
-    10: "float16",
-    11: "float64",
-    12: "uint32",
-    13: "uint64",
-    16: "bfloat16",
-}
-_CODES = {name: code for code, name in _NAMES.items()}
+_CODES = {name: code for code, name in DTYPES.items()}
 
 
 def name(code: int) -> str:
     """The name of an element type, such as ``float32``."""
-    return _NAMES.get(code, f"type {code}")
+    return DTYPES.get(code, f"type {code}")
 
 
 def code(dtype: np.dtype) -> int | None:
@@ -51,7 +37,7 @@ def numpy_dtype(code: int) -> np.dtype:
         ``ml_dtypes`` is not installed.
     """
     if code != 16:
-        return np.dtype(_NAMES[code])
+        return np.dtype(DTYPES[code])
     try:
         import ml_dtypes
     except ImportError:

@@ -20,8 +20,8 @@ from .errors import CallError, FileError, UsageError
 class Model:
     """A compiled model, which runs at every size of its contract.
 
-    Models come from :func:`symshape.compile` and :meth:`Model.load`. Several threads may call one model: each gets
-    working memory of its own, and the interpreter's lock is released during a call.
+    Models come from :func:`symshape.compile` and :meth:`Model.load`. Several threads may call one model: each gets its
+    own working memory, and the interpreter's lock is released during a call.
 
     Examples
     --------
@@ -165,8 +165,8 @@ class Model:
         Parameters
         ----------
         inputs : mapping of names to arrays
-            NumPy arrays, or arrays that support DLPack (torch, jax, cupy on the CPU), in row-major order and with the
-            element types of the contract. They are read in place.
+            NumPy arrays, or CPU arrays of libraries that support DLPack, such as torch, in row-major order and with
+            the element types of the contract. They are read in place.
         out : mapping of names to NumPy arrays, optional
             Arrays for some or all outputs, of the exact shapes. They must not overlap with other arrays of the call.
 

@@ -7,7 +7,7 @@ of ``symc compile`` and :meth:`symshape.Model.save`:
 >>> model = Model("model.so")
 >>> outputs = model.run({"x": x})
 
-Each thread gets working memory of its own. A call releases the interpreter's lock and runs on one thread.
+Each thread gets its own working memory. A call releases the interpreter's lock and runs on one thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _ABI_VERSION = 6
 _ARENA_ALIGN = 64
 # The value of a data-dependent dim before the call.
 _UNKNOWN_DIM = -(1 << 63)
-_DTYPES = {
+# The names of element types by ONNX's numbers.
+DTYPES = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool",
     10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16",
 }  # fmt: skip
@@ -158,7 +159,7 @@ class Model:
     @staticmethod
     def _tensor(tensor):
         dims = tuple(dim.decode() for dim in tensor.dims[: tensor.rank])
-        return tensor.name.decode(), _DTYPES[tensor.dtype], dims
+        return tensor.name.decode(), DTYPES[tensor.dtype], dims
 
     def __call__(self, *inputs):
         """Calls the model with its inputs in order. Returns the output, or a tuple of all."""
