@@ -94,7 +94,7 @@ def digest(*paths):
 
 
 def measured(folder, args):
-    """The result of measure.py, which runs in a process of its own."""
+    """The result of measure.py, which runs in a separate process."""
     command = [sys.executable, f"{HERE}/measure.py", folder, "--symc", args.symc]
     command += ["--rounds", str(args.rounds), "--core", str(args.core)]
     try:

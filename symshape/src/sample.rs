@@ -377,7 +377,7 @@ struct Enumeration<'a> {
 }
 
 impl Enumeration<'_> {
-    /// Visits the points that begin with these values. `allowed` tells whether the relations decided so far hold.
+    /// Visits the points that begin with these values. `allowed` says whether the relations decided so far hold.
     fn from(&mut self, point: &mut Point, allowed: bool) -> bool {
         let idx = point.len();
         let holds = |relation: &usize| self.domain.relation_holds(*relation, point, &mut self.stack);

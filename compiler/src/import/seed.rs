@@ -49,8 +49,8 @@ pub(super) fn seed_name(model: &Model) -> Result<Option<&'static str>> {
 
 /// Whether results of the model are random: another generator gives others. `graph` is the model under `options`.
 ///
-/// Dropout is random in training only. If it then has no seed of its own, the graph has the seed as an input, or the
-/// caller has bound it.
+/// Dropout is random in training only. If the node then has no attribute `seed`, the graph has the seed as an input, or
+/// the caller has bound it.
 pub(crate) fn has_random_results(model: &Model, options: &ImportOptions, graph: &Graph) -> bool {
     let is_seed = |name: &str| SEED_NAMES.contains(&name) && !model.input_names().contains(&name);
     let has_seed = graph.inputs.iter().any(|(name, _)| is_seed(name))

@@ -120,7 +120,7 @@ impl Expansion<'_> {
         let epilogue = self.epilogue(&inner, contraction, &strip, &sums);
 
         let body = [vec![zero], loops(outer, false, parts), epilogue].concat();
-        // Outside of all loops there is no scratch memory.
+        // Scratch memory exists inside of loops only.
         Some(loops(&rows, !in_loop, body))
     }
 

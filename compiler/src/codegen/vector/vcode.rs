@@ -371,7 +371,7 @@ pub enum VInst {
     WideCompareInt(CompareOp, Mask, Vector, Vector),
     /// `a` where the mask of 64-bit lanes holds, else `b`.
     WideSelect(Vector, Mask, Vector, Vector),
-    /// The mask of the 64-bit lanes that one half of a mask of 32-bit lanes stands for.
+    /// The mask of 64-bit lanes that is equal to one half of a mask of 32-bit lanes.
     MaskHalf(Mask, Mask, VectorHalf),
     /// Not zero if any lane of the mask holds.
     AnyLane(Int, Mask),

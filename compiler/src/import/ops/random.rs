@@ -59,7 +59,7 @@ impl Stream {
             }
         };
 
-        // Each iteration of a loop has a key of its own.
+        // Each iteration of a loop has another key.
         for counter in n.scope.iterations(g) {
             key = of_iteration(g, key, &counter)?;
         }
