@@ -249,6 +249,11 @@ impl Batcher {
         Ok(ticket)
     }
 
+    /// Number of batches that have run. The count of a lane, of which there are at most 8, wraps after 2^32 batches.
+    pub fn n_batches(&self) -> u64 {
+        self.state.done.iter().map(|done| u64::from(done.load(Ordering::Relaxed))).sum()
+    }
+
     /// Waits for the request's turn and for space in a lane, unless a batch of its shape has space.
     fn admit(&self, inputs: &[TensorRef<'_>], request: Accepted) -> Ticket {
         let state = &self.state;

@@ -104,6 +104,7 @@ fn requests_of_mixed_shapes_share_calls_within_the_arena_limit() {
 
     let n_calls = N_CALLS.load(Ordering::SeqCst);
     assert!(n_calls < THREADS * ROUNDS, "no two requests shared a batch: {n_calls} calls");
+    assert_eq!(batcher.n_batches(), n_calls as u64);
     let max_arena = MAX_ARENA.load(Ordering::SeqCst);
     assert!(max_arena <= ARENA_BYTES, "a batch took {max_arena} bytes");
     assert!(max_arena > ARENA_BYTES / 2, "batches took at most {max_arena} bytes");

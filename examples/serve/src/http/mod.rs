@@ -1,0 +1,140 @@
+//! The Open Inference Protocol over HTTP.
+
+mod body;
+pub mod connections;
+mod infer;
+
+use crate::{
+    error::Refusal,
+    metrics::Protocol,
+    server::{EXTENSIONS, NAME, PLATFORM, Server, VERSION},
+    tensor::{datatype, declared_shape},
+};
+use axum::{
+    Json, Router,
+    extract::{Path, Request, State, rejection::PathRejection},
+    http::{HeaderValue, StatusCode, header},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use serde_json::{Value, json};
+use std::{collections::HashMap, sync::Arc};
+use symshape_runtime::{SymbolInfo, TensorInfo};
+
+/// The parts of the path by name, or the error of a path that is no text.
+type Parts = Result<Path<HashMap<String, String>>, PathRejection>;
+
+/// All pages.
+pub fn router(server: Arc<Server>) -> Router {
+    let mut router = Router::new()
+        .route("/v2", get(server_metadata))
+        .route("/v2/health/live", get(async || StatusCode::OK))
+        .route("/v2/health/ready", get(server_ready))
+        .route("/metrics", get(metrics));
+    for model in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
+        router = router
+            .route(model, get(model_metadata))
+            .route(&format!("{model}/ready"), get(model_ready))
+            .route(&format!("{model}/infer"), post(model_infer));
+    }
+    router
+        .fallback(async |request: Request| {
+            Refusal::NotFound(format!("there is no page {}", request.uri().path()))
+        })
+        .method_not_allowed_fallback(async || Refusal::WrongMethod)
+        .layer(middleware::from_fn_with_state(server.clone(), close_when_stopping))
+        .with_state(server)
+}
+
+/// While the service stops, each response ends its connection, so that the client goes elsewhere.
+async fn close_when_stopping(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    if !server.is_ready() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+fn ready_status(server: &Server) -> StatusCode {
+    if server.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+async fn server_ready(State(server): State<Arc<Server>>) -> StatusCode {
+    ready_status(&server)
+}
+
+async fn server_metadata() -> Json<Value> {
+    Json(json!({ "name": NAME, "version": env!("CARGO_PKG_VERSION"), "extensions": EXTENSIONS }))
+}
+
+async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
+    let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, format)], server.metrics.page())
+}
+
+/// Refuses other models and versions than the one of the server.
+fn find(server: &Server, parts: Parts) -> Result<(), Refusal> {
+    let Path(parts) = parts.map_err(|error| Refusal::Invalid(error.to_string()))?;
+    let part = |name| parts.get(name).map_or("", String::as_str);
+    server.find(part("model"), part("version"))
+}
+
+async fn model_ready(State(server): State<Arc<Server>>, parts: Parts) -> Result<StatusCode, Refusal> {
+    find(&server, parts)?;
+    Ok(ready_status(&server))
+}
+
+async fn model_metadata(State(server): State<Arc<Server>>, parts: Parts) -> Result<Json<Value>, Refusal> {
+    find(&server, parts)?;
+    let model = server.engine.model();
+    let tensors = |infos: &[TensorInfo]| infos.iter().map(tensor_metadata).collect::<Vec<_>>();
+    let symbols = model.symbols().iter().map(|symbol| (symbol.name().to_owned(), symbol_metadata(symbol)));
+    let symbols: serde_json::Map<_, _> = symbols.collect();
+    Ok(Json(json!({
+        "name": server.name,
+        "versions": [VERSION],
+        "platform": PLATFORM,
+        "inputs": tensors(model.inputs()),
+        "outputs": tensors(model.outputs()),
+        "parameters": {
+            "symbols": symbols,
+            "max_rows": server.engine.max_rows(),
+            "max_body_bytes": server.limits.body_bytes,
+            "arena_bytes": model.arena_max(),
+        },
+    })))
+}
+
+fn tensor_metadata(info: &TensorInfo) -> Value {
+    json!({
+        "name": info.name(),
+        "datatype": datatype(info.dtype()),
+        "shape": declared_shape(info),
+        "parameters": { "dims": info.dims() },
+    })
+}
+
+/// The smallest and the largest value of a symbol, or all values, and all of it in words.
+fn symbol_metadata(symbol: &SymbolInfo) -> Value {
+    let words = symbol.to_string();
+    if symbol.values().is_empty() {
+        json!({ "min": symbol.nth(0), "max": symbol.nth(symbol.count().saturating_sub(1)), "range": words })
+    } else {
+        json!({ "values": symbol.values(), "range": words })
+    }
+}
+
+async fn model_infer(State(server): State<Arc<Server>>, parts: Parts, request: Request) -> Response {
+    let timer = server.metrics.start(Protocol::Http);
+    let result = async {
+        find(&server, parts)?;
+        let (request, bytes, reserved) = body::read(&server, request).await?;
+        let response = infer::infer(&server, &request, bytes).await;
+        drop(reserved);
+        response
+    };
+    let result = result.await;
+    timer.finish(result.as_ref().err());
+    result.into_response()
+}

@@ -1,0 +1,99 @@
+//! The state that both protocols share, and its limits.
+
+use crate::{
+    engine::Engine,
+    error::Refusal,
+    metrics::Metrics,
+    tensor::{Output, Sent},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
+
+pub const NAME: &str = "symshape-serve";
+/// The only version of a model.
+pub const VERSION: &str = "1";
+pub const PLATFORM: &str = "symshape";
+pub const EXTENSIONS: [&str; 1] = ["binary_tensor_data"];
+
+/// The unit of the memory of bodies.
+const BODY_UNIT: usize = 1 << 10;
+
+/// The limits of the service.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Largest size of a body or message.
+    pub body_bytes: usize,
+    /// Bytes of all bodies that are in memory; at least one of the largest size.
+    pub bodies_bytes: usize,
+    /// The longest time that the head, and that the body of a request may take to arrive.
+    pub body_time: Duration,
+    /// Requests that run or wait at the same time.
+    pub requests: usize,
+    /// Open connections.
+    pub connections: usize,
+}
+
+/// A model that is served.
+pub struct Server {
+    pub name: String,
+    pub engine: Arc<Engine>,
+    pub metrics: Metrics,
+    pub limits: Limits,
+    /// Cancelled when the service begins to stop.
+    pub stopping: CancellationToken,
+    running: Arc<Semaphore>,
+    /// One permit for each unit of the memory of bodies.
+    bodies: Semaphore,
+}
+
+impl Server {
+    pub fn new(name: String, engine: Engine, limits: Limits) -> Server {
+        let engine = Arc::new(engine);
+        let counted = engine.clone();
+        Server {
+            name,
+            engine,
+            metrics: Metrics::new(move || counted.counts()),
+            limits,
+            stopping: CancellationToken::new(),
+            running: Arc::new(Semaphore::new(limits.requests)),
+            bodies: Semaphore::new(limits.bodies_bytes.div_ceil(BODY_UNIT).min(Semaphore::MAX_PERMITS)),
+        }
+    }
+
+    /// Whether new requests should be sent here.
+    pub fn is_ready(&self) -> bool {
+        !self.stopping.is_cancelled()
+    }
+
+    /// Refuses models and versions other than the one that is served. An empty version means any.
+    pub fn find(&self, name: &str, version: &str) -> Result<(), Refusal> {
+        if name != self.name {
+            return Err(Refusal::NotFound(format!("there is no model `{name}`; this is `{}`", self.name)));
+        }
+        if !version.is_empty() && version != VERSION {
+            return Err(Refusal::NotFound(format!("`{name}` has no version `{version}`, only `{VERSION}`")));
+        }
+        Ok(())
+    }
+
+    /// Memory for a body of `bytes` bytes, unless other bodies take too much.
+    pub fn reserve_body(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        self.bodies.try_acquire_many(u32::try_from(bytes.div_ceil(BODY_UNIT)).ok()?).ok()
+    }
+
+    /// Runs a request. Too many requests at once are refused instead of queued: the client knows best what to do then.
+    pub async fn infer(&self, sent: Vec<Sent>) -> Result<Vec<Output>, Refusal> {
+        let permit = self.running.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
+        let inputs = self.engine.accept(sent)?;
+        let engine = self.engine.clone();
+        let call = tokio::task::spawn_blocking(move || {
+            let result = engine.infer(&inputs);
+            // The thread is busy until here, also if the client has left.
+            drop(permit);
+            result
+        });
+        call.await.map_err(|error| Refusal::Failed(error.to_string()))?
+    }
+}
