@@ -4,6 +4,8 @@
 //! evaluated from the symbols before it. It gives corner and pseudo-random points (always the same ones) and walks
 //! all points where they are few.
 
+use std::collections::BTreeMap;
+
 use num_bigint::BigInt;
 
 use crate::assume::{Comparison, Declaration, Facts, Relation};
@@ -72,6 +74,27 @@ impl Bytecode {
         slots.max().unwrap_or(0)
     }
 }
+
+impl Facts {
+    /// Values of the declared symbols that these facts allow: first with each symbol at an end of its range, then
+    /// pseudo-random ones. They are few, always the same, and may repeat.
+    ///
+    /// ```
+    /// use symshape::{Declaration, Facts, Symbol};
+    /// let mut facts = Facts::new();
+    /// facts.declare(&Symbol::new("N"), Declaration::range(2, 64))?;
+    /// assert_eq!(facts.examples().next().unwrap()[&Symbol::new("N")], 2.into());
+    /// # Ok::<(), symshape::FactError>(())
+    /// ```
+    pub fn examples(&self) -> impl Iterator<Item = BTreeMap<Symbol, BigInt>> {
+        let symbols: Vec<Dim> = self.symbols().map(Dim::from).collect();
+        let domain = Domain::new(self, &symbols.iter().collect::<Vec<_>>());
+        (0..N_EXAMPLES).filter_map(move |seed| Some(domain.named(&domain.point(seed)?).into_iter().collect()))
+    }
+}
+
+/// The number of points that [`Facts::examples`] tries.
+const N_EXAMPLES: u64 = 48;
 
 struct Slot {
     symbol: Symbol,

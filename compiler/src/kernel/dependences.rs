@@ -7,7 +7,11 @@
 //! if the addresses are proven to be disjoint: one is always below the other, or they always have different
 //! remainders. The channels of a concatenation, for example, differ modulo the distance between two rows.
 
-use super::{Axis, BufferId, Control, Inst, Kernel, MemorySpace, Program, Stmt, walk};
+use super::{
+    Axis, BufferId, Control, Inst, Kernel, MemorySpace, Program, Stmt,
+    common_element::{self, Example, LinearAddress},
+    walk,
+};
 use std::{
     cell::{OnceCell, RefCell},
     collections::{BTreeMap, BTreeSet},
@@ -146,21 +150,26 @@ impl Footprint {
         program: &Program,
         matters: impl Fn(&AccessRange, &AccessRange) -> bool,
     ) -> bool {
+        let examples = OnceCell::new();
         self.ranges.iter().any(|(buffer, own)| {
             let other = other.ranges.get(buffer).into_iter().flatten();
             let pairs = own.iter().flat_map(|a| other.clone().map(move |b| (a, b)));
-            may_overlap(program, pairs.filter(|(a, b)| matters(a, b)))
+            let pairs: Vec<_> = pairs.filter(|(a, b)| matters(a, b)).collect();
+            if pairs.is_empty() {
+                return false;
+            }
+            // Where an example shows that two accesses overlap, no proof can succeed, and it need not be tried.
+            let examples = examples.get_or_init(|| common_element::examples(&program.facts));
+            let overlaps = |idx: usize| pairs.iter().any(|(a, b)| a.meets(b, examples, idx));
+            (0..examples.len()).any(overlaps) || may_overlap(program, &pairs)
         })
     }
 }
 
 /// Whether the addresses of a pair may be the same.
-fn may_overlap<'r>(
-    program: &Program,
-    mut pairs: impl Iterator<Item = (&'r AccessRange, &'r AccessRange)>,
-) -> bool {
+fn may_overlap(program: &Program, pairs: &[(&AccessRange, &AccessRange)]) -> bool {
     let mut proofs = 0;
-    pairs.any(|(a, b)| {
+    pairs.iter().any(|(a, b)| {
         if disjoint_by_bounds(program, a, b) {
             return false;
         }
@@ -225,11 +234,35 @@ struct AccessRange {
     known: RefCell<BTreeMap<i64, Bounds>>,
     /// The constant strides of the loops that exceed 1.
     steps: OnceCell<Vec<i64>>,
+    /// The addresses at each example, if they are linear there.
+    at_examples: OnceCell<Vec<Option<LinearAddress>>>,
 }
 
 impl AccessRange {
     fn new(index: Dim, axes: Vec<Axis>, is_store: bool) -> AccessRange {
-        AccessRange { index, axes, is_store, known: RefCell::default(), steps: OnceCell::new() }
+        AccessRange {
+            index,
+            axes,
+            is_store,
+            known: RefCell::default(),
+            steps: OnceCell::new(),
+            at_examples: OnceCell::new(),
+        }
+    }
+
+    /// Whether an element that both access is found at an example. All calls get the same examples.
+    fn meets(&self, other: &AccessRange, examples: &[Example], idx: usize) -> bool {
+        match (self.at_example(examples, idx), other.at_example(examples, idx)) {
+            (Some(own), Some(other)) => own.meets(other),
+            _ => false,
+        }
+    }
+
+    fn at_example(&self, examples: &[Example], idx: usize) -> Option<&LinearAddress> {
+        let all = self.at_examples.get_or_init(|| {
+            examples.iter().map(|example| LinearAddress::of(&self.index, &self.axes, example)).collect()
+        });
+        all[idx].as_ref()
     }
 
     fn is_like(&self, other: &AccessRange) -> bool {

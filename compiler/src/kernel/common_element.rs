@@ -1,0 +1,304 @@
+//! Searches for an element that two accesses have in common, at example values of the symbols.
+//!
+//! A proof that two accesses are disjoint is expensive, and it is most expensive where it must fail. One common element
+//! shows that there is no such proof. At example values an address is usually linear in the loop variables, and the
+//! search assigns the variables in the order of their strides:
+//!
+//! ```text
+//! a = 7 + 64*i + j,  b = 2 + 8*x + y    ⇒    64*i + j + 8*x' + y' = t, all variables from 0 on
+//! ```
+//!
+//! The variables of `b` count down, so that all strides are positive. A value is tried only if the remaining variables
+//! can reach the rest.
+
+use super::Axis;
+use num_bigint::BigInt;
+use num_integer::Integer;
+use num_traits::ToPrimitive;
+use std::collections::BTreeMap;
+use symshape::{Dim, Facts, Node, Symbol};
+
+/// The number of examples to search.
+const EXAMPLES: usize = 4;
+
+/// The maximum number of assignments of a search. Without a common element so far, there may be one.
+const MAX_STEPS: usize = 2_000;
+
+/// Values of the symbols that the facts allow.
+pub(super) type Example = BTreeMap<Symbol, BigInt>;
+
+/// Values of the declared symbols to search at.
+pub(super) fn examples(facts: &Facts) -> Vec<Example> {
+    facts.examples().take(EXAMPLES).collect()
+}
+
+/// The addresses of an access at one example.
+#[derive(Clone, Debug)]
+pub(super) struct LinearAddress {
+    /// The smallest address.
+    first: i64,
+    loops: Vec<Loop>,
+}
+
+/// A loop that moves an address upwards.
+#[derive(Clone, Debug)]
+struct Loop {
+    stride: i64,
+    /// The largest value of the variable.
+    last: i64,
+}
+
+impl LinearAddress {
+    /// `None` if the address is not linear in the loop variables, exceeds 64 bits, or a loop has no iteration.
+    pub(super) fn of(index: &Dim, axes: &[Axis], example: &Example) -> Option<LinearAddress> {
+        let linear = Linear::of(index, axes, example)?;
+        let mut address = LinearAddress { first: linear.constant, loops: Vec::new() };
+        for (axis, stride) in axes.iter().zip(linear.strides) {
+            let last = Linear::of(&axis.extent, axes, example)?.as_constant()?.checked_sub(1)?;
+            if last < 0 {
+                return None;
+            }
+            if stride < 0 {
+                // Counted down, the variable begins at its largest value.
+                address.first = address.first.checked_add(stride.checked_mul(last)?)?;
+            }
+            if stride != 0 && last > 0 {
+                address.loops.push(Loop { stride: stride.checked_abs()?, last });
+            }
+        }
+        Some(address)
+    }
+
+    /// The largest address.
+    fn end(&self) -> Option<i64> {
+        self.loops.iter().try_fold(self.first, |end, l| end.checked_add(l.stride.checked_mul(l.last)?))
+    }
+
+    /// Whether the search finds an address that both have.
+    pub(super) fn meets(&self, other: &LinearAddress) -> bool {
+        self.search(other).unwrap_or(false)
+    }
+
+    fn search(&self, other: &LinearAddress) -> Option<bool> {
+        let target = other.end()?.checked_sub(self.first)?;
+        let mut loops: Vec<Loop> = self.loops.iter().chain(&other.loops).cloned().collect();
+        loops.sort_by_key(|l| std::cmp::Reverse(l.stride));
+        let mut reach = vec![0_i64];
+        let mut step = vec![0_i64];
+        for (idx, l) in loops.iter().rev().enumerate() {
+            reach.push(reach[idx].checked_add(l.stride.checked_mul(l.last)?)?);
+            step.push(step[idx].gcd(&l.stride));
+        }
+        reach.reverse();
+        step.reverse();
+        Some(Search { loops: &loops, reach: &reach, step: &step, left: MAX_STEPS }.reaches(0, target))
+    }
+}
+
+struct Search<'s> {
+    /// By stride, the largest first.
+    loops: &'s [Loop],
+    /// The largest sum of the loops from each index on.
+    reach: &'s [i64],
+    /// The greatest common divisor of the strides from each index on.
+    step: &'s [i64],
+    left: usize,
+}
+
+impl Search<'_> {
+    /// Whether the loops from `idx` on add up to `target`.
+    fn reaches(&mut self, idx: usize, target: i64) -> bool {
+        if target < 0 || target > self.reach[idx] {
+            return false;
+        }
+        let Some(Loop { stride, last }) = self.loops.get(idx).cloned() else { return target == 0 };
+        if self.left == 0 {
+            return false;
+        }
+        self.left -= 1;
+        if target % self.step[idx] != 0 {
+            return false;
+        }
+
+        let largest = last.min(target / stride);
+        let smallest = Integer::div_ceil(&(target - self.reach[idx + 1]).max(0), &stride);
+        for value in (smallest..=largest).rev() {
+            if self.reaches(idx + 1, target - stride * value) {
+                return true;
+            }
+            if self.left == 0 {
+                return false;
+            }
+        }
+        false
+    }
+}
+
+/// A term that is linear in some variables, one stride for each.
+struct Linear {
+    constant: i64,
+    strides: Vec<i64>,
+}
+
+impl Linear {
+    fn of(dim: &Dim, axes: &[Axis], example: &Example) -> Option<Linear> {
+        let of = |dim: &Dim| Linear::of(dim, axes, example);
+        let constant = |constant: i64| Linear { constant, strides: vec![0; axes.len()] };
+        let both = |a: &Dim, b: &Dim| Some((of(a)?.as_constant()?, of(b)?.as_constant()?));
+
+        Some(match dim.node() {
+            Node::Int(value) => constant(value.to_i64()?),
+            Node::Symbol(symbol) => match axes.iter().rposition(|axis| axis.var == *symbol) {
+                Some(idx) => {
+                    let mut linear = constant(0);
+                    linear.strides[idx] = 1;
+                    linear
+                }
+                None => constant(example.get(symbol)?.to_i64()?),
+            },
+            Node::Add(list) => list.iter().try_fold(constant(0), |sum, next| sum.plus(&of(next)?))?,
+            Node::Mul(list) => list.iter().try_fold(constant(1), |product, next| product.times(of(next)?))?,
+            Node::FloorDiv(a, b) => {
+                let (a, b) = both(a, b)?;
+                if b <= 0 {
+                    return None;
+                }
+                constant(Integer::div_floor(&a, &b))
+            }
+            Node::Mod(a, b) => {
+                let (a, b) = both(a, b)?;
+                if b <= 0 {
+                    return None;
+                }
+                constant(Integer::mod_floor(&a, &b))
+            }
+            Node::Min(list) => constant(extreme(list, &of)?.0),
+            Node::Max(list) => constant(extreme(list, &of)?.1),
+        })
+    }
+
+    fn as_constant(&self) -> Option<i64> {
+        self.strides.iter().all(|stride| *stride == 0).then_some(self.constant)
+    }
+
+    fn plus(&self, other: &Linear) -> Option<Linear> {
+        let sums = self.strides.iter().zip(&other.strides).map(|(a, b)| a.checked_add(*b));
+        Some(Linear {
+            constant: self.constant.checked_add(other.constant)?,
+            strides: sums.collect::<Option<_>>()?,
+        })
+    }
+
+    fn times(self, other: Linear) -> Option<Linear> {
+        let (linear, factor) = match other.as_constant() {
+            Some(factor) => (self, factor),
+            None => {
+                let factor = self.as_constant()?;
+                (other, factor)
+            }
+        };
+        let products = linear.strides.iter().map(|stride| stride.checked_mul(factor));
+        Some(Linear {
+            constant: linear.constant.checked_mul(factor)?,
+            strides: products.collect::<Option<_>>()?,
+        })
+    }
+}
+
+/// The smallest and the largest of some constant terms.
+fn extreme(list: &[Dim], of: &dyn Fn(&Dim) -> Option<Linear>) -> Option<(i64, i64)> {
+    let values: Vec<i64> = list.iter().map(|dim| of(dim)?.as_constant()).collect::<Option<_>>()?;
+    Some((*values.iter().min()?, *values.iter().max()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn axis(var: &str, extent: &str) -> Axis {
+        Axis { var: Symbol::new(var), extent: extent.parse().expect("a term") }
+    }
+
+    fn example(values: &[(&str, i64)]) -> Example {
+        values.iter().map(|(name, value)| (Symbol::new(name), BigInt::from(*value))).collect()
+    }
+
+    fn address(index: &str, axes: &[Axis], example: &Example) -> Option<LinearAddress> {
+        LinearAddress::of(&index.parse().expect("a term"), axes, example)
+    }
+
+    /// All addresses of an access with up to two loops.
+    fn elements(index: &str, axes: &[Axis], example: &Example) -> Vec<BigInt> {
+        let index: Dim = index.parse().expect("a term");
+        let extent = |idx: usize| match axes.get(idx) {
+            Some(axis) => axis.extent.eval(&|symbol| example.get(symbol).cloned()).expect("a value").to_i64(),
+            None => Some(1),
+        };
+        let mut elements = Vec::new();
+        for i in 0..extent(0).expect("a small extent") {
+            for j in 0..extent(1).expect("a small extent") {
+                let value_of = |symbol: &Symbol| match axes.iter().position(|axis| axis.var == *symbol) {
+                    Some(0) => Some(i.into()),
+                    Some(_) => Some(j.into()),
+                    None => example.get(symbol).cloned(),
+                };
+                elements.push(index.eval(&value_of).expect("a value"));
+            }
+        }
+        elements
+    }
+
+    #[test]
+    fn search_agrees_with_enumeration() {
+        let example = example(&[("W", 6)]);
+        let axes = [axis("i", "W//2"), axis("j", "5")];
+        let indices = [
+            "2*i",
+            "2*i + 1",
+            "7",
+            "W*i + j",
+            "W*i + j + 4",
+            "W*i - j",
+            "10*j + 3*i",
+            "4*i + 4*j + 2",
+            "20 - 3*i",
+            "(W + 1)*i",
+            "W*(i + 1) + W%4",
+            "min(W, 9)*i + 1",
+            "3*W",
+            "W*W + 1",
+        ];
+        let mut met = 0;
+        for a in indices {
+            for b in indices {
+                let own = elements(a, &axes, &example);
+                let common = elements(b, &axes, &example).iter().any(|element| own.contains(element));
+                let [a_form, b_form] =
+                    [a, b].map(|index| address(index, &axes, &example).expect("it is linear"));
+                assert_eq!(a_form.meets(&b_form), common, "{a} and {b}");
+                met += usize::from(common);
+            }
+        }
+        assert!(met > 20 && met < indices.len() * indices.len() - 20, "{met} pairs meet");
+    }
+
+    #[test]
+    fn other_addresses_have_no_linear_form() {
+        let example = example(&[("W", 6), ("Z", 0)]);
+        let axes = [axis("i", "W"), axis("j", "i + 1")];
+        for index in ["i*i", "i//2", "i%W", "min(i, 3)", "j", "V + i", "W//Z", "i*4611686018427387904"] {
+            assert!(address(index, &axes, &example).is_none(), "{index}");
+        }
+        assert!(address("i", &[axis("i", "Z")], &example).is_none(), "an empty loop has no address");
+        assert!(address("i*3", &axes[..1], &example).is_some());
+    }
+
+    #[test]
+    fn long_search_finds_nothing() {
+        let axes: Vec<Axis> = ["a", "b", "c", "d", "e"].into_iter().map(|var| axis(var, "1000000")).collect();
+        let example = Example::new();
+        let many = address("6*a + 10*b + 15*c + 21*d + 35*e", &axes, &example).expect("it is linear");
+        let far = address("300000000000", &axes, &example).expect("it is linear");
+        assert!(!many.meets(&far));
+    }
+}
