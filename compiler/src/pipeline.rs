@@ -54,7 +54,7 @@ pub fn steps() -> impl Iterator<Item = &'static str> {
     let passes = opt::PASSES.iter().map(|(name, _)| *name);
     let stages = ["optimize", "offload", "precision", "concats", "lower"].into_iter();
     let schedule_passes = schedule::PASSES.iter().map(|(name, _)| *name);
-    passes.chain(stages).chain(schedule_passes).chain(["schedule", "partition", "plan"])
+    passes.chain(stages).chain(schedule_passes).chain(["dead_stores", "schedule", "partition", "plan"])
 }
 
 /// The compilation of one graph.
@@ -227,6 +227,7 @@ impl Stages<'_> {
             program.workers = options.threads;
             offload::passes(program, KernelPhase::Scheduled, targets)?;
             lower::eliminate_dead_stores(program);
+            stages.report("dead_stores", Ir::Kernels(program));
             Ok(())
         })?;
 

@@ -195,6 +195,7 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     let place = || args.model.display().to_string();
     if let Some(stage) = args.emit {
         print(stage, lowered, target).at(place)?;
+        watch.lap("print");
         watch.finish();
         return Ok(Verdict::Yes);
     }
@@ -206,10 +207,12 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     let stage_report =
         |path: &PathBuf| emit::stage(path, emit::report::report(&lowered.program, &lowered.plan).as_bytes());
     let report = args.report.as_ref().map(stage_report).transpose()?;
+    watch.lap("report");
     progress.say("generating code");
     let summary = match output.kind {
         OutputKind::Artifact(artifact) => {
             let compiled = lowered.compile(target, artifact).at(place)?;
+            watch.lap("code");
             progress.say("writing");
             artefact::write(output.path, artifact, lowered, compiled, target, &args.dims.customs.libraries)?
         }
@@ -217,6 +220,7 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     };
     report.map_or(Ok(()), emit::Staged::commit)?;
     let bytes = at_path(std::fs::metadata(output.path), output.path)?.len();
+    watch.lap("write");
     drop(progress);
 
     if let Some(note) = &model.size_note {
@@ -242,10 +246,11 @@ fn lower(
 ) -> Result<ModelToCompile> {
     let Request { args, targets, .. } = request;
     let graph = source::graph(&args.model, options)?;
+    watch.lap("import");
     let options = args.precision.choose(&args.model, &graph, targets, &request.options, progress)?;
+    watch.lap("accuracy");
 
     progress.say("lowering");
-    watch.restart();
     let observer = &mut |name, result: Ir<'_>| watch.step(name, result);
     let pipeline = Pipeline::new(&graph).targets(targets).options(options).observe(observer);
     let lowered = pipeline.lower().at(|| args.model.display().to_string())?;

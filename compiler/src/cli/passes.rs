@@ -14,7 +14,8 @@ pub(super) struct PassFlags {
     /// Print the model to standard error after this pass or stage, such as `views` or `schedule`; can be repeated
     #[arg(long, value_name = "PASS", conflicts_with = "dynamic_memory")]
     print_after: Vec<String>,
-    /// Print the time of each pass and stage to standard error, in milliseconds
+    /// Print the time of the import, of each pass and stage, of code generation and of writing to standard error, in
+    /// milliseconds
     #[arg(long, conflicts_with = "dynamic_memory")]
     time_passes: bool,
 }
@@ -44,8 +45,9 @@ impl Watch<'_> {
         Ok(Watch { args, times: Vec::new(), last: Instant::now() })
     }
 
-    /// Starts the clock of the next pass.
-    pub(super) fn restart(&mut self) {
+    /// Records the time since the previous step as that of work outside of the pipeline.
+    pub(super) fn lap(&mut self, name: &'static str) {
+        self.times.push((name, self.last.elapsed()));
         self.last = Instant::now();
     }
 
@@ -63,12 +65,11 @@ impl Watch<'_> {
         self.last = Instant::now();
     }
 
-    /// Prints the times. The last one is the time of code generation.
-    pub(super) fn finish(mut self) {
+    /// Prints the times.
+    pub(super) fn finish(self) {
         if !self.args.time_passes {
             return;
         }
-        self.times.push(("code", self.last.elapsed()));
         let total: Duration = self.times.iter().map(|(_, time)| *time).sum();
         for (name, time) in self.times.iter().chain([&("total", total)]) {
             eprintln!("{:>10.3} ms  {name}", time.as_secs_f64() * 1e3);
