@@ -26,6 +26,19 @@ pub(crate) struct Poly {
     terms: Terms,
 }
 
+/// Every atom of `terms`, in rising order.
+pub(crate) fn atoms_of(terms: &[Term]) -> SmallVec<[AtomId; 12]> {
+    let mut ids: SmallVec<[AtomId; 12]> = SmallVec::new();
+    for (mono, _) in terms {
+        for id in mono.ids() {
+            if let Err(place) = ids.binary_search(&id) {
+                ids.insert(place, id);
+            }
+        }
+    }
+    ids
+}
+
 impl From<Int> for Poly {
     fn from(value: Int) -> Self {
         Poly::term(Mono::UNIT, value)
@@ -130,10 +143,7 @@ impl Poly {
 
     /// Every atom that occurs, in rising order.
     pub(crate) fn atoms(&self) -> SmallVec<[AtomId; 12]> {
-        let mut ids: SmallVec<[AtomId; 12]> = self.terms.iter().flat_map(|term| term.0.ids()).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        ids
+        atoms_of(&self.terms)
     }
 
     pub(crate) fn degree_in(&self, id: AtomId) -> usize {

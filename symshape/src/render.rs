@@ -11,12 +11,16 @@ use crate::engine::atoms::{AtomKind, Engine, MAX_ATOMS};
 use crate::int::Int;
 use crate::memo::Memo;
 use crate::mono::MAX_ID;
-use crate::poly::{AtomId, Mono, Poly, Term};
+use crate::poly::{AtomId, Mono, Poly, Term, atoms_of};
 
 /// The rendered atoms of one engine.
 #[derive(Default)]
 pub(crate) struct Renderer {
     atoms: Memo<AtomId, Dim>,
+    /// The rendered polynomials, by [`Renderer::depth`].
+    known: Memo<(u32, Poly), Dim>,
+    /// The quotients `symbol // divisor` that were shown, by the atom of the symbol.
+    steps: Vec<(AtomId, Int, AtomId)>,
     /// Finished terms that replace parts of a polynomial. Their atom numbers count down from the largest.
     shown: Vec<Dim>,
     /// How many sums are being merged into quotients, one inside the other.
@@ -50,7 +54,18 @@ impl Renderer {
             return self.sum(engine, poly.terms());
         }
 
+        let key = (self.depth, poly.clone());
+        if let Some(dim) = self.known.get(&key) {
+            return dim.clone();
+        }
         self.rendered += 1;
+        let dim = self.cheapest(engine, poly);
+        self.known.insert(key, dim.clone());
+        dim
+    }
+
+    /// The cheaper form: the terms one by one, or merged into a quotient.
+    fn cheapest(&mut self, engine: &Engine, poly: &Poly) -> Dim {
         let direct = self.render_apart(engine, poly);
         if operations(&direct) <= 1 || self.depth == MAX_MERGES {
             return direct;
@@ -301,23 +316,23 @@ impl Renderer {
 
     /// Writes atoms of symbols with a step in terms of the symbol.
     fn restore_steps(&mut self, engine: &Engine, poly: &Poly) -> Poly {
-        let stepped = |id: AtomId| match engine.atoms.get(id as usize).map(|atom| &atom.kind) {
-            Some(AtomKind::Symbol { symbol, step, offset }) if !step.is_one() || !offset.is_zero() => {
-                Some((symbol.clone(), step.clone(), offset.clone()))
-            }
-            _ => None,
+        let is_stepped = |id: AtomId| match engine.atoms.get(id as usize).map(|atom| &atom.kind) {
+            Some(AtomKind::Symbol { step, offset, .. }) => !step.is_one() || !offset.is_zero(),
+            _ => false,
         };
 
         let mut poly = poly.clone();
-        while let Some((idx, id)) = poly.terms().iter().enumerate().find_map(|(idx, (mono, _))| {
-            mono.ids().into_iter().find(|&id| stepped(id).is_some()).map(|id| (idx, id))
+        let mut done = 0;
+        while let Some((idx, id)) = poly.terms().iter().enumerate().skip(done).find_map(|(idx, (mono, _))| {
+            mono.ids().into_iter().find(|&id| is_stepped(id)).map(|id| (idx, id))
         }) {
-            let (symbol, step, offset) = stepped(id).expect("the atom was found by this test");
+            // Shown terms have the largest numbers, so the replaced term moves back, and the terms before it stay.
+            done = idx;
+            let AtomKind::Symbol { step, offset, .. } = &engine.atom(id).kind else { return poly };
             let (mono, coef) = poly.terms()[idx].clone();
-            let gcd = coef.gcd(&step);
+            let gcd = coef.gcd(step);
             let divisor = step.div_floor(&gcd);
-            let whole = Dim::from(&symbol).floor_div(Dim::from(divisor.to_big()));
-            let Some(shown) = self.show(whole) else { return poly };
+            let Some(shown) = self.show_quotient(engine, id, &divisor) else { return poly };
             let value = Poly::atom(shown).add_const(&-&offset.div_floor(&divisor));
             let others = mono.div(&Mono::atom(id)).expect("the atom is in the monomial");
             let term = (others, coef.div_floor(&gcd));
@@ -326,6 +341,17 @@ impl Renderer {
         }
 
         poly
+    }
+
+    /// The number of the quotient of a symbol and `divisor`.
+    fn show_quotient(&mut self, engine: &Engine, id: AtomId, divisor: &Int) -> Option<AtomId> {
+        if let Some(known) = self.steps.iter().find(|known| known.0 == id && known.1 == *divisor) {
+            return Some(known.2);
+        }
+        let AtomKind::Symbol { symbol, .. } = &engine.atom(id).kind else { return None };
+        let shown = self.show(Dim::from(symbol).floor_div(Dim::from(divisor.to_big())))?;
+        self.steps.push((id, divisor.clone(), shown));
+        Some(shown)
     }
 
     /// A sum with common factors taken out as long as that saves operations.
@@ -382,33 +408,38 @@ fn cheaper(best: Option<Dim>, other: Dim) -> Dim {
 
 /// The factor and the monomials of its group whose separation saves the most multiplications.
 fn best_factor(terms: &[Term]) -> Option<(Term, Vec<Mono>)> {
-    let mut best: Option<(usize, Term, Vec<Mono>)> = None;
-    let mut consider = |factor: Term, group: Vec<Mono>, saving: usize| {
-        if group.len() < terms.len() && saving > 0 && best.as_ref().is_none_or(|old| saving > old.0) {
-            best = Some((saving, factor, group));
+    let mut best: Option<(usize, Term)> = None;
+    let mut consider = |factor: &dyn Fn() -> Term, size: usize, alone: usize| {
+        let saving = size.saturating_sub(1 + alone);
+        if size < terms.len() && saving > 0 && best.as_ref().is_none_or(|old| saving > old.0) {
+            best = Some((saving, factor()));
         }
     };
 
-    for &id in Poly::from_ordered(terms.iter().cloned()).atoms().iter() {
-        let group: Vec<Mono> =
-            terms.iter().map(|term| term.0).filter(|mono| mono.degree_in(id) > 0).collect();
+    for &id in &atoms_of(terms) {
+        let size = terms.iter().filter(|term| term.0.degree_in(id) > 0).count();
         let alone =
             terms.iter().filter(|(mono, coef)| mono.only() == Some(id) && coef.abs().is_one()).count();
-        let saving = group.len().saturating_sub(1 + alone);
-        consider((Mono::atom(id), Int::ONE), group, saving);
+        consider(&|| (Mono::atom(id), Int::ONE), size, alone);
     }
 
     for (_, coef) in terms {
-        let size = coef.abs();
-        let group: Vec<Mono> = terms.iter().filter(|term| term.1.abs() == size).map(|term| term.0).collect();
-        let alone = group.iter().filter(|mono| mono.is_unit()).count();
-        if !size.is_one() {
-            let saving = group.len().saturating_sub(1 + alone);
-            consider((Mono::UNIT, size), group, saving);
+        let factor = coef.abs();
+        if factor.is_one() {
+            continue;
         }
+        let group = terms.iter().filter(|term| term.1.abs() == factor);
+        let alone = group.clone().filter(|term| term.0.is_unit()).count();
+        consider(&|| (Mono::UNIT, factor.clone()), group.count(), alone);
     }
 
-    best.map(|(_, factor, group)| (factor, group))
+    let (_, factor) = best?;
+    let is_member = |term: &&Term| match factor.0.only() {
+        Some(id) => term.0.degree_in(id) > 0,
+        None => term.1.abs() == factor.1,
+    };
+    let group = terms.iter().filter(is_member).map(|term| term.0).collect();
+    Some((factor, group))
 }
 
 /// `factor * min(operands)` as minimum and as negated maximum, with the integer outside and inside.
