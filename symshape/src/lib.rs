@@ -45,7 +45,7 @@
 //! | engine | `engine` | normal forms, rewrite rules, bounds, and the log of a derivation |
 //! | proofs | `prove`, `sample`, `check` | bounds, counterexamples, cases, exhaustion; certificates and their checker |
 //! | results | `render`, `simplify` | the form with the fewest operations |
-//! | many terms | `loop_forms` | forms that share work, by place in loops |
+//! | many terms | `loop_forms`, `normal_forms` | forms that share work, by place in loops; comparisons |
 //! | relations | `relate` | the shortest relation that holds for the same values |
 //! | text queries | [`query`] | one line in, one line out |
 #![forbid(unsafe_code)]
@@ -65,6 +65,7 @@ mod int;
 mod loop_forms;
 mod memo;
 mod mono;
+mod normal_forms;
 mod order;
 mod poly;
 mod prove;
@@ -82,5 +83,6 @@ pub use engine::bounds::Bounds;
 pub use engine::proof::Proof;
 pub use engine::rules::{RULES, Rule};
 pub use eval::{EvalError, MAX_BITS};
+pub use normal_forms::NormalForms;
 pub use prove::{Answer, Counterexample};
 pub use text::ParseError;

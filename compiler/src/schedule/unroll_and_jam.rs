@@ -22,7 +22,7 @@ use crate::{
     scalar::{BinaryOp, Reg},
 };
 use num_traits::ToPrimitive;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use symshape::{Dim, Facts, Symbol};
 
 /// The largest number of neighbours along the outer and the inner loop. Their accumulators fit into few registers, and
@@ -188,18 +188,18 @@ impl<'a> Nest<'a> {
     /// The number of distinct elements that neighbours load, and the number of loads. With `moving`, only loads that
     /// move with this variable count.
     fn loads(&self, facts: &Facts, shape: Offsets, moving: Option<&Symbol>) -> [usize; 2] {
-        let facts = self.declared(facts);
+        let mut forms = self.declared(facts).normal_forms();
         let loads = self.code.insts.iter().filter_map(|inst| match inst {
             Inst::Load(access) if moving.is_none_or(|var| access.index.contains(var)) => Some(access),
             _ => None,
         });
 
-        let mut distinct = BTreeSet::<(BufferId, String)>::new();
+        let mut distinct = BTreeSet::<(BufferId, usize)>::new();
         let mut all = 0;
         for access in loads {
             for offsets in neighbours(shape) {
-                let at = facts.simplify(&self.shifted(&access.index, offsets));
-                distinct.insert((access.buffer, at.to_string()));
+                let at = forms.id(&self.shifted(&access.index, offsets));
+                distinct.insert((access.buffer, at));
                 all += 1;
             }
         }
@@ -267,15 +267,19 @@ impl<'a> Nest<'a> {
             let along = Axis { var: symbols.fresh(), extent: self.along.extent.clone() };
             let column = Dim::from(&inner.var) * width + first;
 
-            let at = |dim: &Dim, offsets: Offsets| {
+            // Neighbours have many addresses in common, which are simplified once.
+            let mut forms = facts.normal_forms();
+            let mut simple = BTreeMap::<usize, Dim>::new();
+            let mut at = |dim: &Dim, offsets: Offsets| {
                 let mut to = replaced(dim, &axis.var, &(&column + offsets[1]));
                 if let Some((outer, _)) = self.outer {
                     to = replaced(&to, &outer.var, &(row + offsets[0]));
                 }
-                facts.simplify(&replaced(&to, &self.along.var, &Dim::from(&along.var)))
+                let to = replaced(&to, &self.along.var, &Dim::from(&along.var));
+                simple.entry(forms.id(&to)).or_insert_with(|| facts.simplify(&to)).clone()
             };
 
-            let code = interleaved(self.code, [height, width], &at);
+            let code = interleaved(self.code, [height, width], &mut at);
             loops.push(Stmt::For { axis: inner, parallel, body: vec![Stmt::Strip { axis: along, code }] });
         }
 
@@ -305,10 +309,10 @@ fn neighbours([rows, columns]: Offsets) -> impl Iterator<Item = Offsets> {
 }
 
 /// The code of all neighbours, interleaved. Loads and constants are shared.
-fn interleaved(code: &InstSeq, shape: Offsets, at: &dyn Fn(&Dim, Offsets) -> Dim) -> InstSeq {
+fn interleaved(code: &InstSeq, shape: Offsets, at: &mut dyn FnMut(&Dim, Offsets) -> Dim) -> InstSeq {
     let neighbours: Vec<Offsets> = neighbours(shape).collect();
     let steps = steps(code);
-    let delays = [0, 1].map(|axis| delay(code, &steps, shape, axis, at));
+    let delays = [0, 1].map(|axis| delay(code, &steps, shape, axis, &mut *at));
     let mut order: Vec<(usize, usize, usize)> = Vec::new();
     for (neighbour, offsets) in neighbours.iter().enumerate() {
         let delay = delays[0] * offsets[0] as usize + delays[1] * offsets[1] as usize;
@@ -321,7 +325,7 @@ fn interleaved(code: &InstSeq, shape: Offsets, at: &dyn Fn(&Dim, Offsets) -> Dim
     let mut known: Vec<(Inst, Reg)> = Vec::new();
     for (_, neighbour, idx) in order {
         let of = |reg: Reg| regs[neighbour][reg.0 as usize];
-        let access =
+        let mut access =
             |access: &Access| Access { index: at(&access.index, neighbours[neighbour]), ..access.clone() };
         let new = match &code.insts[idx] {
             Inst::Load(from) => Inst::Load(access(from)),
@@ -369,14 +373,14 @@ fn delay(
     steps: &[usize],
     shape: Offsets,
     axis: usize,
-    at: &dyn Fn(&Dim, Offsets) -> Dim,
+    at: &mut dyn FnMut(&Dim, Offsets) -> Dim,
 ) -> usize {
     if shape[axis] < 2 {
         return 0;
     }
     let mut next = [0; 2];
     next[axis] = 1;
-    let loads = |offsets: Offsets| -> Vec<(usize, BufferId, Dim)> {
+    let mut loads = |offsets: Offsets| -> Vec<(usize, BufferId, Dim)> {
         let load = |(idx, inst): (usize, &Inst)| match inst {
             Inst::Load(access) => Some((steps[idx], access.buffer, at(&access.index, offsets))),
             _ => None,

@@ -8,7 +8,8 @@ use crate::{
     codegen::microkernel::{self, op::StreamStep},
     kernel::{MemorySpace, Program},
 };
-use symshape::{Dim, Facts};
+use num_traits::ToPrimitive;
+use symshape::{Dim, Facts, NormalForms};
 
 /// Largest distance in bytes between streams that share a pointer; offsets of instructions have 32 bits.
 const MAX_DISTANCE: i32 = 1 << 28;
@@ -68,6 +69,7 @@ pub(super) struct StripPointers {
 impl StripPointers {
     /// The pointers for these streams, in a strip whose loops have these extents.
     pub(super) fn of(program: &Program, facts: &Facts, streams: &[Stream], extents: &[Dim]) -> StripPointers {
+        let mut forms = facts.normal_forms();
         let mut pointers: Vec<Pointer> = Vec::new();
         let mut gathered: Option<Gathered> = None;
         let mut placed = Vec::new();
@@ -85,7 +87,7 @@ impl StripPointers {
 
             let shared = pointers.iter().enumerate().find_map(|(idx, pointer)| match pointer {
                 Pointer::Stream(other) => {
-                    let offset = distance(program, facts, other, stream)?;
+                    let offset = distance(program, &mut forms, other, stream)?;
                     Some(microkernel::strip::Stream { pointer: idx as u32, offset })
                 }
                 Pointer::Gathered(_) => None,
@@ -110,13 +112,13 @@ struct Gathered {
 }
 
 /// The constant number of bytes from one stream to another that has the same strides.
-fn distance(program: &Program, facts: &Facts, from: &Stream, to: &Stream) -> Option<i32> {
+fn distance(program: &Program, forms: &mut NormalForms, from: &Stream, to: &Stream) -> Option<i32> {
     let is_parallel =
         from.origin.buffer == to.origin.buffer && from.row == to.row && from.column == to.column;
     if !is_parallel {
         return None;
     }
-    let elements = facts.simplify(&(&to.origin.index - &from.origin.index)).as_i64()?;
+    let elements = forms.difference(&to.origin.index, &from.origin.index)?.to_i64()?;
     let size = program.buffers[to.origin.buffer].dtype.size_bytes() as i64;
     let bytes = i32::try_from(elements.checked_mul(size)?).ok()?;
     (bytes.abs() < MAX_DISTANCE).then_some(bytes)
