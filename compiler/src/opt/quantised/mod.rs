@@ -13,6 +13,8 @@
 //! is a constant of each column. On reals both sides are equal; on floats the right one rounds less often. A rewrite
 //! is not applied if it could overflow 32 bits where the original could not.
 //!
+//! Two varying operands of integers are multiplied as floats, if that is exact ([`small_sums`]).
+//!
 //! The other rewrites are exact on floats too. Quantising a value that was dequantised with the same scale gives the
 //! integer back. A maximum of dequantised values is the dequantised maximum. A saturating conversion needs no clamp
 //! before it.
@@ -21,6 +23,7 @@ mod columns;
 mod exact;
 mod real;
 mod requantise;
+mod small_sums;
 
 use super::rebuild_by_uses::rebuild_by_uses;
 use crate::{
@@ -92,7 +95,10 @@ fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
         let sum = operands.less_zero_point(new, sum)?;
         return if dtype == DType::I32 { Ok(Some(sum)) } else { operands.scaled(new, sum).map(Some) };
     }
-    exact::contraction(new, node)
+    match dtype {
+        DType::I32 => small_sums::contraction(new, node),
+        _ => exact::contraction(new, node),
+    }
 }
 
 /// The constant operand as one-byte integers, if its scale is constant along the axes `reduced` and no sum can
