@@ -57,6 +57,8 @@ pub enum IntOp {
     Mul,
     /// Bitwise and.
     And,
+    /// Bitwise exclusive or.
+    Xor,
     /// Shift left by a constant.
     Shl,
     /// Arithmetic shift right by a constant.

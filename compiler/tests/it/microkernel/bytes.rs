@@ -8,10 +8,13 @@ use symshape_compiler::{
             MicrokernelKey,
             contraction::{DotOp, TileKey},
             op::{Body, Op, StreamStep, Ty},
-            pack_rows::{PackRowsKey, RowForm},
+            pack_rows::{self, PackRowsKey, RowForm},
             strip::{Phase, Stream, StripKey},
         },
-        vector::vcode::NarrowInt,
+        vector::{
+            VectorIsa, X86,
+            vcode::{IntWidth, NarrowInt, VInst},
+        },
     },
     scalar::{Scalar, eval},
 };
@@ -148,7 +151,7 @@ fn rows_are_packed_contiguously() {
         {
             let key = PackRowsKey { form: RowForm::Bytes { from, quads }, dense, levels: 2 };
             let compiled = Compiled::new(&MicrokernelKey::PackRows(key.clone()), &*isa, fma);
-            for inner in [1, 3, 8, 11, 16, 31, 32, 33, 64, 70] {
+            for inner in [1, 3, 7, 8, 9, 11, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 70] {
                 let (rows, outer, step) = (3, 2, if dense { 1 } else { 5 });
                 let (segment, width) = (inner * step + 3, if quads { 1 } else { 2 });
                 let x = bytes(rows * outer * segment, 7);
@@ -213,4 +216,15 @@ fn sums_of_pairs_of_products_are_exact() {
             assert_eq!(y[rows * columns], -1, "wrote after the last row");
         }
     }
+}
+
+#[test]
+fn short_rows_of_signed_bytes_are_packed_in_words() {
+    let words = |from: NarrowInt| {
+        let key = PackRowsKey { form: RowForm::Bytes { from, quads: true }, dense: true, levels: 1 };
+        let code = pack_rows::emit(&key, X86::AVX512.shape());
+        code.steps.iter().filter(|step| matches!(step, VInst::StoreInt(_, _, IntWidth::I64))).count()
+    };
+    assert!(words(NarrowInt::I8) > 0);
+    assert_eq!(words(NarrowInt::I8), words(NarrowInt::U8));
 }

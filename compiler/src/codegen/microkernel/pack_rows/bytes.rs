@@ -10,6 +10,9 @@ use crate::codegen::vector::{
 };
 use crate::scalar::CompareOp;
 
+/// The sign bits of 8 bytes. Flipping them adds 128 to each byte.
+const SIGNS: i64 = i64::from_le_bytes([0x80; 8]);
+
 /// The form of rows of bytes.
 pub(super) struct Bytes {
     pub(super) from: NarrowInt,
@@ -77,25 +80,37 @@ impl Bytes {
     }
 }
 
-fn copy_word(b: &mut Builder, from: impl Into<Mem>, to: impl Into<Mem>) {
-    let word = b.load_int(from, IntWidth::I64);
-    b.store_int(to, word, IntWidth::I64);
+/// Copies of 8 bytes at a time.
+#[derive(Clone, Copy)]
+struct WordCopy {
+    /// The signs of 8 bytes, if signed bytes become unsigned.
+    signs: Option<Int>,
 }
 
-/// Copies `words` words from the start and as many up to the end, which together cover all bytes. Both pointers
-/// advance.
-fn from_both_ends(b: &mut Builder, count: Int, words: usize, (from, to): (Int, Int)) {
-    let bytes = 8 * words;
-    let copy = |b: &mut Builder| {
-        for word in (0..bytes).step_by(8) {
-            copy_word(b, Mem::from(from).plus(word), Mem::from(to).plus(word));
+impl WordCopy {
+    fn word(self, b: &mut Builder, from: impl Into<Mem>, to: impl Into<Mem>) {
+        let mut word = b.load_int(from, IntWidth::I64);
+        if let Some(signs) = self.signs {
+            word = b.int_op(IntOp::Xor, word, signs);
         }
-    };
-    copy(b);
-    let skipped = b.int_op(IntOp::Sub, count, bytes as i32);
-    [from, to].into_iter().for_each(|place| b.advance(place, skipped));
-    copy(b);
-    [from, to].into_iter().for_each(|place| b.advance(place, bytes as i32));
+        b.store_int(to, word, IntWidth::I64);
+    }
+
+    /// Copies `words` words from the start and as many up to the end, which together cover all bytes. Both pointers
+    /// advance.
+    fn both_ends(self, b: &mut Builder, count: Int, words: usize, (from, to): (Int, Int)) {
+        let bytes = 8 * words;
+        let copy = |b: &mut Builder| {
+            for word in (0..bytes).step_by(8) {
+                self.word(b, Mem::from(from).plus(word), Mem::from(to).plus(word));
+            }
+        };
+        copy(b);
+        let skipped = b.int_op(IntOp::Sub, count, bytes as i32);
+        [from, to].into_iter().for_each(|place| b.advance(place, skipped));
+        copy(b);
+        [from, to].into_iter().for_each(|place| b.advance(place, bytes as i32));
+    }
 }
 
 impl RowPacker for Bytes {
@@ -109,17 +124,18 @@ impl RowPacker for Bytes {
             copy_overlapping(b, count, self.size(bytes), from, to, &|b| self.vector(b, from, to));
         });
         b.when(CompareOp::Lt, short, bytes, |b| {
-            if !self.quads || self.is_shifted() {
+            if !self.quads {
                 return self.one_by_one(b, count, from, to, 1);
             }
 
+            let copy = WordCopy { signs: self.is_shifted().then(|| b.imm(SIGNS)) };
             b.when(CompareOp::Gt, short, 32, |b| {
-                copy_overlapping(b, count, self.size(8), from, to, &|b| copy_word(b, from, to));
+                copy_overlapping(b, count, self.size(8), from, to, &|b| copy.word(b, from, to));
             });
 
             for (least, most, words) in [(8, 16, 1), (17, 32, 2)] {
                 b.when(CompareOp::Ge, short, least, |b| {
-                    b.when(CompareOp::Le, short, most, |b| from_both_ends(b, short, words, (from, to)));
+                    b.when(CompareOp::Le, short, most, |b| copy.both_ends(b, short, words, (from, to)));
                 });
             }
 

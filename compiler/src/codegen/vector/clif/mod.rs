@@ -348,6 +348,7 @@ impl Translator<'_> {
             IntOp::Sub => self.b.ins().isub(x, y),
             IntOp::Mul => self.b.ins().imul(x, y),
             IntOp::And => self.b.ins().band(x, y),
+            IntOp::Xor => self.b.ins().bxor(x, y),
             IntOp::Shl => self.b.ins().ishl(x, y),
             IntOp::Shr => self.b.ins().sshr(x, y),
         };

@@ -48,6 +48,7 @@ impl Selector<'_> {
             IntOp::Add => by_imm_width(value, Code::Add_rm64_imm8, Code::Add_rm64_imm32),
             IntOp::Sub => by_imm_width(value, Code::Sub_rm64_imm8, Code::Sub_rm64_imm32),
             IntOp::And => by_imm_width(value, Code::And_rm64_imm8, Code::And_rm64_imm32),
+            IntOp::Xor => by_imm_width(value, Code::Xor_rm64_imm8, Code::Xor_rm64_imm32),
             IntOp::Shl => Code::Shl_rm64_imm8,
             IntOp::Shr => Code::Sar_rm64_imm8,
         };
@@ -62,6 +63,7 @@ impl Selector<'_> {
             IntOp::Sub => Code::Sub_r64_rm64,
             IntOp::Mul => Code::Imul_r64_rm64,
             IntOp::And => Code::And_r64_rm64,
+            IntOp::Xor => Code::Xor_r64_rm64,
             IntOp::Shl | IntOp::Shr => unreachable!("microkernels shift by constants"),
         };
 
