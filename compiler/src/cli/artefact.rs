@@ -58,6 +58,8 @@ pub(super) struct Summary {
     /// Bytes of the code outside of kernels and microkernels; not known for C source.
     driver_bytes: Option<u64>,
     weight_bytes: u64,
+    /// Bytes of weights that are floats of 16 bits.
+    half_weight_bytes: i64,
     n_kernels: usize,
     n_partitions: usize,
     /// Number of kernels that use tile registers on machines that have them.
@@ -74,7 +76,8 @@ impl Summary {
         if json {
             let line = json!({
                 "artifact": path.display().to_string(), "bytes": bytes, "code_bytes": self.code_bytes,
-                "driver_bytes": self.driver_bytes, "weight_bytes": self.weight_bytes, "arena_max": arena_max,
+                "driver_bytes": self.driver_bytes, "weight_bytes": self.weight_bytes,
+                "half_weight_bytes": self.half_weight_bytes, "arena_max": arena_max,
                 "compile_ms": compile_ms, "kernels": self.n_kernels, "partitions": self.n_partitions,
                 "tile_kernels": self.tile_kernels, "calls": self.callees,
                 "repeated_weights": self.repeated_weights.iter().map(repeated_json).collect::<Vec<_>>(),
@@ -88,15 +91,18 @@ impl Summary {
         if let Some(driver) = self.driver_bytes {
             code += &format!(", of which {driver} B driver and checks");
         }
+        let mut weights = format!("weights {} B", self.weight_bytes);
+        if self.half_weight_bytes > 0 {
+            weights += &format!(", of which {} B stay in 16 bits", self.half_weight_bytes);
+        }
         let mut kernels = format!("{} kernels", self.n_kernels);
         if self.n_partitions > 0 {
             kernels += &format!(" in {} partitions", self.n_partitions);
         }
         let mut line = format!(
-            "{}: {bytes} B ({code}, weights {} B), {kernels}, arena at most {arena_max} B, {}, \
+            "{}: {bytes} B ({code}, {weights}), {kernels}, arena at most {arena_max} B, {}, \
              compiled in {compile_ms} ms",
             path.display(),
-            self.weight_bytes,
             self.copies.phrase(),
         );
         if self.tile_kernels > 0 {
@@ -164,6 +170,7 @@ pub(super) fn write(
         code_bytes: compiled.summary.code_bytes,
         driver_bytes: Some(compiled.summary.driver_bytes()),
         weight_bytes: compiled.summary.const_bytes,
+        half_weight_bytes: lowered.program.half_const_bytes(),
         n_kernels: compiled.summary.kernels,
         n_partitions: lowered.program.partitions.len(),
         tile_kernels: lowered.program.on_tiles_count(),
@@ -221,6 +228,7 @@ pub(super) fn write_source(path: &Path, lowered: &Lowered) -> Result<Summary> {
         code_bytes: source.code.len() as u64,
         driver_bytes: None,
         weight_bytes: program.const_bytes() as u64,
+        half_weight_bytes: program.half_const_bytes(),
         n_kernels: program.kernels.iter().filter(|kernel| kernel.control.is_none()).count(),
         n_partitions: program.partitions.len(),
         tile_kernels: 0,

@@ -142,8 +142,17 @@ impl Program {
 
     /// Bytes of all constants that kernels use.
     pub fn const_bytes(&self) -> i64 {
+        self.bytes_of_constants(|_| true)
+    }
+
+    /// Bytes of the constants that kernels use and that are floats of 16 bits.
+    pub fn half_const_bytes(&self) -> i64 {
+        self.bytes_of_constants(|dtype| matches!(dtype, DType::F16 | DType::BF16))
+    }
+
+    fn bytes_of_constants(&self, is_counted: impl Fn(DType) -> bool) -> i64 {
         let bytes = self.used_constants().into_iter().map(|buffer| match &self.buffers[buffer].space {
-            MemorySpace::Const(tensor) => tensor.bytes().len() as i64,
+            MemorySpace::Const(tensor) if is_counted(tensor.dtype()) => tensor.bytes().len() as i64,
             _ => 0,
         });
         bytes.sum()

@@ -178,6 +178,8 @@ fn panels_of_few_rows_are_stored_in_16_bits() {
             let floats = dense(dtype, 4, shape, false);
             assert_eq!(panel_types(&halves), [dtype], "{}", halves.program);
             assert_eq!(panel_types(&floats), [DType::F32]);
+            assert!(halves.program.half_const_bytes() >= 2 * (shape[0] * shape[1]) as i64);
+            assert_eq!(floats.program.half_const_bytes(), 0);
             assert!(products(&halves, shape[0]) == products(&floats, shape[0]), "{dtype} {shape:?}");
         }
         assert_eq!(panel_types(&dense(dtype, 5, [256, 512], true)), [DType::F32]);
