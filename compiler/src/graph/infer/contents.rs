@@ -13,7 +13,7 @@ use crate::{
 };
 use num_bigint::BigInt;
 use num_traits::{One, Signed, ToPrimitive, Zero};
-use symshape::{Dim, Facts, Symbol};
+use symshape::{Dim, Facts, Node, Symbol};
 use symshape_runtime::DType;
 
 /// Tensors with more elements have no contents, because they are not shapes.
@@ -400,6 +400,7 @@ fn unary(facts: &Facts, op: UnaryOp, x: &Exact, dtype: DType) -> Option<Exact> {
         UnaryOp::Not if dtype == DType::Bool => Some((Dim::one() - &x.num).into()),
         UnaryOp::Not => Some((-&x.num - 1).into()).filter(|_| dtype.is_signed_int()),
         UnaryOp::IsNan | UnaryOp::IsInf => Some(false.into()),
+        UnaryOp::Sqrt => square_root(facts, x),
         UnaryOp::Sign => {
             let sign = |answer: CompareOp| compare(facts, answer, x, &Dim::zero().into());
             match (sign(CompareOp::Gt), sign(CompareOp::Eq), sign(CompareOp::Lt)) {
@@ -437,6 +438,9 @@ fn binary(facts: &Facts, op: BinaryOp, x: &Exact, y: &Exact, dtype: DType) -> Op
         BinaryOp::And if dtype == DType::Bool => Some((a * b).into()),
         BinaryOp::Or if dtype == DType::Bool => Some(Dim::max(&a, b).into()),
         BinaryOp::Pow if y.den.is_one() => power(x, y.num.as_i64()?),
+        BinaryOp::Pow if y.num.as_int().is_some_and(One::is_one) && y.den == BigInt::from(2) => {
+            square_root(facts, x)
+        }
         _ => None,
     }
 }
@@ -457,6 +461,37 @@ fn power(x: &Exact, exponent: i64) -> Option<Exact> {
     }
     let num = Dim::product((0..exponent).map(|_| x.num.clone()));
     Some(Exact { num, den: x.den.pow(exponent as u32) })
+}
+
+/// The root of a square: of a constant, or of a product in which each factor occurs an even number of times.
+fn square_root(facts: &Facts, x: &Exact) -> Option<Exact> {
+    let den = whole_root(&x.den)?;
+    let num = match x.num.node() {
+        Node::Int(value) => whole_root(value)?.into(),
+        Node::Mul(factors) => {
+            let mut factors = factors.clone();
+            let mut root = Dim::one();
+            while let Some(factor) = factors.pop() {
+                match factor.as_int() {
+                    Some(value) => root = root * Dim::from(whole_root(value)?),
+                    None => {
+                        let twin = factors.iter().position(|other| *other == factor)?;
+                        factors.swap_remove(twin);
+                        root = root * factor;
+                    }
+                }
+            }
+            root
+        }
+        _ => return None,
+    };
+    facts.prove_le(&Dim::zero(), &num).is_yes().then_some(Exact { num, den })
+}
+
+/// The root of the square of an integer.
+fn whole_root(value: &BigInt) -> Option<BigInt> {
+    let root = (!value.is_negative()).then(|| value.sqrt())?;
+    (&root * &root == *value).then_some(root)
 }
 
 fn compare(facts: &Facts, op: CompareOp, x: &Exact, y: &Exact) -> Option<bool> {
