@@ -17,6 +17,7 @@ pub mod options;
 pub mod partition;
 pub mod pipeline;
 pub mod plan;
+pub mod profile;
 mod random;
 pub mod scalar;
 pub mod schedule;
@@ -41,3 +42,8 @@ struct OwnTargets;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/partitions.md")]
 struct Partitions;
+
+/// Compiles the snippet of the chapter on profiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/profiling.md")]
+struct Profiles;

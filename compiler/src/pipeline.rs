@@ -298,9 +298,10 @@ impl Lowered {
         Ok(Compiled { object, header: emit::header::header(program, plan), summary })
     }
 
-    /// An HTML page that shows the contract, the arena at any size, and the kernels.
+    /// An HTML page that shows the contract, the arena at any size, and the kernels. With the times of the kernels:
+    /// `profile::Profiles::report`.
     pub fn report(&self) -> String {
-        emit::report::report(&self.program, &self.plan)
+        emit::report::report(&self.program, &self.plan, &serde_json::Value::Null)
     }
 
     /// Generates C source, see [`emit::c`]. The model must be lowered with [`CompileOptions::for_c_source`]. The source

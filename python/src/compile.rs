@@ -2,7 +2,7 @@
 
 use crate::errors::compile_error;
 use pyo3::{prelude::*, types::PyDict};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use symshape_compiler::{
     CompileOptions, Error, ErrorKind, Result,
     accuracy::{self, PrecisionChoice},
@@ -10,6 +10,7 @@ use symshape_compiler::{
     graph::Graph,
     import::{self, Bounds, Custom, ImportOptions, InputConstant},
     pipeline::{self, Artifact, Lowered, Pipeline},
+    profile::{Baseline, KernelProfile, Machine, Profile, Profiler, Profiles},
     scalar::Precision,
     target::Target,
     tensor::{Bytes, Tensor},
@@ -65,7 +66,7 @@ pub(crate) fn compile<'py>(
     observer: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut interrupt = None;
-    let request = Request { source, path, artefact, options };
+    let request = Request { source, path, options };
     let result = py.detach(|| {
         let mut observe = |step: &str| {
             if interrupt.is_none() {
@@ -77,7 +78,7 @@ pub(crate) fn compile<'py>(
         };
         let lowered = request.lower(&mut observe)?;
         // After an exception, nothing is written.
-        if interrupt.is_some() { Ok(None) } else { request.write(lowered).map(Some) }
+        if interrupt.is_some() { Ok(None) } else { request.write(lowered, &artefact).map(Some) }
     });
     if let Some(error) = interrupt {
         return Err(error);
@@ -92,12 +93,54 @@ pub(crate) fn compile<'py>(
     Ok(dict)
 }
 
+/// Measures the kernels of the model in calls at each of `sizes`, which give each symbol its size.
+///
+/// `baseline` is an earlier page. Returns a dict: `page` (an HTML page), `machine` (multiply-adds of f32 and of bytes per
+/// nanosecond), and `profiles`: for each of the sizes the time of a call in nanoseconds, and for each kernel its name,
+/// time, bound, multiply-adds and bytes.
+#[pyfunction]
+pub(crate) fn profile<'py>(
+    py: Python<'py>,
+    source: Option<Vec<u8>>,
+    path: Option<PathBuf>,
+    options: Options,
+    sizes: Vec<Vec<(String, i64)>>,
+    baseline: Option<PathBuf>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let request = Request { source, path, options };
+    let measured = py.detach(|| request.profile(&sizes, baseline.as_deref()));
+    let Measured { page, machine, profiles, names } = measured.map_err(|error| compile_error(&error))?;
+
+    type Row = (String, f64, Option<f64>, f64, f64);
+    let row = |kernel: &KernelProfile| -> Row {
+        let KernelProfile { kernels, ns, demand, bound } = kernel;
+        let multiplications = demand.multiplications + demand.byte_multiplications;
+        let bound_ns = bound.map(|bound| bound.ns);
+        (names[kernels.start].clone(), *ns, bound_ns, multiplications, demand.bytes)
+    };
+    let profiles: Vec<(f64, Vec<Row>)> =
+        profiles.iter().map(|profile| (profile.call_ns, profile.kernels.iter().map(row).collect())).collect();
+    let dict = PyDict::new(py);
+    dict.set_item("page", page)?;
+    dict.set_item("machine", (machine.multiplications, machine.byte_multiplications))?;
+    dict.set_item("profiles", profiles)?;
+    Ok(dict)
+}
+
 /// A model to compile.
 struct Request {
     source: Option<Vec<u8>>,
     path: Option<PathBuf>,
-    artefact: PathBuf,
     options: Options,
+}
+
+/// Profiles of a model, and the page that shows them.
+struct Measured {
+    page: String,
+    machine: Machine,
+    profiles: Vec<Profile>,
+    /// The names of the kernels.
+    names: Vec<String>,
 }
 
 /// A lowered model, its target, and sentences for the caller.
@@ -137,10 +180,23 @@ impl Request {
         Ok(LoweredModel { lowered, target, notes, warnings })
     }
 
-    fn write(&self, model: LoweredModel) -> Result<Output> {
+    fn profile(&self, sizes: &[Vec<(String, i64)>], baseline: Option<&Path>) -> Result<Measured> {
+        let baseline = baseline.map(Baseline::read).transpose()?;
+        let LoweredModel { lowered, .. } = self.lower(&mut |_| ())?;
+        let profiler = Profiler::new(&lowered)?;
+        let profiles =
+            sizes.iter().map(|sizes| profiler.at(&profiler.dims(sizes)?)).collect::<Result<Vec<_>>>()?;
+        let machine = profiler.machine().clone();
+        let shown = Profiles { machine: &machine, sizes: &profiles, baseline: baseline.as_ref() };
+        let page = shown.report(&lowered);
+        let names = lowered.program.kernels.iter().map(|kernel| kernel.name.clone()).collect();
+        Ok(Measured { page, machine, profiles, names })
+    }
+
+    fn write(&self, model: LoweredModel, artefact: &Path) -> Result<Output> {
         let LoweredModel { lowered, target, notes, warnings } = model;
         let compiled = lowered.compile(&target, Artifact::Shared)?;
-        emit::shared::shared(compiled.object, &self.options.libraries, &self.artefact)?;
+        emit::shared::shared(compiled.object, &self.options.libraries, artefact)?;
         Ok(Output { notes, warnings, header: compiled.header, report: lowered.report() })
     }
 }

@@ -16,5 +16,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("steps", compile::step_count())?;
     module.add_class::<model::Model>()?;
     module.add_class::<model::Context>()?;
-    module.add_function(wrap_pyfunction!(compile::compile, module)?)
+    module.add_function(wrap_pyfunction!(compile::compile, module)?)?;
+    module.add_function(wrap_pyfunction!(compile::profile, module)?)
 }

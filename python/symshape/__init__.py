@@ -24,6 +24,7 @@ from .errors import (
     UsageError,
 )
 from .model import Model
+from .profile import KernelTime, Profile, profile
 
 load = Model.load
 
@@ -34,9 +35,11 @@ __all__ = [
     "ContractError",
     "FileError",
     "InternalError",
+    "KernelTime",
     "LimitError",
     "Model",
     "ModelError",
+    "Profile",
     "Symbol",
     "SymshapeError",
     "Tensor",
@@ -45,4 +48,5 @@ __all__ = [
     "__version__",
     "compile",
     "load",
+    "profile",
 ]

@@ -36,3 +36,10 @@ def compile(
     options: dict[str, Any],
     observer: Callable[[str], None] | None,
 ) -> dict[str, Any]: ...
+def profile(
+    source: bytes | None,
+    path: pathlib.Path | None,
+    options: dict[str, Any],
+    sizes: list[list[tuple[str, int]]],
+    baseline: pathlib.Path | None,
+) -> dict[str, Any]: ...

@@ -89,6 +89,36 @@ def compile(
     FileError
         A file can't be read or written.
     """
+    source, path, options = _request(
+        model, dims, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes, inputs=inputs, bind=bind,
+        bounds=bounds, custom=custom, libraries=libraries, name=name, cpu=cpu, precision=precision, threads=threads,
+    )
+    folder = tempfile.TemporaryDirectory(prefix="symshape-")
+    artefact = pathlib.Path(folder.name) / "model.so"
+    with _observer(progress) as observer:
+        details = _native.compile(source, path, artefact, options, observer)
+    compiled = Model(_native.Model.open(artefact), artefact, folder, details)
+    compiled.threads = threads
+    return compiled
+
+
+def _request(
+    model: Any,
+    dims: Mapping[str, Dim] | None,
+    *,
+    example_inputs: tuple | None = None,
+    dynamic_shapes: Any = None,
+    inputs: Mapping[str, Iterable] | None = None,
+    bind: Mapping[str, Any] | None = None,
+    bounds: str | os.PathLike | None = None,
+    custom: Iterable[str] = (),
+    libraries: Iterable[str | os.PathLike] = (),
+    name: str | None = None,
+    cpu: str | None = None,
+    precision: str = "f32",
+    threads: int = 1,
+) -> tuple[bytes | None, Any, dict]:
+    """The bytes of a model or its path, and the options as texts."""
     source, path, ranges = _source(model, example_inputs, dynamic_shapes)
     declared = {**ranges, **(dims or {})}
     if not isinstance(threads, int) or not 1 <= threads <= 1024:
@@ -105,13 +135,7 @@ def compile(
         "precision": precision,
         "threads": threads,
     }
-    folder = tempfile.TemporaryDirectory(prefix="symshape-")
-    artefact = pathlib.Path(folder.name) / "model.so"
-    with _observer(progress) as observer:
-        details = _native.compile(source, path, artefact, options, observer)
-    compiled = Model(_native.Model.open(artefact), artefact, folder, details)
-    compiled.threads = threads
-    return compiled
+    return source, path, options
 
 
 def _source(model: Any, example_inputs: tuple | None, dynamic_shapes: Any) -> tuple[bytes | None, Any, dict]:

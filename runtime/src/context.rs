@@ -258,6 +258,12 @@ impl Context {
 
     /// Runs into the context's memory; the caller has bound `inputs` last.
     pub(crate) fn run_bound(&mut self, inputs: &[TensorRef<'_>]) -> Result<(), CallError> {
+        self.place_outputs()?;
+        self.call(inputs)
+    }
+
+    /// Prepares a call whose outputs go to the context's memory, at the bound dims.
+    pub(crate) fn place_outputs(&mut self) -> Result<(), CallError> {
         if self.layout.outputs_at.len() != self.model.outputs().len() {
             return Err(CallError::NoOutputMemory);
         }
@@ -274,7 +280,7 @@ impl Context {
             self.slots.set_output(idx, at);
         }
 
-        self.call(inputs)
+        Ok(())
     }
 
     /// The outputs of the last call, which went to the context's memory.

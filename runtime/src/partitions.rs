@@ -1,6 +1,6 @@
 //! The partition table of a model, and calls that run partitions by the caller's policy.
 
-use crate::{CallError, Context, Model, PartitionInfo, QueryError, Steps, TensorMut, TensorRef};
+use crate::{CallError, Context, Model, Outputs, PartitionInfo, QueryError, Steps, TensorMut, TensorRef};
 use core::ops::Range;
 
 impl Model {
@@ -73,5 +73,24 @@ impl Context {
             return self.call(inputs);
         }
         self.call_steps(inputs, policy)
+    }
+
+    /// As [`Context::run_steps`], into the context's own memory, where the outputs stay until the next call.
+    ///
+    /// # Errors
+    /// As [`Context::run_views`] and [`Context::run_steps`].
+    pub fn run_views_by_steps(
+        &mut self,
+        inputs: &[TensorRef<'_>],
+        policy: impl FnOnce(&Steps<'_>),
+    ) -> Result<Outputs<'_>, CallError> {
+        self.bind(inputs)?;
+        self.place_outputs()?;
+        if self.model.partitions().is_empty() {
+            self.call(inputs)?;
+        } else {
+            self.call_steps(inputs, policy)?;
+        }
+        Ok(self.outputs())
     }
 }

@@ -2,17 +2,30 @@
 
 use super::errors::usage;
 use crate::error::Result;
-use symshape_runtime::Model;
+use symshape_runtime::{Model, SymbolInfo};
 
-/// The value of each symbol in `at`, the argument of `--at`.
-pub(super) fn dims(model: &Model, at: &str) -> Result<Vec<i64>> {
-    let dims = some_dims(model, "--at", at)?;
+/// The value of each symbol in `at`, the argument of `flag`.
+pub(super) fn dims(model: &Model, flag: &str, at: &str) -> Result<Vec<i64>> {
+    let dims = some_dims(model, flag, at)?;
 
     let missing = model.symbols().iter().zip(&dims).find(|(_, dim)| dim.is_none());
     match missing {
-        Some((symbol, _)) => Err(usage(format!("--at {at}: {} is missing", symbol.name()))),
+        Some((symbol, _)) => Err(usage(format!("{flag} {at}: {} is missing", symbol.name()))),
         None => Ok(dims.into_iter().flatten().collect()),
     }
+}
+
+/// The smallest and the largest value of every symbol at once; one entry if they are equal.
+pub(super) fn ends(model: &Model) -> Vec<Vec<i64>> {
+    let end = |last: bool| -> Vec<i64> {
+        let value = |symbol: &SymbolInfo| {
+            symbol.nth(if last { symbol.count().saturating_sub(1) } else { 0 }).unwrap_or(symbol.lo())
+        };
+        model.symbols().iter().map(value).collect()
+    };
+    let mut ends = vec![end(false), end(true)];
+    ends.dedup();
+    ends
 }
 
 /// The values that `text`, the argument of `flag`, gives to symbols; an entry for each symbol.

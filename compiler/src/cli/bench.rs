@@ -112,7 +112,7 @@ fn cases(model: &Model, args: &Args) -> Result<Vec<(String, Vec<Tensor>)>> {
         let dims =
             context.bind(&refs).map_err(|error| feed::refused(&error)).at(|| path.display().to_string())?;
         for at in &args.at {
-            if at::dims(model, at)? != dims {
+            if at::dims(model, "--at", at)? != dims {
                 let given = inputs::binding(model, dims);
                 return Err(usage(format!("--at {at}: the inputs of {} give {given}", path.display())));
             }
@@ -122,16 +122,9 @@ fn cases(model: &Model, args: &Args) -> Result<Vec<(String, Vec<Tensor>)>> {
         return Ok(vec![(at, inputs)]);
     }
 
-    let mut bindings = args.at.iter().map(|at| at::dims(model, at)).collect::<Result<Vec<_>>>()?;
+    let mut bindings = args.at.iter().map(|at| at::dims(model, "--at", at)).collect::<Result<Vec<_>>>()?;
     if bindings.is_empty() {
-        let end = |last: bool| -> Vec<i64> {
-            let value = |symbol: &symshape_runtime::SymbolInfo| {
-                symbol.nth(if last { symbol.count().saturating_sub(1) } else { 0 }).unwrap_or(symbol.lo())
-            };
-            model.symbols().iter().map(value).collect()
-        };
-        bindings = vec![end(false), end(true)];
-        bindings.dedup();
+        bindings = at::ends(model);
     }
     bindings
         .into_iter()

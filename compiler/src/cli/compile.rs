@@ -204,8 +204,7 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
         return Err(usage("-o OUT is missing: name the artefact to write"));
     };
     // The artefact is written last and gets its name first. So if any file can't be written, no file appears.
-    let stage_report =
-        |path: &PathBuf| emit::stage(path, emit::report::report(&lowered.program, &lowered.plan).as_bytes());
+    let stage_report = |path: &PathBuf| emit::stage(path, lowered.report().as_bytes());
     let report = args.report.as_ref().map(stage_report).transpose()?;
     watch.lap("report");
     progress.say("generating code");

@@ -63,7 +63,7 @@ enum Command {
     Plan(plan::Args),
     /// Compare compiled code with the reference evaluator at the ends of every range
     Selfcheck(selfcheck::Args),
-    /// Write an HTML page that shows the call contract, the arena at any size, and the kernels
+    /// Write an HTML page that shows the call contract, the arena at any size, the kernels and their times
     Report(report::Args),
     /// Run one case of `test`; the parent process watches this one
     #[command(hide = true)]
@@ -138,6 +138,7 @@ mod tests {
             include_str!("../../../docs/embedding-c.md"),
             include_str!("../../../docs/partitions.md"),
             include_str!("../../../docs/precision.md"),
+            include_str!("../../../docs/profiling.md"),
             include_str!("../../../docs/serving.md"),
             include_str!("../../../docs/targets.md"),
         ] {

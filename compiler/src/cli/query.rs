@@ -50,7 +50,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let model = &loaded.model;
 
     if let Some(at) = &args.at {
-        print_sizes(model, &at::dims(model, at)?, args.json)?;
+        print_sizes(model, &at::dims(model, "--at", at)?, args.json)?;
         return Ok(Verdict::Yes);
     }
     if let Some(budget) = budget {

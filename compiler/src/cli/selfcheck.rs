@@ -69,7 +69,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let bindings = if args.at.is_empty() {
         bindings(graph, model)
     } else {
-        args.at.iter().map(|at| at::dims(model, at)).collect::<Result<Vec<_>>>()?
+        args.at.iter().map(|at| at::dims(model, "--at", at)).collect::<Result<Vec<_>>>()?
     };
 
     let progress = Progress::new("checking", bindings.len() as u64);

@@ -2,7 +2,7 @@
 //!
 //! The page contains the plan as data: for every buffer its offset and its end as expressions, and its lifetime in
 //! steps. A script evaluates them for the sizes on the sliders, so the page shows the plan at every size. The page
-//! loads no other files.
+//! loads no other files. With profiles, it also shows the time of each kernel at the measured sizes.
 
 use super::template::filled;
 use crate::{
@@ -16,10 +16,12 @@ use serde_json::{Value as Json, json};
 use std::collections::HashMap;
 use symshape::{Dim, Node, Symbol};
 
-const PAGE: &str = include_str!("report.html");
+const PROFILE_SCRIPT: &str = include_str!("report/profile.js");
 
-/// The page for a program and its plan.
-pub(crate) fn report(program: &Program, plan: &Plan) -> String {
+const PAGE: &str = include_str!("report/page.html");
+
+/// The page for a program and its plan. `profile` is the data of the profiles, or null.
+pub(crate) fn report(program: &Program, plan: &Plan, profile: &Json) -> String {
     let name = &program.name;
     let data = json!({
         "name": name,
@@ -34,13 +36,14 @@ pub(crate) fn report(program: &Program, plan: &Plan) -> String {
         "partitions": partitions(program),
         "scalar_loops": scalar_loops(program),
         "copies": copies(program),
+        "profile": profile,
         "kernels": program.kernels.iter().map(|kernel| json!({"name": kernel.name, "text": kernel.to_string()}))
             .collect::<Vec<_>>(),
     });
 
     // Only this sequence could end the script element.
     let data = data.to_string().replace("</", "<\\/");
-    filled(PAGE, &[("{{name}}", name), ("{{data}}", &data)])
+    filled(PAGE, &[("{{name}}", name), ("{{data}}", &data), ("{{profile_script}}", PROFILE_SCRIPT)])
 }
 
 /// The hot loops without a vector form, as data.

@@ -142,8 +142,8 @@ fn bytes_between(program: &Program, a: &Footprint, b: &Footprint) -> f64 {
         .sum()
 }
 
-/// The kernels of each atom.
-fn atoms(program: &Program) -> Result<Vec<Range<usize>>> {
+/// The kernels of each outermost region, and each other kernel.
+pub(super) fn atoms(program: &Program) -> Result<Vec<Range<usize>>> {
     let mut list = Vec::new();
     let mut depth = 0_usize;
 

@@ -42,6 +42,18 @@ pub fn partition(program: &mut Program, count: Count, policies: Policies, target
     Ok(())
 }
 
+/// Makes each kernel a partition, in the order of the program, so that a caller can time them. The kernels of a region
+/// stay together. The program has no partitions before.
+pub(crate) fn one_for_each_kernel(program: &mut Program, target: &str) -> Result<()> {
+    for (number, kernels) in depend::atoms(program)?.into_iter().enumerate() {
+        let name = names::of(&program.kernels[kernels.clone()], &program.kernels[kernels.start].name);
+        let after = number.checked_sub(1).into_iter().collect();
+        program.partitions.push(Partition { name, kernels, after, target: target.into() });
+    }
+    program.policies = Policies::Serial;
+    Ok(())
+}
+
 /// Sorts the kernels into the order of the pieces, which respects the dependencies.
 fn arrange(program: &mut Program, graph: &depend::Graph, pieces: &[Vec<usize>], target: &str) {
     let mut old: Vec<_> = std::mem::take(&mut program.kernels).into_iter().map(Some).collect();

@@ -46,6 +46,7 @@ mod parallel;
 mod partitions;
 mod plan;
 mod precision;
+mod profile;
 mod properties;
 mod quantised;
 mod query;

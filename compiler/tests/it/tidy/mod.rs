@@ -42,6 +42,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("accuracy", &["emit", "graph", "kernel", "offload", "options", "pipeline", "target"]),
+    ("profile", &["accuracy", "emit", "graph", "kernel", "partition", "pipeline", "scalar", "tensor"]),
     ("embed", &["accuracy", "emit", "graph", "import", "options", "pipeline", "target"]),
     (
         "cli",
@@ -58,6 +59,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "partition",
             "pipeline",
             "plan",
+            "profile",
             "target",
         ],
     ),

@@ -1,0 +1,122 @@
+//! Profiles: the time of each kernel in calls at given sizes, next to a lower bound of that time on this machine.
+//!
+//! 1. [`Profiler::new`] compiles the kernels twice: as usual, and with one entry of the partition table for each
+//!    kernel, so that the clock can be read between kernels ([`measure`]).
+//! 2. It measures this machine with the same compiler ([`machine`]): multiply-adds per second, and bytes per second
+//!    for working sets from the first-level cache to memory.
+//! 3. The [demand](demand) of a kernel is its arithmetic and its bytes at the given sizes. Its bound is the larger one
+//!    of the two times that the machine needs for them: the roofline model (Williams, Waterman and Patterson,
+//!    "Roofline: An Insightful Visual Performance Model for Multicore Architectures", 2009).
+//! 4. [`page`] shows the profiles in the report, next to those of an earlier page.
+//!
+//! Kernels run on one thread. In a usual call, kernels may also run in turns over blocks of the batch, which keeps
+//! their operands in the cache; a profile shows the time of the usual call next to the sum over the kernels.
+
+mod demand;
+mod kernels;
+mod machine;
+mod measure;
+mod page;
+
+use crate::{
+    accuracy::inputs,
+    emit,
+    error::{Error, ErrorKind, Result},
+    partition,
+    pipeline::{CPU, Lowered},
+    tensor,
+};
+pub use demand::Demand;
+pub use kernels::{KernelProfile, Profile};
+pub use machine::{Bound, BoundBy, Machine};
+use measure::Times;
+pub(crate) use page::size_json;
+pub use page::{Baseline, Profiles};
+use std::ops::Range;
+use symshape_runtime::{Model, SymbolInfo};
+
+/// Profiles one model at any sizes.
+pub struct Profiler<'l> {
+    lowered: &'l Lowered,
+    usual: Model,
+    /// The model with one partition for each kernel.
+    stepped: Model,
+    /// The kernels of each partition.
+    steps: Vec<Range<usize>>,
+    machine: Machine,
+}
+
+impl<'l> Profiler<'l> {
+    /// Compiles the model for profiles, and measures the machine. It takes about half a second more than two
+    /// compilations.
+    ///
+    /// # Errors
+    /// As [`Lowered::jit`].
+    pub fn new(lowered: &'l Lowered) -> Result<Profiler<'l>> {
+        let Lowered { program, plan, options, .. } = lowered;
+        let mut program = program.clone();
+        partition::one_for_each_kernel(&mut program, CPU)?;
+        let steps = program.partitions.iter().map(|partition| partition.kernels.clone()).collect();
+        let (stepped, _) = emit::jit::jit(&program, plan, options)?;
+        Ok(Profiler { lowered, usual: lowered.jit()?, stepped, steps, machine: Machine::measure()? })
+    }
+
+    /// The model that profiles call.
+    pub fn model(&self) -> &Model {
+        &self.usual
+    }
+
+    /// The measured speed of this machine.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// The dims at these sizes, one for each symbol of the model.
+    ///
+    /// # Errors
+    /// When a name is not a symbol of the model, or a symbol has no size.
+    pub fn dims(&self, sizes: &[(String, i64)]) -> Result<Vec<i64>> {
+        let symbols = self.usual.symbols();
+        let is_symbol = |name: &str| symbols.iter().any(|symbol| symbol.name() == name);
+        if let Some((name, _)) = sizes.iter().find(|(name, _)| !is_symbol(name)) {
+            let known: Vec<&str> = symbols.iter().map(|symbol| symbol.name()).collect();
+            return Err(usage(format!("the model has no symbol {name}; it has {}", known.join(", "))));
+        }
+        let size = |symbol: &SymbolInfo| {
+            let given = sizes.iter().find(|(name, _)| name == symbol.name()).map(|(_, size)| *size);
+            given.ok_or_else(|| usage(format!("{} has no size", symbol.name())))
+        };
+        symbols.iter().map(size).collect()
+    }
+
+    /// The profile of calls at these dims, one for each symbol of the model, with seeded inputs.
+    ///
+    /// # Errors
+    /// When a dim is outside its range, the tensors exceed the memory, or the call fails on the seeded inputs.
+    pub fn at(&self, dims: &[i64]) -> Result<Profile> {
+        let symbols = self.usual.symbols();
+        let outside = symbols.iter().zip(dims).find(|(symbol, dim)| !symbol.allows(**dim));
+        if let Some((symbol, dim)) = outside {
+            let name = symbol.name();
+            return Err(usage(format!("{name} = {dim}; {name} is declared {symbol}")));
+        }
+        if dims.len() != symbols.len() {
+            return Err(usage(format!("{} dims; the model has {} symbols", dims.len(), symbols.len())));
+        }
+
+        let inputs = inputs::inputs(&self.usual, dims)?;
+        let Times { call_ns, step_ns } = measure::times(&self.usual, &self.stepped, &tensor::refs(&inputs)?)?;
+        let program = &self.lowered.program;
+        let kernel = |(kernels, ns): (&Range<usize>, f64)| {
+            let demand = Demand::of(program, kernels.clone(), dims);
+            let bound = (!demand.depends_on_data).then(|| self.machine.bound(&demand));
+            KernelProfile { kernels: kernels.clone(), ns, demand, bound }
+        };
+        let kernels = self.steps.iter().zip(step_ns).map(kernel).collect();
+        Ok(Profile { at: inputs::binding(&self.usual, dims), call_ns, kernels })
+    }
+}
+
+fn usage(message: String) -> Error {
+    Error::new(ErrorKind::Usage, message)
+}
