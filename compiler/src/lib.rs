@@ -21,12 +21,14 @@ pub mod profile;
 mod random;
 pub mod scalar;
 pub mod schedule;
+pub mod state;
 pub mod target;
 pub mod tensor;
 mod text;
 
 pub use error::{At, Error, ErrorKind, Result};
 pub use options::{CompileOptions, Microkernels, OversizedParts};
+pub use state::StateRequest;
 
 /// Compiles the snippets of the chapter on custom operators.
 #[cfg(doctest)]

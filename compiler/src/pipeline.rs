@@ -16,6 +16,7 @@ use crate::{
     partition, plan,
     plan::Plan,
     schedule,
+    state::{self, StateRequest},
     target::Target,
 };
 use symshape_runtime::Model;
@@ -52,7 +53,7 @@ pub fn jit(graph: &Graph) -> Result<Model> {
 /// The names of the passes and stages that an [`Observer`] sees.
 pub fn steps() -> impl Iterator<Item = &'static str> {
     let passes = opt::PASSES.iter().map(|(name, _)| *name);
-    let stages = ["optimize", "offload", "precision", "concats", "lower"].into_iter();
+    let stages = ["optimize", "state", "offload", "precision", "concats", "lower"].into_iter();
     let schedule_passes = schedule::PASSES.iter().map(|(name, _)| *name);
     passes.chain(stages).chain(schedule_passes).chain(["dead_stores", "schedule", "partition", "plan"])
 }
@@ -73,6 +74,7 @@ pub struct Pipeline<'p> {
     graph: &'p Graph,
     offload_targets: &'p Targets,
     options: CompileOptions,
+    state: StateRequest,
     observer: Option<&'p mut Observer<'p>>,
 }
 
@@ -93,7 +95,13 @@ pub enum Ir<'p> {
 impl<'p> Pipeline<'p> {
     /// Compiles `graph` without offload targets and with the default options.
     pub fn new(graph: &'p Graph) -> Pipeline<'p> {
-        Pipeline { graph, offload_targets: &[], options: CompileOptions::default(), observer: None }
+        Pipeline {
+            graph,
+            offload_targets: &[],
+            options: CompileOptions::default(),
+            state: StateRequest::default(),
+            observer: None,
+        }
     }
 
     /// Offers the graph to these offload targets, in order of preference; see [`offload`].
@@ -104,6 +112,11 @@ impl<'p> Pipeline<'p> {
     /// Sets the options.
     pub fn options(self, options: CompileOptions) -> Pipeline<'p> {
         Pipeline { options, ..self }
+    }
+
+    /// Sets the inputs and outputs that are state, see [`state`].
+    pub fn state(self, state: StateRequest) -> Pipeline<'p> {
+        Pipeline { state, ..self }
     }
 
     /// Calls `observer` after each pass and each stage.
@@ -117,13 +130,14 @@ impl<'p> Pipeline<'p> {
     /// When the graph needs something that the compiler does not support, a size has no upper bound, or an offload
     /// target returns an error.
     pub fn lower(self) -> Result<Lowered> {
-        let Pipeline { graph, offload_targets: targets, options, observer } = self;
+        let Pipeline { graph, offload_targets: targets, options, state, observer } = self;
         let mut stages = Stages { observer };
 
         let mut graph = graph.clone();
         // Repeated layers and several passes ask the same questions.
         graph.facts = graph.facts.remembering();
         stages.optimize(&mut graph)?;
+        stages.graph("state", &mut graph, |graph| state::declare(graph, &state))?;
 
         let mut fit = offload::Fit::default();
         loop {

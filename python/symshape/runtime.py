@@ -24,7 +24,7 @@ import numpy as np
 __all__ = ["CallError", "Model"]
 
 _MAGIC = int.from_bytes(b"symshape", "little")
-_ABI_VERSION = 6
+_ABI_VERSION = 7
 _ARENA_ALIGN = 64
 # The value of a data-dependent dim before the call.
 _UNKNOWN_DIM = -(1 << 63)
@@ -120,6 +120,7 @@ class _Descriptor(ctypes.Structure):
         ("reserved", c_uint32),
         ("product_error", c_double),
         ("uses_tiles", c_void_p),
+        ("state", c_void_p),
     ]
 
 
@@ -147,6 +148,8 @@ class Model:
         desc = self._desc
         if desc.magic != _MAGIC or desc.abi_version != _ABI_VERSION:
             raise OSError(f"{path}: interface version {desc.abi_version}; this file calls version {_ABI_VERSION}")
+        if desc.state:
+            raise OSError(f"{path}: the model has state, which this file can't keep: compile it without --stateful and --state")
         self.name = desc.name.decode()
         self.symbols = {s.name.decode(): (s.lo, s.hi) for s in desc.symbols[: desc.n_symbols]}
         self._inputs = [self._tensor(t) for t in desc.inputs[: desc.n_inputs]]

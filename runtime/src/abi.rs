@@ -10,7 +10,7 @@ use core::ffi::{c_char, c_void};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"symshape");
 
 /// Version of this ABI; a loader refuses a descriptor with another one.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 
 /// Operand precision of contractions on machines with tile registers. Other machines multiply `f32`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -64,6 +64,10 @@ pub enum Code {
     NotPlanned = 8,
     /// The artefact needs tile registers, which the machine lacks or the system refused.
     NoTiles = 9,
+    /// A state does not fit the call: it belongs to another artefact, is damaged, or has other sizes.
+    WrongState = 10,
+    /// The rows after the call would exceed the capacity of the state.
+    StateFull = 11,
 }
 
 /// How the partitions of an artefact run, if it has any.
@@ -187,6 +191,84 @@ pub type ArenaSliceFn = unsafe extern "C" fn(partition: u32, dims: *const i64, s
 /// loaded, or else 0.
 pub type UsesTilesFn = unsafe extern "C" fn() -> i32;
 
+/// First field of every [`StateHeader`]: the bytes `symstate` read as a little-endian integer.
+pub const STATE_MAGIC: u64 = u64::from_le_bytes(*b"symstate");
+
+/// The beginning of a state's block. [`StateDesc::n_words`] words follow it, then the tensors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct StateHeader {
+    /// [`STATE_MAGIC`].
+    pub magic: u64,
+    /// [`StateDesc::id`] of the artefact.
+    pub id: u64,
+    /// Bytes of the whole block, see [`StateDesc::bytes`].
+    pub bytes: u64,
+    /// Zero.
+    pub reserved: u64,
+}
+
+/// Writes the byte offset of tensor `tensor` in the block of a state with these dims, then its dims in memory. The
+/// tensor is dense and row-major. Fails if there is no such tensor.
+pub type StatePlaceFn = unsafe extern "C" fn(tensor: u32, dims: *const i64, place: *mut i64) -> i32;
+
+/// As [`RunFn`], for an artefact with state. `states` are the addresses of `n_states` blocks, at multiples of 64.
+///
+/// A block that does not fit the call is refused before the first store. The call writes nothing of a state but the new
+/// rows of appended tensors, the overwritten tensors, and the length in the header. A call that fails leaves the length
+/// and the overwritten tensors as they were.
+pub type RunStatefulFn = unsafe extern "C" fn(
+    inputs: *const *const c_void,
+    outputs: *const *mut c_void,
+    states: *const *mut c_void,
+    n_states: u32,
+    dims: *mut i64,
+    arena: *mut c_void,
+    exec: *const Exec,
+) -> i32;
+
+/// A tensor of the state.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct StateTensorDesc {
+    /// The model's input: its name, type, and shape in memory, where the capacity is the number of rows.
+    pub tensor: TensorDesc,
+    /// The name of the model's output.
+    pub output: *const c_char,
+    /// The axis of the rows if calls append rows; `u32::MAX` if calls write the whole tensor.
+    pub axis: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// The state of an artefact: tensors that are neither inputs nor outputs of a call.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct StateDesc {
+    /// A hash of the model. The header of each state repeats it.
+    pub id: u64,
+    /// Upper bound of `bytes` over the whole contract.
+    pub max_bytes: u64,
+    /// Entries of `tensors`.
+    pub n_tensors: u32,
+    /// Entries of `words`.
+    pub n_words: u32,
+    /// Bytes of the header with its words.
+    pub header_bytes: u32,
+    /// 1 if calls append rows: then the first two words are the capacity and the length.
+    pub has_rows: u32,
+    /// The symbols whose values the header holds, as indices into `dims`.
+    pub words: *const u32,
+    /// The tensors in order.
+    pub tensors: *const StateTensorDesc,
+    /// Bytes of a block. Reads only the dims of the symbols in `words`.
+    pub bytes: ArenaBytesFn,
+    /// See [`StatePlaceFn`].
+    pub place: StatePlaceFn,
+    /// See [`RunStatefulFn`].
+    pub run: RunStatefulFn,
+}
+
 /// An entry of an artefact's partition table: kernels that run as one step.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -308,6 +390,9 @@ pub struct ModelDesc {
     pub product_error: f64,
     /// Null if there is no code for tile registers.
     pub uses_tiles: Option<UsesTilesFn>,
+    /// The state, or null. With state, the words of a block's header count as the shape of one more input for
+    /// [`CheckFn`], and the block's address as the address of one more input for [`RunFn`] and [`BeginFn`].
+    pub state: *const StateDesc,
 }
 
 /// A tensor of a [`Call`]: dense and row-major, its memory aligned to its elements.

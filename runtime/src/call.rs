@@ -1,7 +1,7 @@
 //! Calls of a model's compiled code. No other file runs it.
 
 use crate::{
-    CallError, Context, Steps, TensorRef, Violation,
+    CallError, Context, State, Steps, TensorRef, Violation,
     abi::{Error, Exec},
     descriptor, pool,
 };
@@ -40,6 +40,24 @@ impl Context {
             self.shape_outputs();
         }
 
+        Ok(())
+    }
+
+    /// As [`Context::call`], for a model with state. The caller has bound the words of `state` along with `inputs`.
+    pub(crate) fn call_stateful(
+        &mut self,
+        inputs: &[TensorRef<'_>],
+        state: &mut State,
+    ) -> Result<(), CallError> {
+        let (arena, exec) = self.prepare(inputs);
+        let desc = &self.model.desc;
+        // SAFETY: as in `call`. `State` is a block of this model, as the caller has checked, and `&mut` makes it
+        // exclusive to this call.
+        let result = unsafe { desc.run_stateful(&self.slots, state.block(), &mut self.dims, arena, exec) };
+        result.map_err(|error| CallError::reported(Violation::new(desc, error)))?;
+        if self.model.desc.has_data_dependent_sizes() {
+            self.shape_outputs();
+        }
         Ok(())
     }
 

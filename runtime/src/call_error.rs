@@ -106,6 +106,18 @@ pub enum CallError {
         /// The bytes needed.
         bytes: usize,
     },
+    /// The model has state, and the call gives none.
+    #[error("the model has state: call `run_stateful` with a state")]
+    StateMissing,
+    /// The state belongs to another model.
+    #[error("the state belongs to another model")]
+    ForeignState,
+    /// The rows after the call would exceed the capacity of the state.
+    #[error("{0}")]
+    StateFull(Violation),
+    /// The state does not fit the call.
+    #[error("{0}")]
+    WrongState(Violation),
     /// A symbol's value is outside its range.
     #[error("{0}")]
     OutOfRange(Violation),
@@ -157,6 +169,8 @@ impl CallError {
             7 => CallError::CalleeFailed(violation),
             8 => CallError::NotPlanned(violation),
             9 => CallError::NoTiles(violation),
+            10 => CallError::WrongState(violation),
+            11 => CallError::StateFull(violation),
             _ => CallError::Unknown(violation),
         }
     }

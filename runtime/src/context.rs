@@ -162,6 +162,18 @@ impl Context {
     /// # Errors
     /// The first violation that the check finds in the inputs.
     pub fn bind(&mut self, inputs: &[TensorRef<'_>]) -> Result<&[i64], CallError> {
+        if self.model.desc.state.is_some() {
+            return Err(CallError::StateMissing);
+        }
+        self.bind_words(inputs, &[])
+    }
+
+    /// As [`Context::bind`], with the words of a state's header.
+    pub(crate) fn bind_words(
+        &mut self,
+        inputs: &[TensorRef<'_>],
+        words: &[i64],
+    ) -> Result<&[i64], CallError> {
         let desc = &self.model.desc;
         if inputs.len() != desc.inputs.len() {
             return Err(CallError::WrongInputCount { expected: desc.inputs.len(), got: inputs.len() });
@@ -186,7 +198,7 @@ impl Context {
             rest = tail;
         }
 
-        desc.check(&self.in_shapes, &mut self.slots, &mut self.dims)
+        desc.check(&self.in_shapes, words, &mut self.slots, &mut self.dims)
             .map_err(|error| CallError::reported(Violation::new(desc, error)))?;
         self.shape_outputs();
 
@@ -235,6 +247,11 @@ impl Context {
         outputs: &mut [TensorMut<'_>],
     ) -> Result<(), CallError> {
         self.bind(inputs)?;
+        self.take_outputs(outputs)
+    }
+
+    /// Checks the buffers for the outputs at the bound dims, and prepares a call into them.
+    pub(crate) fn take_outputs(&mut self, outputs: &mut [TensorMut<'_>]) -> Result<(), CallError> {
         let expected = self.model.outputs().len();
         if outputs.len() != expected {
             return Err(CallError::WrongOutputCount { expected, got: outputs.len() });
@@ -258,12 +275,12 @@ impl Context {
 
     /// Runs into the context's memory; the caller has bound `inputs` last.
     pub(crate) fn run_bound(&mut self, inputs: &[TensorRef<'_>]) -> Result<(), CallError> {
-        self.place_outputs()?;
+        self.take_own_outputs()?;
         self.call(inputs)
     }
 
-    /// Prepares a call whose outputs go to the context's memory, at the bound dims.
-    pub(crate) fn place_outputs(&mut self) -> Result<(), CallError> {
+    /// Prepares a call into the context's own memory at the bound dims.
+    pub(crate) fn take_own_outputs(&mut self) -> Result<(), CallError> {
         if self.layout.outputs_at.len() != self.model.outputs().len() {
             return Err(CallError::NoOutputMemory);
         }

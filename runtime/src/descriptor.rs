@@ -4,10 +4,10 @@
 //! function pointers that remain, with arguments of the lengths that the descriptor's counts require.
 
 use crate::{
-    DType, MAX_AXES, OpenError, PartitionInfo, SymbolInfo, TensorInfo,
+    DType, MAX_AXES, OpenError, PartitionInfo, StateInfo, SymbolInfo, TensorInfo,
     abi::{
         ABI_VERSION, ANY_ORDER, Code, Error, Exec, GROWS, MAGIC, MONOTONE, ModelDesc, PartitionDesc,
-        Precision, SymbolDesc, TensorDesc,
+        Precision, StateDesc, StateHeader, StateTensorDesc, SymbolDesc, TensorDesc,
     },
 };
 use alloc::{string::String, sync::Arc, vec::Vec};
@@ -19,6 +19,9 @@ use core::{
 
 /// A table with more entries than this means that the descriptor is damaged.
 const MAX_ENTRIES: u32 = 1 << 16;
+
+/// The largest number of words of a state's header.
+pub(crate) const MAX_WORDS: usize = 64;
 
 /// The owner of an artefact's memory: a loaded library, executable pages, or nothing.
 pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
@@ -32,7 +35,85 @@ pub(crate) struct Desc {
     pub(crate) inputs: Vec<TensorInfo>,
     pub(crate) outputs: Vec<TensorInfo>,
     pub(crate) partitions: Vec<PartitionInfo>,
+    pub(crate) state: Option<StateTable>,
     _keep: Keep,
+}
+
+/// The state of a model, copied from its descriptor.
+pub(crate) struct StateTable {
+    raw: &'static StateDesc,
+    pub(crate) id: u64,
+    pub(crate) max_bytes: usize,
+    pub(crate) header_bytes: usize,
+    pub(crate) has_rows: bool,
+    /// The symbols of the header's words, as indices into the dims.
+    pub(crate) words: Vec<usize>,
+    pub(crate) tensors: Vec<StateInfo>,
+}
+
+impl StateTable {
+    /// Reads and validates the descriptor of a state.
+    ///
+    /// # Safety
+    /// `raw` points to a descriptor as the ABI says, which stays valid as long as the returned value is used.
+    unsafe fn read(raw: *const StateDesc, n_symbols: u32) -> Result<Option<StateTable>, OpenError> {
+        // SAFETY: as the caller promises.
+        let Some(raw) = (unsafe { raw.as_ref() }) else { return Ok(None) };
+        // SAFETY: the tables have the numbers of entries that the descriptor states.
+        let (words, tensors) =
+            unsafe { (table(raw.words, raw.n_words)?, table(raw.tensors, raw.n_tensors)?) };
+        let has_rows = raw.has_rows != 0;
+        let needed = size_of::<StateHeader>() + 8 * words.len();
+        if words.iter().any(|word| *word >= n_symbols)
+            || has_rows && words.len() < 2
+            || words.len() > MAX_WORDS
+            || (raw.header_bytes as usize) < needed
+            || raw.max_bytes > isize::MAX as u64 / 2
+        {
+            return Err(OpenError::Malformed("the table of its state is damaged"));
+        }
+        // SAFETY: as the caller promises.
+        let tensors = tensors.iter().map(|desc| unsafe { state_tensor(desc) }).collect::<Result<_, _>>()?;
+        Ok(Some(StateTable {
+            raw,
+            id: raw.id,
+            max_bytes: raw.max_bytes as usize,
+            header_bytes: raw.header_bytes as usize,
+            has_rows,
+            words: words.iter().map(|word| *word as usize).collect(),
+            tensors,
+        }))
+    }
+
+    /// Bytes of a block at these dims, of which those of the words matter and are allowed.
+    pub(crate) fn bytes(&self, dims: &[i64]) -> usize {
+        // SAFETY: `dims` has an entry for each symbol, as all callers ensure; the function only computes.
+        unsafe { (self.raw.bytes)(dims.as_ptr()) }
+    }
+
+    /// The byte offset of a tensor, and its dims in memory.
+    pub(crate) fn place(&self, tensor: usize, dims: &[i64]) -> (usize, Vec<usize>) {
+        let mut place = alloc::vec![0_i64; 1 + self.tensors[tensor].dims().len()];
+        // SAFETY: the tensor exists, `place` has an entry for the offset and one for each axis; the rest as in `bytes`.
+        let code = unsafe { (self.raw.place)(tensor as u32, dims.as_ptr(), place.as_mut_ptr()) };
+        debug_assert_eq!(code, 0, "the tensor exists");
+        let sizes: Vec<usize> = place.iter().map(|dim| usize::try_from(*dim).unwrap_or(0)).collect();
+        (sizes[0], sizes[1..].to_vec())
+    }
+}
+
+/// A row of the state's table.
+///
+/// # Safety
+/// Its pointers are as the ABI says.
+unsafe fn state_tensor(desc: &StateTensorDesc) -> Result<StateInfo, OpenError> {
+    // SAFETY: as the caller promises.
+    let (tensor, output) = unsafe { (tensor(&desc.tensor)?, string(desc.output)?) };
+    let axis = (desc.axis != u32::MAX).then_some(desc.axis as usize);
+    if axis.is_some_and(|axis| axis >= tensor.dims.len()) {
+        return Err(OpenError::Malformed("the rows of a state are along an axis that it lacks"));
+    }
+    Ok(StateInfo { tensor, output, axis })
 }
 
 // SAFETY: a descriptor is constant data and its functions are re-entrant by the ABI; the rest is owned.
@@ -86,6 +167,7 @@ impl Desc {
                     .enumerate()
                     .map(|(number, desc)| partition(number, desc, raw.n_symbols))
                     .collect::<Result<_, _>>()?,
+                state: StateTable::read(raw.state, raw.n_symbols)?,
                 _keep: keep,
             })
         }
@@ -199,9 +281,18 @@ impl Desc {
         self.raw.arena_max
     }
 
-    /// Binds the symbols from the inputs' shapes, which are concatenated in `shapes`.
-    pub(crate) fn check(&self, shapes: &[i64], slots: &mut Slots, dims: &mut [i64]) -> Result<(), Error> {
-        assert!(dims.len() == self.n_dims() && slots.shapes.len() == self.inputs.len());
+    /// Binds the symbols from the inputs' shapes, which are concatenated in `shapes`, and from the words of the state's
+    /// header, of which there are none if the model has no state.
+    pub(crate) fn check(
+        &self,
+        shapes: &[i64],
+        words: &[i64],
+        slots: &mut Slots,
+        dims: &mut [i64],
+    ) -> Result<(), Error> {
+        assert!(dims.len() == self.n_dims() && slots.shapes.len() == self.inputs.len() + 1);
+        assert!(words.len() == self.state.as_ref().map_or(0, |state| state.words.len()));
+        slots.shapes[self.inputs.len()] = words.as_ptr();
         let mut rest = shapes;
         for (slot, input) in slots.shapes.iter_mut().zip(&self.inputs) {
             let (shape, tail) = rest.split_at(input.rank());
@@ -230,6 +321,33 @@ impl Desc {
         // SAFETY: `dims` has all entries, and `shape` one for each axis of that output.
         let code = unsafe { (self.raw.output_shape)(idx as u32, dims.as_ptr(), shape.as_mut_ptr()) };
         debug_assert_eq!(code, 0, "the output exists");
+    }
+
+    /// Runs a model with state on the memory that `slots` points to, and on the block of a state.
+    ///
+    /// # Safety
+    /// As [`Desc::run`]. `block` is the 64-byte aligned block of a state of this model, exclusive to this call. The
+    /// words of its header are those that the check has seen.
+    pub(crate) unsafe fn run_stateful(
+        &self,
+        slots: &Slots,
+        block: *mut u8,
+        dims: &mut [i64],
+        arena: *mut u8,
+        exec: Exec,
+    ) -> Result<(), Error> {
+        assert!(dims.len() == self.n_dims());
+        assert!(slots.inputs.len() == self.inputs.len() && slots.outputs.len() == self.outputs.len());
+        let state = self.state.as_ref().expect("the caller has a state of this model");
+        let mut error = Error::NONE;
+        let exec = Exec { error: &mut error, ..exec };
+        let inputs = slots.inputs.as_ptr();
+        let outputs = slots.outputs.as_ptr();
+        let states = [block.cast::<c_void>()];
+        let dims = dims.as_mut_ptr();
+        // SAFETY: as the caller promises.
+        let code = unsafe { (state.raw.run)(inputs, outputs, states.as_ptr(), 1, dims, arena.cast(), &exec) };
+        outcome(code, error)
     }
 
     /// Runs the model on the memory that `slots` points to.
@@ -272,7 +390,8 @@ impl Slots {
     /// Tables for a model with these numbers of tensors.
     pub(crate) fn new(n_inputs: usize, n_outputs: usize) -> Slots {
         Slots {
-            shapes: alloc::vec![core::ptr::null(); n_inputs],
+            // The state's words are the shape of one more input.
+            shapes: alloc::vec![core::ptr::null(); n_inputs + 1],
             inputs: alloc::vec![core::ptr::null(); n_inputs],
             outputs: alloc::vec![core::ptr::null_mut(); n_outputs],
         }

@@ -113,6 +113,41 @@ impl TensorInfo {
     }
 }
 
+/// A tensor of a model's state: an input that is an output of the call before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StateInfo {
+    pub(crate) tensor: TensorInfo,
+    pub(crate) output: String,
+    pub(crate) axis: Option<usize>,
+}
+
+impl StateInfo {
+    /// Name of the input in the model.
+    pub fn input(&self) -> &str {
+        &self.tensor.name
+    }
+
+    /// Name of the output in the model.
+    pub fn output(&self) -> &str {
+        &self.output
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.tensor.dtype
+    }
+
+    /// The dims in memory as text. The number of rows is the capacity of the state.
+    pub fn dims(&self) -> &[String] {
+        &self.tensor.dims
+    }
+
+    /// The axis of the rows that a call appends; `None` if a call writes the whole tensor.
+    pub fn axis(&self) -> Option<usize> {
+        self.axis
+    }
+}
+
 /// A part of a model that runs as one step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartitionInfo {

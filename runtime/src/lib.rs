@@ -68,6 +68,8 @@ mod partitions;
 mod pool;
 mod range;
 #[cfg(feature = "alloc")]
+mod state;
+#[cfg(feature = "alloc")]
 mod steps;
 #[cfg(feature = "alloc")]
 mod stream;
@@ -87,12 +89,14 @@ pub use element::Element;
 #[cfg(feature = "alloc")]
 pub use error::{OpenError, QueryError, StepError};
 #[cfg(feature = "alloc")]
-pub use info::{PartitionInfo, SymbolInfo, TensorInfo};
+pub use info::{PartitionInfo, StateInfo, SymbolInfo, TensorInfo};
 pub use linked::{Dims, Linked, LinkedError, Refusal};
 #[cfg(feature = "std")]
 pub use mmap::map_file;
 #[cfg(feature = "alloc")]
 pub use model::Model;
+#[cfg(feature = "alloc")]
+pub use state::{State, StateError};
 #[cfg(feature = "alloc")]
 pub use steps::Steps;
 pub use tensor::{MAX_AXES, TensorError, TensorMut, TensorRef};
@@ -116,6 +120,11 @@ macro_rules! include_model {
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/serving.md")]
 struct Serving;
+
+/// Compiles the snippets of the chapter on generation.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/generation.md")]
+struct Generation;
 
 /// Compiles the snippets of the chapter on bare metal.
 #[cfg(doctest)]

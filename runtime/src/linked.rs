@@ -192,6 +192,9 @@ impl Linked {
         if desc.abi_version != ABI_VERSION {
             return Err(LinkedError::Version { found: desc.abi_version, expected: ABI_VERSION });
         }
+        if !desc.state.is_null() {
+            return Err(LinkedError::TooLarge("its state"));
+        }
         if desc.flags & GROWS != 0 {
             return Err(LinkedError::TooLarge("its memory grows"));
         }

@@ -1,7 +1,7 @@
 //! Compiled models: their contract, and queries about sizes.
 
 use crate::{
-    OpenError, QueryError, SymbolInfo, TensorInfo,
+    OpenError, QueryError, StateInfo, SymbolInfo, TensorInfo,
     abi::{ModelDesc, Precision, UNKNOWN_DIM},
     descriptor::{Desc, Keep},
 };
@@ -65,6 +65,29 @@ impl Model {
     /// The outputs in order.
     pub fn outputs(&self) -> &[TensorInfo] {
         &self.desc.outputs
+    }
+
+    /// The tensors of the state, which are neither inputs nor outputs; empty if the model has none. See
+    /// [`crate::State`].
+    pub fn state(&self) -> &[StateInfo] {
+        self.desc.state.as_ref().map_or(&[], |state| &state.tensors)
+    }
+
+    /// Index of the symbol that is the number of rows that a state has memory for; `None` if the state has no rows.
+    pub fn capacity_symbol(&self) -> Option<usize> {
+        let state = self.desc.state.as_ref().filter(|state| state.has_rows)?;
+        Some(state.words[0])
+    }
+
+    /// Index of the symbol that is the number of rows of a state before a call; `None` if the state has no rows.
+    pub fn length_symbol(&self) -> Option<usize> {
+        let state = self.desc.state.as_ref().filter(|state| state.has_rows)?;
+        Some(state.words[1])
+    }
+
+    /// Upper bound of the bytes of a state over the whole contract; 0 if the model has none.
+    pub fn state_max(&self) -> usize {
+        self.desc.state.as_ref().map_or(0, |state| state.max_bytes)
     }
 
     /// Upper bound of the arena's bytes over the whole contract.

@@ -85,7 +85,7 @@ impl Context {
         policy: impl FnOnce(&Steps<'_>),
     ) -> Result<Outputs<'_>, CallError> {
         self.bind(inputs)?;
-        self.place_outputs()?;
+        self.take_own_outputs()?;
         if self.model.partitions().is_empty() {
             self.call(inputs)?;
         } else {

@@ -84,7 +84,7 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(tensor) = self.tensor() {
             // The place of an error inside the model contains a quoted name.
-            if tensor.contains('`') {
+            if tensor.contains('`') || tensor == "the state" {
                 write!(f, "{tensor} ")?;
             } else {
                 write!(f, "`{tensor}` ")?;
@@ -114,6 +114,11 @@ impl fmt::Display for Violation {
                 "partitions can't run at once: the arena is not planned for it; use another policy",
             )?,
             (9, _) => f.write_str("no tile registers")?,
+            (11, _) => {
+                let capacity = self.hi();
+                return write!(f, "has memory for {capacity} rows; there would be {value} after the call");
+            }
+            (10, Some(why)) => return write!(f, "does not fit the call: {why}"),
             (code, _) => write!(f, "failed with code {code}")?,
         }
 

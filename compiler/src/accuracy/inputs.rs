@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, ErrorKind, Result},
-    random,
+    random::next,
     scalar::Scalar,
     tensor::Tensor,
 };
@@ -17,15 +17,18 @@ pub(crate) fn inputs(model: &Model, dims: &[i64]) -> Result<Vec<Tensor>> {
 }
 
 fn tensor(seed: u64, info: &TensorInfo, model: &Model, dims: &[i64]) -> Result<Tensor> {
-    let shape = shape(info, model, dims)?;
+    random(seed, info.dtype(), shape(info, model, dims)?)
+        .map_err(|error| error.at(format!("`{}`", info.name())))
+}
+
+/// A tensor of this type and shape, see [`inputs`].
+pub(crate) fn random(seed: u64, dtype: DType, shape: Vec<usize>) -> Result<Tensor> {
     let elems = shape.iter().try_fold(1_usize, |size, dim| size.checked_mul(*dim));
-    let elems = elems.filter(|elems| *elems <= isize::MAX as usize / info.dtype().size_bytes());
-    let elems = elems
-        .ok_or_else(|| wrong(format!("`{}` is too large for the memory of this machine", info.name())))?;
+    let elems = elems.filter(|elems| *elems <= isize::MAX as usize / dtype.size_bytes());
+    let elems = elems.ok_or_else(|| wrong("too large for the memory of this machine".into()))?;
     let mut state = seed;
-    let data: Vec<Scalar> =
-        (0..elems).map(|idx| element(info.dtype(), idx, random::next(&mut state))).collect();
-    Tensor::from_scalars(info.dtype(), shape, &data).ok_or_else(|| Error::internal("elements were counted"))
+    let data: Vec<Scalar> = (0..elems).map(|idx| element(dtype, idx, next(&mut state))).collect();
+    Tensor::from_scalars(dtype, shape, &data).ok_or_else(|| Error::internal("elements were counted"))
 }
 
 /// Element `idx`, from random bits.

@@ -5,6 +5,7 @@ use super::{
     errors::{at_path, usage},
     npy,
     progress::Progress,
+    stateful::StateArgs,
 };
 use crate::{
     accuracy::{self, PrecisionChoice},
@@ -42,6 +43,8 @@ pub(super) struct DimArgs {
     pub bounds: Option<PathBuf>,
     #[command(flatten)]
     pub customs: Customs,
+    #[command(flatten)]
+    pub state: StateArgs,
 }
 
 /// Offload targets of a model that is compiled and run in one command.
@@ -206,6 +209,7 @@ impl DimArgs {
             binds: self.binds.iter().map(|text| bind(text).at(|| "--bind")).collect::<Result<_>>()?,
             bounds,
             customs: self.customs.list()?,
+            keeps_state: self.state.is_given(),
             ..ImportOptions::default()
         })
     }
@@ -218,7 +222,8 @@ impl DimArgs {
         let texts = texts.flat_map(|(name, values)| values.iter().map(move |value| (name, value.into())));
         let bounds = self.bounds.iter().map(|file| ("--bounds", file.into()));
         let libraries = self.customs.libraries.iter().map(|file| ("--link", file.into()));
-        texts.chain(bounds).chain(libraries).flat_map(|(name, value)| flag(name, value)).collect()
+        let flags = texts.chain(bounds).chain(libraries).flat_map(|(name, value)| flag(name, value));
+        flags.chain(self.state.command_line()).collect()
     }
 
     /// The file of `--bounds`, or a bounds.json next to the model at `path`, which a note on standard error mentions.

@@ -1,6 +1,6 @@
 //! The files that `symc compile` writes, and the summary that it prints.
 
-use super::{copies::Copies, errors::usage, output::print_line};
+use super::{copies::Copies, errors::usage, output::print_line, stateful::StateSummary};
 use crate::{
     emit,
     error::Result,
@@ -69,12 +69,13 @@ pub(super) struct Summary {
     /// Weights that are stored in two forms or more.
     repeated_weights: Vec<RepeatedWeight>,
     copies: Copies,
+    state: Option<StateSummary>,
 }
 
 impl Summary {
     pub(super) fn print(&self, path: &Path, bytes: u64, arena_max: u64, compile_ms: f64, json: bool) {
         if json {
-            let line = json!({
+            let mut line = json!({
                 "artifact": path.display().to_string(), "bytes": bytes, "code_bytes": self.code_bytes,
                 "driver_bytes": self.driver_bytes, "weight_bytes": self.weight_bytes,
                 "half_weight_bytes": self.half_weight_bytes, "arena_max": arena_max,
@@ -83,6 +84,9 @@ impl Summary {
                 "repeated_weights": self.repeated_weights.iter().map(repeated_json).collect::<Vec<_>>(),
                 "copies": self.copies.json(),
             });
+            if let Some(state) = &self.state {
+                line["state"] = state.json();
+            }
             print_line(&line.to_string());
             return;
         }
@@ -108,6 +112,9 @@ impl Summary {
         if self.tile_kernels > 0 {
             line +=
                 &format!("; {} kernels use tile registers (AMX) if the machine has them", self.tile_kernels);
+        }
+        if let Some(state) = &self.state {
+            line += &format!("; {}", state.phrase());
         }
         if !self.callees.is_empty() {
             line += &format!("; link it with definitions of {}", self.callees.join(", "));
@@ -177,6 +184,7 @@ pub(super) fn write(
         callees: callees(lowered),
         repeated_weights: compiled.summary.repeated_weights.clone(),
         copies: Copies::of(&lowered.program),
+        state: StateSummary::of(&lowered.program),
     };
 
     let header = emit::stage(&path.with_extension("h"), compiled.header.as_bytes())?;
@@ -235,5 +243,6 @@ pub(super) fn write_source(path: &Path, lowered: &Lowered) -> Result<Summary> {
         callees: callees(lowered),
         repeated_weights: program.repeated_weights(&program.stored_constants()),
         copies: Copies::of(program),
+        state: None,
     })
 }

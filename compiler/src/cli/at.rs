@@ -28,6 +28,16 @@ pub(super) fn ends(model: &Model) -> Vec<Vec<i64>> {
     ends
 }
 
+/// As [`dims`]. The capacity of the model's state may be missing: it is the largest one then.
+pub(super) fn dims_of_step(model: &Model, at: &str) -> Result<Vec<i64>> {
+    match model.capacity_symbol().map(|at| &model.symbols()[at]) {
+        Some(capacity) if some_dims(model, "--at", at)?[model.capacity_symbol().unwrap_or(0)].is_none() => {
+            dims(model, "--at", &format!("{at},{}={}", capacity.name(), capacity.hi()))
+        }
+        _ => dims(model, "--at", at),
+    }
+}
+
 /// The values that `text`, the argument of `flag`, gives to symbols; an entry for each symbol.
 pub(super) fn some_dims(model: &Model, flag: &str, text: &str) -> Result<Vec<Option<i64>>> {
     let mut dims: Vec<Option<i64>> = vec![None; model.symbols().len()];

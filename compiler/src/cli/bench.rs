@@ -9,7 +9,7 @@ use super::{
     errors::usage,
     feed,
     output::{Verdict, print_line},
-    source,
+    source, stateful,
 };
 use crate::{
     accuracy::inputs,
@@ -22,7 +22,7 @@ use std::{
     path::PathBuf,
     time::{Duration, Instant},
 };
-use symshape_runtime::{Context, Model, TensorRef};
+use symshape_runtime::{Context, Model, State, StateError, TensorRef};
 
 /// Largest number of samples of one binding.
 const MAX_SAMPLES: usize = 1 << 14;
@@ -77,7 +77,7 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     let support = CompileOptions::default().support;
     let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, support)?;
     let place = || args.model.display().to_string();
-    let cases = cases(&loaded.model, args).at(place)?;
+    let mut cases = cases(&loaded.model, args).at(place)?;
 
     let mut context =
         Context::new(&loaded.model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
@@ -86,15 +86,20 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
 
     let mut samples = vec![0_u64; MAX_SAMPLES];
     let mut text = String::with_capacity(4096);
-    for (at, inputs) in &cases {
+    for Case { at, inputs, state } in &mut cases {
         let refs = tensor::refs(inputs)?;
         let arena_bytes = {
-            let dims = context.bind(&refs).map_err(|error| feed::refused(&error)).at(place)?;
+            let dims = match state {
+                Some(state) => context.bind_state(&refs, state),
+                None => context.bind(&refs),
+            };
+            let dims = dims.map_err(|error| feed::refused(&error)).at(place)?;
             loaded.model.arena_bytes(dims).map_err(|error| usage(error.to_string()))?
         };
 
         let budget = Duration::from_millis(args.min_ms);
-        let timing = time(&mut context, &refs, budget, &mut samples, allocations).at(place)?;
+        let timing =
+            time(&mut context, &refs, state.as_mut(), budget, &mut samples, allocations).at(place)?;
         text.clear();
         print(&mut text, args, at, &timing, arena_bytes, &loaded);
         print_line(&text);
@@ -102,9 +107,19 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
+/// A binding with its inputs, and the state that a call begins with.
+struct Case {
+    at: String,
+    inputs: Vec<Tensor>,
+    state: Option<State>,
+}
+
 /// The bindings in order, with the inputs of each.
-fn cases(model: &Model, args: &Args) -> Result<Vec<(String, Vec<Tensor>)>> {
+fn cases(model: &Model, args: &Args) -> Result<Vec<Case>> {
     if let Some(path) = &args.inputs {
+        if !model.state().is_empty() {
+            return Err(usage("--inputs: the inputs don't say how long the state is; use --at"));
+        }
         let inputs = feed::read(model, &[], Some(path))?;
         let refs = tensor::refs(&inputs)?;
         let mut context =
@@ -119,31 +134,61 @@ fn cases(model: &Model, args: &Args) -> Result<Vec<(String, Vec<Tensor>)>> {
         }
 
         let at = inputs::binding(model, dims);
-        return Ok(vec![(at, inputs)]);
+        return Ok(vec![Case { at, inputs, state: None }]);
     }
 
-    let mut bindings = args.at.iter().map(|at| at::dims(model, "--at", at)).collect::<Result<Vec<_>>>()?;
+    let mut bindings = args.at.iter().map(|at| at::dims_of_step(model, at)).collect::<Result<Vec<_>>>()?;
     if bindings.is_empty() {
         bindings = at::ends(model);
     }
     bindings
         .into_iter()
-        .map(|dims| Ok((inputs::binding(model, &dims), inputs::inputs(model, &dims)?)))
+        .map(|dims| {
+            let state = if model.state().is_empty() { None } else { Some(state(model, &dims)?) };
+            Ok(Case { at: inputs::binding(model, &dims), inputs: inputs::inputs(model, &dims)?, state })
+        })
         .collect()
 }
 
-/// Calls the model until `budget` is used up, at least three times.
+/// A state with these sizes, filled with random numbers: pages that were never written would be read too fast.
+fn state(model: &Model, dims: &[i64]) -> Result<State> {
+    let wrong = |error: StateError| usage(error.to_string());
+    let (capacity, length) = stateful::rows(model, dims);
+    let mut state = State::with_dims(model, capacity, &stateful::sizes(model, dims)).map_err(wrong)?;
+    let tensors: Vec<Tensor> = (0..model.state().len())
+        .map(|idx| {
+            let mut shape = state.shape(idx);
+            if let Some(axis) = model.state()[idx].axis() {
+                shape[axis] = length;
+            }
+            inputs::random(idx as u64, model.state()[idx].dtype(), shape)
+        })
+        .collect::<Result<_>>()?;
+    state.set(&tensor::refs(&tensors)?).map_err(wrong)?;
+    Ok(state)
+}
+
+/// Calls the model until `budget` is used up, at least three times. Each call finds as many rows in the state.
 fn time(
     context: &mut Context,
     inputs: &[TensorRef<'_>],
+    mut state: Option<&mut State>,
     budget: Duration,
     samples: &mut [u64],
     allocations: fn() -> u64,
 ) -> Result<Timing> {
     let mut call = || {
+        let length = state.as_ref().map_or(0, |state| state.length());
         let start = Instant::now();
-        let result = context.run_views(inputs).map(|_| ());
-        (start.elapsed().as_nanos() as u64, result)
+        let result = match &mut state {
+            Some(state) => context.run_stateful_views(inputs, state).map(|_| ()),
+            None => context.run_views(inputs).map(|_| ()),
+        };
+        let ns = start.elapsed().as_nanos() as u64;
+        if let Some(state) = &mut state {
+            state.rewind(length);
+        }
+        (ns, result)
     };
 
     let before = allocations();

@@ -151,6 +151,11 @@ fn validate(args: &Args) -> Result<Request<'_>> {
         return Err(usage("--threads 0: expected at least 1"));
     }
 
+    if args.dynamic_memory && args.dims.state.is_given() {
+        return Err(usage(
+            "--dynamic-memory: the capacity of a state needs upper bounds; declare them with --dim",
+        ));
+    }
     let Selection { targets, machine } = args::select_targets(args.target.as_deref())?;
     let output = args.output.as_deref().map(Output::named).transpose()?;
     let is_source = output.as_ref().is_some_and(|output| output.kind == OutputKind::Source);
@@ -251,7 +256,11 @@ fn lower(
 
     progress.say("lowering");
     let observer = &mut |name, result: Ir<'_>| watch.step(name, result);
-    let pipeline = Pipeline::new(&graph).targets(targets).options(options).observe(observer);
+    let pipeline = Pipeline::new(&graph)
+        .targets(targets)
+        .options(options)
+        .state(args.dims.state.request()?)
+        .observe(observer);
     let lowered = pipeline.lower().at(|| args.model.display().to_string())?;
     Ok(ModelToCompile { lowered, size_note: None })
 }

@@ -27,6 +27,7 @@ mod selfcheck;
 mod sensitivity;
 mod shapes;
 mod source;
+mod stateful;
 mod sym;
 mod test;
 
@@ -136,6 +137,7 @@ mod tests {
             include_str!("../../../docs/c-source.md"),
             include_str!("../../../docs/custom-ops.md"),
             include_str!("../../../docs/embedding-c.md"),
+            include_str!("../../../docs/generation.md"),
             include_str!("../../../docs/partitions.md"),
             include_str!("../../../docs/precision.md"),
             include_str!("../../../docs/profiling.md"),

@@ -56,7 +56,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let baseline = args.baseline.as_deref().map(Baseline::read).transpose()?;
     let options = CompileOptions::default().precision(args.precision.precision);
     let place = || args.model.display().to_string();
-    let lowered = Pipeline::new(&graph).options(options).lower().at(place)?;
+    let lowered =
+        Pipeline::new(&graph).options(options).state(args.dims.state.request()?).lower().at(place)?;
     let measured = match &args.profile {
         Some(sizes) => Some(measure(&lowered, sizes, &progress).at(place)?),
         None => None,

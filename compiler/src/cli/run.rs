@@ -5,17 +5,20 @@ use super::{
     errors::at_path,
     feed, npy,
     output::{Verdict, print_line},
-    source,
+    source, stateful,
 };
 use crate::{
     accuracy::inputs,
     error::{At, Error, ErrorKind, Result},
     options::CompileOptions,
-    tensor,
+    tensor::{self, Tensor},
 };
 use serde_json::{Map, json};
-use std::{fs, path::PathBuf};
-use symshape_runtime::Context;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+use symshape_runtime::{Context, Model, State};
 
 /// Arguments of `symc run`.
 #[derive(clap::Args)]
@@ -37,6 +40,9 @@ pub(super) struct Args {
     /// Directory for the outputs, each as NAME.npy
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
+    /// File of the state: read before the call if it exists, and written after it
+    #[arg(long, value_name = "F")]
+    state_file: Option<PathBuf>,
     /// Number of threads for the call
     #[arg(long, value_name = "T", default_value_t = 1)]
     threads: u32,
@@ -46,6 +52,16 @@ pub(super) struct Args {
     /// Print one JSON object to standard output
     #[arg(long)]
     json: bool,
+}
+
+/// The state of the call, if the model has one: that of the file, or an empty one.
+fn state(args: &Args, model: &Model, inputs: &[Tensor]) -> Result<Option<State>> {
+    if model.state().is_empty() && args.state_file.is_none() {
+        return Ok(None);
+    }
+    let sizes = stateful::sizes_of_inputs(model, inputs);
+    let path = args.state_file.as_deref().unwrap_or(Path::new(""));
+    stateful::open(model, path, &sizes).map(Some)
 }
 
 /// Calls the model, and writes or prints its outputs.
@@ -61,8 +77,17 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
 
     let place = || args.model.display().to_string();
     let refs = tensor::refs(&inputs)?;
-    let dims: Vec<i64> = context.bind(&refs).map_err(|error| feed::refused(&error)).at(place)?.to_vec();
-    let outputs = context.run_views(&refs).map_err(|error| feed::refused(&error)).at(place)?;
+    let mut state = state(args, &model, &inputs)?;
+    let bound = match &state {
+        Some(state) => context.bind_state(&refs, state),
+        None => context.bind(&refs),
+    };
+    let dims: Vec<i64> = bound.map_err(|error| feed::refused(&error)).at(place)?.to_vec();
+    let outputs = match &mut state {
+        Some(state) => context.run_stateful_views(&refs, state),
+        None => context.run_views(&refs),
+    };
+    let outputs = outputs.map_err(|error| feed::refused(&error)).at(place)?;
 
     if let Some(folder) = &args.output {
         at_path(fs::create_dir_all(folder), folder)?;
@@ -71,6 +96,10 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
             let path = folder.join(npy::file_name(info.name()));
             npy::write(&path, output.dtype(), output.shape(), output.bytes())?;
         }
+    }
+
+    if let (Some(state), Some(path)) = (&state, &args.state_file) {
+        stateful::save(state, path)?;
     }
 
     let table = model.outputs().iter().enumerate().map(|(idx, info)| {

@@ -59,6 +59,9 @@ pub(super) struct Args {
 
 /// Compares compiled code with the reference at each binding.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
+    args.dims
+        .state
+        .refuse("selfcheck", "it checks single calls; `symc test --stateful` checks consecutive ones")?;
     // The loss of a precision is that on machines with tile registers, even if this machine has none.
     let support = CompileOptions::default().support.with_tiles();
     let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, support)?;

@@ -30,6 +30,7 @@ pub(super) struct Args {
 
 /// Infers the shapes and prints them.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
+    args.dims.state.refuse("shapes", "it infers the shapes of the model as it is")?;
     let model = import::Model::open(&args.model)?;
     let options = ImportOptions { unbounded: true, ..args.dims.options(&args.model)? };
     let (graph, names) = match import::import_named(&model, &options).at(|| args.model.display().to_string())

@@ -79,7 +79,8 @@ pub(super) fn load(
     let precision = precision_args.choose(path, &graph, &targets, &options, &progress)?.precision;
     let options =
         CompileOptions::default().precision(precision).oversized_parts(offload.oversized.oversized_parts);
-    let lowered = Pipeline::new(&graph).targets(&targets).options(options).lower();
+    let pipeline = Pipeline::new(&graph).targets(&targets).options(options).state(dims.state.request()?);
+    let lowered = pipeline.lower();
     let lowered = lowered.at(|| path.display().to_string())?;
     print_warnings(path, &lowered);
     progress.say("generating code");
@@ -94,8 +95,11 @@ pub(super) fn print_warnings(path: &Path, lowered: &Lowered) {
 
 fn open(path: &Path, dims: &DimArgs) -> Result<Loaded> {
     let plain = dims.dims.is_empty() && dims.inputs.is_empty() && dims.binds.is_empty();
-    if !plain || !dims.customs.is_empty() {
-        let message = format!("{}: --dim, --input, --bind and --custom are for ONNX models", path.display());
+    if !plain || !dims.customs.is_empty() || dims.state.is_given() {
+        let message = format!(
+            "{}: --dim, --input, --bind, --custom, --state and --stateful are for ONNX models",
+            path.display()
+        );
         return Err(usage(message));
     }
 

@@ -11,18 +11,20 @@ use super::{
     run::{
         dispatch,
         entries::{PartitionFunctions, RunFunctions},
+        state::StateFunctions,
     },
 };
 use crate::{
     error::Result,
-    kernel::{Policies, Port, RepeatedWeight},
+    kernel::{Policies, Port, RepeatedWeight, StateBlock},
     plan,
     tensor::Bytes,
 };
 use cranelift_module::{DataId, FuncId, Linkage};
 use num_traits::ToPrimitive;
 use std::mem::{self, offset_of};
-use symshape_runtime::abi::{self, ModelDesc, SymbolDesc, TensorDesc};
+use symshape::Dim;
+use symshape_runtime::abi::{self, ModelDesc, StateDesc, StateTensorDesc, SymbolDesc, TensorDesc};
 
 /// Summary of the generated code.
 #[derive(Clone, Debug)]
@@ -67,6 +69,7 @@ pub(crate) struct ExportedFunctions {
     pub(crate) arena_bytes: FuncId,
     pub(crate) output_shape: FuncId,
     pub(crate) run: RunFunctions,
+    pub(crate) state: Option<StateFunctions>,
 }
 
 /// Emits the tables and summarizes the generated code.
@@ -112,6 +115,13 @@ fn exports(
     if let Some(partitions) = &functions.run.partitions {
         exports.extend([("begin", partitions.begin), ("arena_slice", partitions.arena_slice)]);
     }
+    if let Some(state) = &functions.state {
+        exports.extend([
+            ("state_bytes", state.bytes),
+            ("state_place", state.place),
+            ("run_stateful", state.run),
+        ]);
+    }
     exports.extend(uses_tiles.map(|uses| (dispatch::USES_TILES, uses)));
     exports.into_iter().map(|(name, id)| (unit.symbol(name), id)).collect()
 }
@@ -151,6 +161,11 @@ fn model(
     put_precision(unit, &mut table);
     if let Some(uses) = uses_tiles {
         table.functions.push((offset_of!(ModelDesc, uses_tiles), uses));
+    }
+
+    if let (Some(block), Some(functions)) = (&program.state, &functions.state) {
+        let state = state(unit, block, functions)?;
+        table.data.push((offset_of!(ModelDesc, state), state));
     }
 
     table.put_i64(offset_of!(ModelDesc, arena_max), unit.plan.arena_max as i64);
@@ -226,22 +241,87 @@ fn tensors(unit: &mut ModuleBuilder, kind: &str, ports: &[Port]) -> Result<DataI
     let mut table = Table::new(size_of::<TensorDesc>() * ports.len());
     for (idx, port) in ports.iter().enumerate() {
         let base = idx * size_of::<TensorDesc>();
-        let buffer = &unit.program.buffers[port.buffer];
-        let max_bytes = unit.program.facts.bounds(&buffer.bytes()).hi;
-        let max_bytes = max_bytes.and_then(|bytes| bytes.to_i64()).unwrap_or(i64::MAX);
-        table.put_text(unit, base + offset_of!(TensorDesc, name), &port.name)?;
-        table.put_u32(base + offset_of!(TensorDesc, dtype), buffer.dtype as u32);
-        table.put_u32(base + offset_of!(TensorDesc, rank), port.shape.len() as u32);
-        table.put_i64(base + offset_of!(TensorDesc, max_bytes), max_bytes);
-
-        let mut dims = Table::new(8 * port.shape.len());
-        for (axis, dim) in port.shape.iter().enumerate() {
-            dims.put_text(unit, 8 * axis, &dim.to_string())?;
-        }
-        let name = unit.symbol(&format!("{kind}_{idx}_dims"));
-        let dims = dims.define(unit, &name, Linkage::Local)?;
-        table.data.push((base + offset_of!(TensorDesc, dims), dims));
+        put_tensor(unit, &mut table, base, port, &format!("{kind}_{idx}_dims"))?;
     }
     let name = unit.symbol(kind);
+    table.define(unit, &name, Linkage::Local)
+}
+
+/// Sets the [`TensorDesc`] at `base`. Its dims become an array of the name `dims_name`.
+fn put_tensor(
+    unit: &mut ModuleBuilder,
+    table: &mut Table,
+    base: usize,
+    port: &Port,
+    dims_name: &str,
+) -> Result<()> {
+    let buffer = &unit.program.buffers[port.buffer];
+    let max_bytes = max_bytes(unit, &buffer.bytes());
+    table.put_text(unit, base + offset_of!(TensorDesc, name), &port.name)?;
+    table.put_u32(base + offset_of!(TensorDesc, dtype), buffer.dtype as u32);
+    table.put_u32(base + offset_of!(TensorDesc, rank), port.shape.len() as u32);
+    table.put_i64(base + offset_of!(TensorDesc, max_bytes), max_bytes);
+
+    let mut dims = Table::new(8 * port.shape.len());
+    for (axis, dim) in port.shape.iter().enumerate() {
+        dims.put_text(unit, 8 * axis, &dim.to_string())?;
+    }
+    let name = unit.symbol(dims_name);
+    let dims = dims.define(unit, &name, Linkage::Local)?;
+    table.data.push((base + offset_of!(TensorDesc, dims), dims));
+    Ok(())
+}
+
+/// The upper bound of a number of bytes.
+fn max_bytes(unit: &ModuleBuilder, bytes: &Dim) -> i64 {
+    let max = unit.program.facts.bounds(bytes).hi;
+    max.and_then(|bytes| bytes.to_i64()).unwrap_or(i64::MAX)
+}
+
+/// Emits the [`StateDesc`].
+fn state(unit: &mut ModuleBuilder, block: &StateBlock, functions: &StateFunctions) -> Result<DataId> {
+    let program = unit.program;
+    let tensors = state_tensors(unit, block)?;
+    let indices: Vec<u32> = block
+        .words()
+        .iter()
+        .filter_map(|word| program.symbols.iter().position(|symbol| symbol == word))
+        .map(|idx| idx as u32)
+        .collect();
+    let mut words = Table::new(4 * indices.len());
+    indices.iter().enumerate().for_each(|(at, idx)| words.put_u32(4 * at, *idx));
+    let name = unit.symbol("state_words");
+    let words = words.define(unit, &name, Linkage::Local)?;
+
+    let bytes = program.state_offsets().pop().unwrap_or_else(Dim::zero);
+    let mut table = Table::new(size_of::<StateDesc>());
+    table.put_i64(offset_of!(StateDesc, id), block.id as i64);
+    table.put_i64(offset_of!(StateDesc, max_bytes), max_bytes(unit, &bytes));
+    table.put_u32(offset_of!(StateDesc, n_tensors), block.tensors.len() as u32);
+    table.put_u32(offset_of!(StateDesc, n_words), indices.len() as u32);
+    table.put_u32(offset_of!(StateDesc, header_bytes), block.header_bytes() as u32);
+    table.put_u32(offset_of!(StateDesc, has_rows), u32::from(block.rows.is_some()));
+    table.data.push((offset_of!(StateDesc, words), words));
+    table.data.push((offset_of!(StateDesc, tensors), tensors));
+    table.functions.push((offset_of!(StateDesc, bytes), functions.bytes));
+    table.functions.push((offset_of!(StateDesc, place), functions.place));
+    table.functions.push((offset_of!(StateDesc, run), functions.run));
+    let name = unit.symbol("state");
+    table.define(unit, &name, Linkage::Local)
+}
+
+/// Emits the array of [`StateTensorDesc`].
+fn state_tensors(unit: &mut ModuleBuilder, block: &StateBlock) -> Result<DataId> {
+    let mut table = Table::new(size_of::<StateTensorDesc>() * block.tensors.len());
+    for (idx, tensor) in block.tensors.iter().enumerate() {
+        let base = idx * size_of::<StateTensorDesc>();
+        let port = Port { name: tensor.input.clone(), shape: tensor.shape.clone(), buffer: tensor.buffer };
+        let at = base + offset_of!(StateTensorDesc, tensor);
+        put_tensor(unit, &mut table, at, &port, &format!("state_{idx}_dims"))?;
+        table.put_text(unit, base + offset_of!(StateTensorDesc, output), &tensor.output)?;
+        let axis = tensor.axis.map_or(u32::MAX, |axis| axis as u32);
+        table.put_u32(base + offset_of!(StateTensorDesc, axis), axis);
+    }
+    let name = unit.symbol("state_tensors");
     table.define(unit, &name, Linkage::Local)
 }

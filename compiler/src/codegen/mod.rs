@@ -36,7 +36,7 @@ use crate::{
 use artefact::ExportedFunctions;
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_module::Module;
-use run::{contract, levels, sizes};
+use run::{contract, levels, sizes, state};
 use target_lexicon::Architecture;
 
 /// Emits a program and its call contract into `module`.
@@ -70,7 +70,8 @@ pub fn generate(
     let run = levels::run(unit, arena_bytes)?;
     let check = contract::check(unit)?;
     let output_shape = sizes::output_shape(unit)?;
-    artefact::summary(unit, &ExportedFunctions { check, arena_bytes, output_shape, run })
+    let state = state::functions(unit, run.function)?;
+    artefact::summary(unit, &ExportedFunctions { check, arena_bytes, output_shape, run, state })
 }
 
 /// Bytes of the frame that the partitions of one call share.

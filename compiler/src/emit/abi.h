@@ -19,7 +19,9 @@ enum {
     SYMSHAPE_CONTRADICTION = 6,       /* the shapes of a part of the model contradict the inputs */
     SYMSHAPE_CALLEE_FAILED = 7,       /* an external function returned the error's `value` */
     SYMSHAPE_NOT_PLANNED = 8,         /* the arena is not planned for partitions that run at once */
-    SYMSHAPE_NO_TILES = 9             /* the model needs tile registers; the machine lacks or the system refused them */
+    SYMSHAPE_NO_TILES = 9,            /* the model needs tile registers; the machine lacks or the system refused them */
+    SYMSHAPE_WRONG_STATE = 10,        /* a state belongs to another artefact, is damaged, or has other sizes */
+    SYMSHAPE_STATE_FULL = 11          /* the rows after the call would exceed the capacity of the state */
 };
 
 /* How the partitions of a model run, if it has any. */
@@ -55,6 +57,17 @@ typedef struct symshape_exec {
     void (*parallel_for)(void *host, int64_t count, symshape_task task, void *data);
     symshape_error *error; /* receives the error of `run`, or null */
 } symshape_exec;
+
+/* The beginning of a state, see `run_stateful`. Words with its sizes follow. */
+typedef struct symshape_state_header {
+    uint64_t magic; /* SYMSHAPE_STATE_MAGIC */
+    uint64_t id;    /* a hash of the model */
+    uint64_t bytes; /* bytes of the whole state */
+    uint64_t reserved;
+} symshape_state_header;
+
+/* The bytes "symstate", read as a little-endian integer. */
+#define SYMSHAPE_STATE_MAGIC UINT64_C(0x65746174736d7973)
 
 /* For external functions: int32_t f(const symshape_call *call), which returns 0 for success. */
 

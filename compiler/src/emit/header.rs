@@ -2,7 +2,10 @@
 //!
 //! It mirrors [`symshape_runtime::abi`], includes only `stddef.h` and `stdint.h`, and is valid C99 and C++.
 
-use super::{batch, max_dim, template::named};
+use super::{
+    batch, max_dim, state,
+    template::{comment, named},
+};
 use crate::{
     codegen,
     kernel::{Policies, Port, Program},
@@ -57,7 +60,11 @@ fn write_header(
     constants(out, program, plan, &upper, frame_bytes)?;
     prototypes(out, prefix)?;
     out.write_str(&max_dim::functions(program, plan))?;
-    out.write_str(&batch::functions(program))?;
+    out.write_str(&state::functions(program))?;
+    // A batch of requests would need a state for each of them.
+    if program.state.is_none() {
+        out.write_str(&batch::functions(program))?;
+    }
 
     if program.may_use_tiles() && source.is_none() {
         out.write_str(&named(include_str!("tiles.h"), prefix))?;
@@ -224,12 +231,6 @@ fn externals(out: &mut String, program: &Program) -> std::fmt::Result {
 /// A shape as text, such as `N, 2*S + 1`.
 fn shape(port: &Port) -> String {
     port.shape.iter().map(|dim| dim.to_string()).collect::<Vec<_>>().join(", ")
-}
-
-/// Text that can neither end a comment nor start another line.
-fn comment(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    text.replace("*/", "* /").replace("/*", "/ *").chars().map(plain).collect()
 }
 
 /// A name as part of a macro's name.

@@ -15,6 +15,7 @@ pub mod object;
 pub(crate) mod report;
 pub(crate) mod rust;
 pub mod shared;
+mod state;
 mod template;
 
 pub use file::{Staged, archive, stage, write_atomically};

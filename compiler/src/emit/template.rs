@@ -32,6 +32,12 @@ pub(super) fn named(text: &str, name: &str) -> String {
     filled(text, &[(PREFIX, name), (UPPER, &name.to_uppercase())])
 }
 
+/// Text that can neither end a comment nor start another line.
+pub(super) fn comment(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.replace("*/", "* /").replace("/*", "/ *").chars().map(plain).collect()
+}
+
 /// A string literal of C.
 pub(super) fn string(text: &str) -> String {
     let mut out = String::from("\"");

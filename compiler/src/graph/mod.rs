@@ -9,11 +9,13 @@ pub mod build;
 pub mod eval;
 pub mod infer;
 mod op;
+mod state;
 pub mod text;
 pub mod tolerance;
 pub mod verify;
 
 pub use op::{Coord, Label, Op, ScatterMode, axis};
+pub use state::{State, StatePair, StateRows, appended_axis};
 
 use crate::scalar::Precision;
 use cranelift_entity::{PrimaryMap, entity_impl};
@@ -89,6 +91,11 @@ pub struct Graph {
     pub inputs: Vec<(String, Value)>,
     /// Names and values of the outputs.
     pub outputs: Vec<(String, Value)>,
+    /// The inputs and outputs that are state.
+    pub state: Option<State>,
+    /// Whether the caller is going to declare state. An operator with a cache may then require that its new rows follow
+    /// all rows of the cache.
+    pub keeps_state: bool,
     /// The [`Node::origin`] of new nodes.
     pub origin: String,
 }

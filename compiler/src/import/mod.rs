@@ -90,7 +90,8 @@ pub(crate) fn import_named(model: &Model, options: &ImportOptions) -> Result<(Gr
 fn build(model: &Model, options: &ImportOptions, is_strict: bool) -> Result<(Graph, Vec<Named>)> {
     let proto = model.proto.graph.as_ref().ok_or_else(|| Error::invalid("the model has no graph"))?;
     let name = identifier(options.name.as_deref().unwrap_or(&model.name));
-    let mut g = Graph { name, facts: Facts::new().remembering(), ..Graph::default() };
+    let keeps_state = options.keeps_state;
+    let mut g = Graph { name, facts: Facts::new().remembering(), keeps_state, ..Graph::default() };
     let seed = seed_name(model)?;
     let redeclared = is_redeclared(options, seed);
 

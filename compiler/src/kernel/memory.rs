@@ -17,6 +17,8 @@ pub enum MemorySpace {
     Input(u32),
     /// The caller's output with this index.
     Output(u32),
+    /// The tensor of the state with this index. A call reads the rows of the calls before and writes new ones.
+    State(u32),
     /// The artefact; read only.
     Const(Tensor),
     /// The arena, at an offset that the plan chooses. The buffer is alive from its first writer to its last reader.
@@ -33,7 +35,10 @@ impl MemorySpace {
     pub fn is_planned(&self) -> bool {
         match self {
             MemorySpace::Arena | MemorySpace::Scratch | MemorySpace::Device(_) => true,
-            MemorySpace::Input(_) | MemorySpace::Output(_) | MemorySpace::Const(_) => false,
+            MemorySpace::Input(_)
+            | MemorySpace::Output(_)
+            | MemorySpace::State(_)
+            | MemorySpace::Const(_) => false,
         }
     }
 
@@ -43,6 +48,7 @@ impl MemorySpace {
             MemorySpace::Device(number) => Some(*number),
             MemorySpace::Input(_)
             | MemorySpace::Output(_)
+            | MemorySpace::State(_)
             | MemorySpace::Const(_)
             | MemorySpace::Arena
             | MemorySpace::Scratch => None,

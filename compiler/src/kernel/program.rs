@@ -2,7 +2,7 @@
 
 use super::{
     Buffer, BufferId, CallLimit, Control, DataDependent, Device, Local, MemorySpace, MicrokernelSupport,
-    Partition, Policies, Stmt, WeightForm,
+    Partition, Policies, StateBlock, Stmt, WeightForm,
 };
 use crate::{external::Callee, scalar::Precision};
 use cranelift_entity::PrimaryMap;
@@ -73,6 +73,8 @@ pub struct Program {
     pub inputs: Vec<Port>,
     /// The outputs in the order of the ABI.
     pub outputs: Vec<Port>,
+    /// The state, if the model has one. It is neither an input nor an output.
+    pub state: Option<StateBlock>,
     /// The kernels in the order in which they run.
     pub kernels: Vec<Kernel>,
     /// The entries of the artefact's table, which cover all kernels in order. Empty if there is no table.
@@ -162,6 +164,19 @@ impl Program {
     pub(crate) fn copy_bytes(&self, buffer: BufferId) -> Dim {
         let bytes = self.buffers[buffer].bytes().max(Dim::zero());
         self.facts.simplify(&(bytes.ceil_div(COPY_ALIGN_BYTES) * COPY_ALIGN_BYTES))
+    }
+
+    /// Byte offset of each tensor in the block of the state, then the bytes of the block. Empty if there is no state.
+    pub(crate) fn state_offsets(&self) -> Vec<Dim> {
+        let state = self.state.as_ref();
+        state.map_or_else(Vec::new, |state| state.offsets(&self.buffers, &self.facts))
+    }
+
+    /// Whether a buffer is a tensor of the state that calls overwrite.
+    pub(crate) fn is_overwritten(&self, buffer: BufferId) -> bool {
+        let MemorySpace::State(tensor) = self.buffers[buffer].space else { return false };
+        let tensor = self.state.as_ref().and_then(|state| state.tensors.get(tensor as usize));
+        tensor.is_some_and(|tensor| tensor.axis.is_none())
     }
 
     /// Whether a buffer is a constant.

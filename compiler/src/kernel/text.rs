@@ -6,13 +6,15 @@
 //!          | 'assume' dim ('==' | '!=' | '<=' | '<' | 'divides') dim [',' string]
 //!          | '@'N [name] ':' dtype '[' dim ']' space           elements; numbered from 0
 //!          | ('input' | 'output') name '[' dims ']' '=' '@'N
+//!          | 'rows' dim 'of' dim 'grow' dim                 length, capacity and growth of the state
+//!          | 'state' name '=' name '[' dims ']' ['append' N] '=' '@'N     input and output, and the axis of the rows
 //!          | 'data_dependent' dim '<=' dim ['=' range]                   a data-dependent symbol
 //!          | 'kernel' name '{' ('local'N ':' dtype)* stmt* '}'
 //!          | 'if' '@'N | 'else' | 'while' '@'N | 'end' | 'require' relation
 //!          | 'call' callee '(' arguments ')' '->' '(' arguments ')' ['scratch' '@'N] ',' string
 //!          | 'bind' dim '=' '@'N 'in' dim '..' dim ',' string | 'fail' string
 //! argument = access 'as' '[' dims ']'                         callees are those of the graphs' text
-//! space    = 'input' N | 'output' N | 'arena' | 'scratch'
+//! space    = 'input' N | 'output' N | 'state' N | 'arena' | 'scratch'
 //!          | 'const' '[' ints ']' (literals | 'all' literal | 'iota' | 'random' seed | 'elided' hash)
 //! stmt     = 'for' axis ['parallel'] '{' stmt* '}' | 'strip' axis '{' inst* '}' | 'block' '{' inst* '}'
 //!          | 'if' localN '{' stmt* '}' ['else' '{' stmt* '}'] | 'while' localN '{' stmt* '}'

@@ -16,6 +16,8 @@
 //!
 //! Memory
 //! - Every access is within its buffer.
+//! - A store to an appended tensor of the state is in the rows that the call appends.
+//! - No kernel reads an overwritten tensor of the state after a kernel has written it.
 //! - An iteration of a parallel loop does not access an element that another iteration writes.
 //! - The results of an external function overlap neither each other nor its operands.
 //! - Only calls of a device's target access the device's memory.
@@ -39,6 +41,7 @@ mod code;
 mod control;
 mod devices;
 mod partitions;
+mod state;
 mod stmt;
 
 use super::{Buffer, Control, Kernel, MemorySpace, Port, Program};
@@ -83,6 +86,7 @@ pub fn verify(program: &Program) -> Result<Vec<Unproven>> {
     verify_ports(program, &program.outputs, &symbols, MemorySpace::Output)?;
     control::verify(program, &symbols)?;
     devices::verify(program)?;
+    state::verify(program)?;
     partitions::verify(program)?;
 
     let mut unproven = Vec::new();
@@ -117,6 +121,13 @@ fn verify_buffer(program: &Program, buffer: &Buffer, symbols: &BTreeSet<Symbol>)
                 Ok(())
             } else {
                 Err(Error::invalid(format!("its contents are {tensor:?}")))
+            }
+        }
+        MemorySpace::State(idx) => {
+            let tensor = program.state.as_ref().and_then(|state| state.tensors.get(*idx as usize));
+            match tensor.map(|tensor| &program.buffers[tensor.buffer]) {
+                Some(owner) if std::ptr::eq(owner, buffer) => Ok(()),
+                _ => Err(Error::invalid("it is not the memory of the state tensor that it names")),
             }
         }
         MemorySpace::Arena | MemorySpace::Scratch => Ok(()),

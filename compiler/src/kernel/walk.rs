@@ -8,7 +8,7 @@ pub struct Site<'a> {
     /// The element that is accessed.
     pub access: &'a Access,
     /// Whether the element is written rather than read.
-    pub(crate) is_store: bool,
+    pub is_store: bool,
     /// The loops around it within the visited statements, outermost first. They include the axes of strips and
     /// contractions.
     pub axes: &'a [Axis],

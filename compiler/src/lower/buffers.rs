@@ -17,8 +17,12 @@ use symshape_runtime::DType;
 /// Stores the inputs and outputs of the model.
 pub(super) fn ports(lowering: &mut Lowering, orders: &HashMap<Value, AxisOrder>) {
     let graph = lowering.graph;
-    for (number, (name, value)) in graph.inputs.iter().enumerate() {
-        let buffer = new_buffer(lowering, name, *value, MemorySpace::Input(number as u32));
+    for (idx, (name, value)) in graph.inputs.iter().enumerate() {
+        if graph.is_state_input(idx) {
+            continue;
+        }
+        let number = lowering.program.inputs.len() as u32;
+        let buffer = new_buffer(lowering, name, *value, MemorySpace::Input(number));
         let storage = Storage::dense(buffer, graph.shape(*value), &natural(graph.rank(*value)));
         lowering.storage.insert(*value, storage);
 
@@ -26,8 +30,12 @@ pub(super) fn ports(lowering: &mut Lowering, orders: &HashMap<Value, AxisOrder>)
         lowering.program.inputs.push(port);
     }
 
-    for (number, (name, value)) in graph.outputs.iter().enumerate() {
-        let buffer = new_buffer(lowering, name, *value, MemorySpace::Output(number as u32));
+    for (idx, (name, value)) in graph.outputs.iter().enumerate() {
+        if graph.is_state_output(idx) {
+            continue;
+        }
+        let number = lowering.program.outputs.len() as u32;
+        let buffer = new_buffer(lowering, name, *value, MemorySpace::Output(number));
         let port = Port { name: name.clone(), shape: graph.shape(*value).to_vec(), buffer };
         lowering.program.outputs.push(port);
 

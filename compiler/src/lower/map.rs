@@ -61,7 +61,8 @@ pub(super) fn move_to(lowering: &mut Lowering, value: Value, shape: &[Dim], from
 /// twice, and values whose layout is not the caller's.
 pub(super) fn copy_outputs(lowering: &mut Lowering) -> Result<()> {
     let graph = lowering.graph;
-    for (number, (_, value)) in graph.outputs.iter().enumerate() {
+    let outputs = graph.outputs.iter().enumerate().filter(|(idx, _)| !graph.is_state_output(*idx));
+    for (number, (_, (_, value))) in outputs.enumerate() {
         let buffer = lowering.program.outputs[number].buffer;
         if lowering.storage.get(value).is_none_or(|storage| storage.buffer != buffer) {
             let storage = Storage::dense(buffer, graph.shape(*value), &natural(graph.rank(*value)));

@@ -4,8 +4,8 @@
 //!
 //! - the *roots*: the values that are stored in memory ([`fuse`]);
 //! - the order of each root's axes in memory ([`layout`]);
-//! - the roots that are stored inside a larger buffer, as pieces of a concatenation or the interior of a padded tensor
-//!   ([`buffers`]).
+//! - the roots that are stored inside a larger buffer, as pieces of a concatenation, the interior of a padded tensor
+//!   ([`buffers`]), or the new rows of a state ([`state`]).
 //!
 //! Then each root becomes one kernel or several. Every value between roots is a definition that is inlined at its uses
 //! ([`inline`]). So views cost only an index expression, and elementwise chains are one pass. The loops over a root's
@@ -30,6 +30,7 @@ mod order;
 mod place;
 mod reduce;
 mod sort;
+mod state;
 mod storage;
 mod weights;
 
@@ -58,10 +59,12 @@ pub fn lower(graph: &Graph) -> Result<Program> {
 
     let mut lowering = Lowering::new(graph, &fusion, program);
     control::declare_all(&mut lowering);
+    state::block(&mut lowering)?;
     buffers::ports(&mut lowering, &orders);
     buffers::roots(&mut lowering, &orders);
     lowering.lower_roots(lower_root)?;
     map::copy_outputs(&mut lowering)?;
+    state::overwrite(&mut lowering)?;
     Ok(lowering.program)
 }
 

@@ -29,6 +29,7 @@ pub(super) fn replace(graph: &mut Graph, groups: &[NodeGroup], lower: Lower<'_>)
         data_dependent: old.data_dependent.clone(),
         facts: old.facts.clone(),
         constraints: old.constraints.clone(),
+        state: old.state.clone(),
         ..Graph::default()
     };
 

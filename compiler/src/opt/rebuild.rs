@@ -23,6 +23,7 @@ pub(crate) fn rebuild(
         data_dependent: old.data_dependent,
         facts: old.facts,
         constraints: old.constraints,
+        state: old.state,
         ..Graph::default()
     };
 

@@ -139,6 +139,10 @@ fn can_join(program: &Program, shared: &BTreeSet<BufferId>, before: &Kernel, aft
 
     let first = accesses(&program.facts, row, body);
     let second = accesses(&program.facts, next_row, next_body);
+    // Copies to the state stay last: a call that fails before has not changed it.
+    if second.iter().any(|(buffer, access)| access.is_written && program.is_overwritten(*buffer)) {
+        return false;
+    }
     let mut flows = false;
     for (buffer, access) in &first {
         let Some(next) = second.get(buffer) else { continue };

@@ -59,6 +59,7 @@ mod serving;
 mod signals;
 mod sorts;
 mod source;
+mod state;
 mod subgraphs;
 mod suppression;
 mod tidy;

@@ -282,7 +282,7 @@ impl Checker {
             }
         }
         let desc = &layout.model.desc;
-        let checked = desc.check(&self.shapes, &mut self.slots, &mut self.dims);
+        let checked = desc.check(&self.shapes, &[], &mut self.slots, &mut self.dims);
         checked.map_err(|error| CallError::reported(Violation::new(desc, error)).into())
     }
 }

@@ -88,6 +88,7 @@ pub(crate) fn desc() -> ModelDesc {
         reserved: 0,
         product_error: 0.0,
         uses_tiles: None,
+        state: core::ptr::null(),
     }
 }
 

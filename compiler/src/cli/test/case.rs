@@ -8,11 +8,12 @@ use crate::{
         feed,
         output::{Verdict, print_line},
         source::milliseconds,
+        stateful,
     },
     error::{At, Error, ErrorKind, Result},
     import::{self, InputConstant},
-    pipeline,
-    tensor::{self, Tensor},
+    pipeline::Pipeline,
+    tensor::{self, Bytes, Tensor},
 };
 use serde_json::{Value, json};
 use std::{
@@ -20,7 +21,7 @@ use std::{
     path::{Path, PathBuf},
     time::Instant,
 };
-use symshape_runtime::{Context, Model};
+use symshape_runtime::{Context, Model, State};
 
 /// Arguments of `symc case`.
 #[derive(clap::Args)]
@@ -170,6 +171,8 @@ struct Compiled {
     names: Vec<String>,
     /// Indices into `names` of the inputs that a call takes.
     taken: Vec<usize>,
+    /// The names of all outputs, those of the state included.
+    outputs: Vec<String>,
     /// Whether the results are random.
     is_random: bool,
 }
@@ -228,8 +231,13 @@ fn compile(args: &CaseArgs) -> Result<Compiled> {
     let taken = (0..names.len()).filter(|idx| !is_bound(&names[*idx])).collect();
     let graph = import::import(&model, &options)?;
     let is_random = import::seed::has_random_results(&model, &options, &graph);
-    let model = pipeline::jit(&graph)?;
-    Ok(Compiled { model, names, taken, is_random })
+    let outputs = graph.outputs.iter().map(|(name, _)| name.clone()).collect();
+    let model = Pipeline::new(&graph).state(args.dims.state.request()?).jit()?;
+    // State is not read from the data sets.
+    let is_state = |name: &String| model.state().iter().any(|tensor| tensor.input() == name);
+    let taken: Vec<usize> = taken;
+    let taken = taken.into_iter().filter(|idx| !is_state(&names[*idx])).collect();
+    Ok(Compiled { model, names, taken, outputs, is_random })
 }
 
 /// Runs the data sets.
@@ -242,6 +250,8 @@ fn run(folder: &Path, compiled: &Compiled, report: &mut Report) -> Result<()> {
 
     let mut context =
         Context::new(&compiled.model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
+    // Data sets of a model with state are consecutive steps.
+    let mut state = None;
     report.status = Status::Pass;
     report.detail.clear();
     let mut total_ms = 0.0;
@@ -249,10 +259,8 @@ fn run(folder: &Path, compiled: &Compiled, report: &mut Report) -> Result<()> {
         // If the call crashes, the parent knows the data set from this report.
         let started = Report { status: Status::Crash, detail: format!("in set {set}"), ..report.clone() };
         started.print();
-        let result = run_set(&path, compiled, &mut context, tolerance).unwrap_or_else(|error| SetResult {
-            status: Status::Error,
-            detail: error.to_string(),
-            run_ms: 0.0,
+        let result = run_set(&path, compiled, &mut context, &mut state, tolerance).unwrap_or_else(|error| {
+            SetResult { status: Status::Error, detail: error.to_string(), run_ms: 0.0 }
         });
         total_ms += result.run_ms;
         report.run_ms = Some(total_ms);
@@ -274,28 +282,38 @@ fn run_set(
     path: &Path,
     compiled: &Compiled,
     context: &mut Context,
+    state: &mut Option<State>,
     tolerance: Tolerance,
 ) -> Result<SetResult> {
     let inputs = in_order(&compiled.names, tensors(path, "input")?);
-    let outputs: Vec<String> = compiled.model.outputs().iter().map(|info| info.name().to_string()).collect();
-    let want = in_order(&outputs, tensors(path, "output")?);
+    let want = in_order(&compiled.outputs, tensors(path, "output")?);
     let mut inputs: Vec<Tensor> = compiled.taken.iter().filter_map(|idx| inputs.get(*idx).cloned()).collect();
     // Data sets have no seed for random operators.
     inputs.extend(compiled.model.inputs().iter().skip(inputs.len()).filter_map(feed::default_seed));
     let refs = tensor::refs(&inputs)?;
 
+    if state.is_none() && !compiled.model.state().is_empty() {
+        let capacity = stateful::max_capacity(&compiled.model);
+        let sizes = stateful::sizes_of_inputs(&compiled.model, &inputs);
+        let new = State::with_dims(&compiled.model, capacity, &sizes);
+        *state = Some(new.map_err(|error| Error::new(ErrorKind::Usage, error.to_string()))?);
+    }
+
     let start = Instant::now();
-    let result = context.run_views(&refs);
+    let result = match state {
+        Some(state) => context.run_stateful_views(&refs, state),
+        None => context.run_views(&refs),
+    };
     let run_ms = milliseconds(start);
     let end = |status, detail| Ok(SetResult { status, detail, run_ms });
     let got = match result {
-        Ok(outputs) => tensor::copies(&outputs),
+        Ok(outputs) => all_outputs(compiled, tensor::copies(&outputs), state.as_ref())?,
         Err(error) => return end(Status::Error, error.to_string()),
     };
     if got.len() < want.len() {
         return end(Status::Fail, format!("{} outputs instead of {}", got.len(), want.len()));
     }
-    for ((want, got), info) in want.iter().zip(&got).zip(compiled.model.outputs()) {
+    for ((want, got), name) in want.iter().zip(&got).zip(&compiled.outputs) {
         // The generator of the data set is unknown, so types and shapes of random results are compared only.
         let problem = match compare::distance(want, got, tolerance) {
             Err(problem) => problem,
@@ -304,9 +322,26 @@ fn run_set(
             }
             Ok(_) => continue,
         };
-        return end(Status::Fail, format!("`{}`: {problem}", info.name()));
+        return end(Status::Fail, format!("`{name}`: {problem}"));
     }
     end(Status::Pass, String::new())
+}
+
+/// The outputs of a call and the content of the state, in the order of the model's outputs.
+fn all_outputs(compiled: &Compiled, outputs: Vec<Tensor>, state: Option<&State>) -> Result<Vec<Tensor>> {
+    let mut outputs = outputs.into_iter();
+    let tensor = |name: &String| {
+        let at = compiled.model.state().iter().position(|tensor| tensor.output() == name);
+        let tensor = match (at, state) {
+            (Some(at), Some(state)) => {
+                let bytes = Bytes::Owned(state.tensor_bytes(at).into());
+                Tensor::new(compiled.model.state()[at].dtype(), state.shape(at), bytes)
+            }
+            _ => outputs.next(),
+        };
+        tensor.ok_or_else(|| Error::internal("the outputs of a call and the state are all outputs"))
+    };
+    compiled.outputs.iter().map(tensor).collect()
 }
 
 /// The data sets of a case with their numbers, which may have gaps.

@@ -11,7 +11,7 @@ use super::{
     estimate,
     host::Host,
     kernels::{DriverStep, EmittedPart},
-    share, sizes,
+    share, sizes, state,
 };
 use crate::{
     codegen::{
@@ -144,6 +144,7 @@ fn store_buffers(f: &mut FuncCtx, frame: Value, arguments: &RunArguments) -> Res
     let offsets = sizes::arena_layout(f)?.begins;
     for (id, buffer) in &f.unit.program.buffers {
         let address = match buffer.space {
+            MemorySpace::State(idx) => state::tensor_address(f, arguments, idx)?,
             MemorySpace::Input(idx) => f.load_word(arguments.inputs, 8 * idx as i32),
             MemorySpace::Output(idx) => f.load_word(arguments.outputs, 8 * idx as i32),
             MemorySpace::Arena | MemorySpace::Scratch | MemorySpace::Device(_) => match offsets.get(&id) {

@@ -26,4 +26,5 @@ mod schedule_estimate;
 mod scheduler;
 mod share;
 pub(crate) mod sizes;
+pub(crate) mod state;
 mod workers;

@@ -25,7 +25,11 @@ mod text;
 mod variables;
 
 use super::header::{self, SourceHeader};
-use crate::{error::Result, kernel::Program, plan::Plan};
+use crate::{
+    error::{Error, Result},
+    kernel::Program,
+    plan::Plan,
+};
 use context::SourceContext;
 use std::{collections::BTreeSet, fmt::Write};
 use text::{bits_for, helpers_for, identifiers, is_math, own_math};
@@ -56,6 +60,11 @@ const OWN_CONSTANTS: &str = "\
 /// # Errors
 /// A size that has no bound or does not fit in 64 bits, or symbols that don't follow from the shapes of the inputs.
 pub(crate) fn source(program: &Program, plan: &Plan, header: &str, libm: bool) -> Result<Source> {
+    if program.state.is_some() {
+        let message =
+            "C source can't have state: compile the model to an object, or without --stateful and --state";
+        return Err(Error::unsupported(message));
+    }
     let body = functions(program, plan)?;
     let helpers = helpers_for(&body);
     let used = identifiers(&body).chain(identifiers(&helpers)).collect::<BTreeSet<_>>();

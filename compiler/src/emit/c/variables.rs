@@ -96,6 +96,8 @@ fn pointer(program: &Program, id: BufferId) -> Option<Variable> {
         MemorySpace::Const(_) => return None,
         MemorySpace::Input(idx) => format!("const {ty} *const {name} = inputs[{idx}];"),
         MemorySpace::Output(idx) => format!("{ty} *const {name} = outputs[{idx}];"),
+        // `source` refuses programs with state.
+        MemorySpace::State(_) => return None,
         MemorySpace::Arena | MemorySpace::Scratch | MemorySpace::Device(_) => {
             format!("{ty} *const {name} = ({ty} *)((unsigned char *)arena + {});", begin(id))
         }

@@ -39,6 +39,8 @@ pub struct ImportOptions {
     pub unbounded: bool,
     /// The upper bound of symbols that are declared without one.
     pub cap: Option<i64>,
+    /// Whether the model is going to keep state, see [`crate::graph::Graph::keeps_state`].
+    pub keeps_state: bool,
 }
 
 /// Declarations of symbols, see [`parse_dims`] and [`parse_bounds`].

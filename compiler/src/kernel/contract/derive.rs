@@ -6,11 +6,11 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    kernel::Program,
+    kernel::{Program, StateBlock},
 };
 use num_traits::ToPrimitive;
 use std::collections::HashSet;
-use symshape::{Assumption, Declaration, Dim, Symbol};
+use symshape::{Assumption, Declaration, Dim, Relation, Symbol};
 use symshape_runtime::abi::Code;
 
 impl Contract {
@@ -49,7 +49,7 @@ fn bindings(program: &Program) -> Result<Vec<SymbolBinding>> {
     // Lone symbols first, as their errors are the clearest.
     for is_lone in [true, false] {
         while let Some((symbol, axis, source)) =
-            axes(program).find_map(|(axis, dim)| solve(program, &bound, axis, dim, is_lone))
+            axes(program).find_map(|(axis, dim)| solve(program, &bound, axis, &dim, is_lone))
         {
             list.push(SymbolBinding { declared: declared(program, &symbol, Some(axis))?, source });
             bound.insert(symbol);
@@ -68,11 +68,25 @@ fn bindings(program: &Program) -> Result<Vec<SymbolBinding>> {
     }
 }
 
-/// All axes of all inputs, with their dims.
-fn axes(program: &Program) -> impl Iterator<Item = (InputAxis, &Dim)> {
-    (0u32..).zip(&program.inputs).flat_map(|(input, port)| {
-        (0u32..).zip(&port.shape).map(move |(axis, dim)| (InputAxis { input, axis }, dim))
-    })
+/// All axes of all inputs, with their dims. The words in the header of the state count as the axes of one more input.
+fn axes(program: &Program) -> impl Iterator<Item = (InputAxis, Dim)> + '_ {
+    let of_inputs = (0u32..).zip(&program.inputs).flat_map(|(input, port)| {
+        (0u32..).zip(&port.shape).map(move |(axis, dim)| (InputAxis { input, axis }, dim.clone()))
+    });
+    let words = program.state.as_ref().map(StateBlock::words).unwrap_or_default();
+    let input = program.inputs.len() as u32;
+    let of_state = (0u32..).zip(words);
+    let of_state = of_state.map(move |(axis, symbol)| (InputAxis { input, axis }, Dim::from(&symbol)));
+    // The header first: its symbols are those of the state, whatever the inputs say.
+    of_state.chain(of_inputs)
+}
+
+/// The axis for messages, and the name of its tensor.
+fn place(program: &Program, axis: InputAxis) -> (Option<InputAxis>, String) {
+    match program.inputs.get(axis.input as usize) {
+        Some(port) => (Some(axis), port.name.clone()),
+        None => (None, "the state".into()),
+    }
 }
 
 /// The only unbound symbol of `dim`, the size of `axis`, and its value as a function of that size, where the dim can be
@@ -105,11 +119,12 @@ fn solve(
 /// The failure where `axis` has another size than `dim`.
 fn mismatch(program: &Program, axis: InputAxis, dim: &Dim) -> Failure {
     let symbol = dim.as_symbol().and_then(|symbol| symbol_index(program, symbol));
+    let (place, tensor) = place(program, axis);
     Failure {
-        axis: Some(axis),
+        axis: place,
         symbol,
         symbol_name: Some(dim.to_string()),
-        tensor_name: Some(program.inputs[axis.input as usize].name.clone()),
+        tensor_name: Some(tensor),
         ..Failure::new(Code::Mismatch)
     }
 }
@@ -138,10 +153,10 @@ fn declared(program: &Program, symbol: &Symbol, axis: Option<InputAxis>) -> Resu
     let range = declared_range(symbol, declaration)?;
     let guard = |condition, code| {
         let failure = Failure {
-            axis,
+            axis: axis.and_then(|axis| place(program, axis).0),
             symbol: symbol_index(program, symbol),
             symbol_name: Some(symbol.name().into()),
-            tensor_name: axis.map(|axis| program.inputs[axis.input as usize].name.clone()),
+            tensor_name: axis.map(|axis| place(program, axis).1),
             why: Some(format!("{} is declared {declaration}", symbol.name())),
             ..Failure::new(code)
         };
@@ -186,15 +201,21 @@ fn declared_range(symbol: &Symbol, declaration: &Declaration) -> Result<(i64, i6
 
 /// A guard on the size of every axis of every input.
 fn axis_guards(program: &Program) -> Vec<AxisGuard> {
-    let guard = |(axis, dim): (InputAxis, &Dim)| {
+    let guard = |(axis, dim): (InputAxis, Dim)| {
         let why = match dim.as_int() {
             Some(_) => format!("declared as {dim}"),
             None => format!("declared as {dim}, whose value follows from the other dims"),
         };
-        let failure = Failure { why: Some(why), ..mismatch(program, axis, dim) };
-        AxisGuard { axis, dim: dim.clone(), failure }
+        let failure = Failure { why: Some(why), ..mismatch(program, axis, &dim) };
+        AxisGuard { axis, dim, failure }
     };
     axes(program).map(guard).collect()
+}
+
+/// The relation that the rows after a call fit in the state.
+fn capacity_relation(program: &Program) -> Option<Relation> {
+    let rows = program.state.as_ref()?.rows.as_ref()?;
+    Some(Relation::le(Dim::from(&rows.length) + &rows.growth, Dim::from(&rows.capacity)))
 }
 
 /// A guard on every assumption about the model's symbols. Those about data-dependent symbols are checked where the
@@ -205,5 +226,16 @@ fn relation_guards(program: &Program) -> Vec<RelationGuard> {
         let relation = &assumption.relation;
         is_known(&relation.a) && is_known(&relation.b)
     };
-    program.facts.assumptions().iter().filter(is_of_model).map(RelationGuard::of).collect()
+    let guard = |assumption: &Assumption| {
+        let guard = RelationGuard::of(assumption);
+        match capacity_relation(program) {
+            Some(relation) if relation == guard.relation => {
+                let tensor_name = Some("the state".into());
+                let failure = Failure { tensor_name, ..Failure::new(Code::StateFull) };
+                RelationGuard { failure, ..guard }
+            }
+            _ => guard,
+        }
+    };
+    program.facts.assumptions().iter().filter(is_of_model).map(guard).collect()
 }

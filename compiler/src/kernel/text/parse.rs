@@ -8,8 +8,9 @@ use crate::{
     error::Result,
     external,
     kernel::{
-        Argument, Axis, Buffer, BufferId, CallLimit, Contraction, Control, DataDependent, Device,
-        ExternalCall, InstSeq, Kernel, Local, MemorySpace, Partition, Policies, Port, Program, Rhs, Stmt,
+        Argument, Axis, BlockRows, Buffer, BufferId, CallLimit, Contraction, Control, DataDependent, Device,
+        ExternalCall, InstSeq, Kernel, Local, MemorySpace, Partition, Policies, Port, Program, Rhs,
+        StateTensor, Stmt,
     },
     text::{self, Cursor, TensorReader},
 };
@@ -128,6 +129,14 @@ impl Reader<'_> {
                     let port = self.port()?;
                     self.program.outputs.push(port);
                 }
+                "rows" => {
+                    let rows = self.rows()?;
+                    self.program.state.get_or_insert_default().rows = Some(rows);
+                }
+                "state" => {
+                    let tensor = self.state_tensor()?;
+                    self.program.state.get_or_insert_default().tensors.push(tensor);
+                }
                 "data_dependent" => self.data_dependent()?,
                 "kernel" => {
                     let kernel = self.kernel()?;
@@ -208,14 +217,15 @@ impl Reader<'_> {
         let space = match self.cursor.word() {
             "input" => MemorySpace::Input(self.cursor.number()?),
             "output" => MemorySpace::Output(self.cursor.number()?),
+            "state" => MemorySpace::State(self.cursor.number()?),
             "arena" => MemorySpace::Arena,
             "scratch" => MemorySpace::Scratch,
             "device" => MemorySpace::Device(self.cursor.number()?),
             "const" => MemorySpace::Const(self.consts.tensor(&mut self.cursor, dtype)?),
             _ => {
-                return Err(self
-                    .cursor
-                    .error("expected a space: `input`, `output`, `arena`, `scratch`, `device` or `const`"));
+                return Err(self.cursor.error(
+                    "expected a space: `input`, `output`, `state`, `arena`, `scratch`, `device` or `const`",
+                ));
             }
         };
 
@@ -230,6 +240,31 @@ impl Reader<'_> {
         self.cursor.expect("=")?;
         let buffer = buffer_id(&mut self.cursor, &self.program.buffers)?;
         Ok(Port { name, shape, buffer })
+    }
+
+    /// `LENGTH of CAPACITY grow DIM`
+    fn rows(&mut self) -> Result<BlockRows> {
+        let length = self.cursor.symbol(&["of"])?;
+        self.cursor.expect("of")?;
+        let capacity = self.cursor.symbol(&["grow"])?;
+        self.cursor.expect("grow")?;
+        Ok(BlockRows { length, capacity, growth: self.cursor.dim(&[])? })
+    }
+
+    /// `IN = OUT[DIMS] [append AXIS] = @N`
+    fn state_tensor(&mut self) -> Result<StateTensor> {
+        let input = self.cursor.name()?;
+        self.cursor.expect("=")?;
+        let output = self.cursor.name()?;
+        self.cursor.expect("[")?;
+        let shape = self.cursor.dims()?;
+        let axis = if self.cursor.eat("append") { Some(self.cursor.number()?) } else { None };
+        if axis.is_some_and(|axis| axis >= shape.len()) {
+            return Err(self.cursor.error("the tensor has no such axis"));
+        }
+        self.cursor.expect("=")?;
+        let buffer = buffer_id(&mut self.cursor, &self.program.buffers)?;
+        Ok(StateTensor { input, output, shape, axis, buffer })
     }
 
     /// `NAME BEGIN..END after [P, …] on TARGET`

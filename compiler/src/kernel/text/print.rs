@@ -2,8 +2,8 @@
 
 use crate::{
     kernel::{
-        Access, Argument, Axis, Buffer, CallLimit, Check, Contraction, Control, Device, Inst, InstSeq,
-        Kernel, MemorySpace, Partition, Policies, Port, Program, Rhs, Stmt,
+        Access, Argument, Axis, BlockRows, Buffer, CallLimit, Check, Contraction, Control, Device, Inst,
+        InstSeq, Kernel, MemorySpace, Partition, Policies, Port, Program, Rhs, StateBlock, StateTensor, Stmt,
     },
     scalar::{Precision, Reg},
     text::{Elems, Name, Quoted, join, write_assumption, write_data_dependent, write_symbol},
@@ -55,6 +55,10 @@ impl fmt::Display for Program {
             write_port(f, "output", port)?;
         }
 
+        if let Some(state) = &self.state {
+            write_state(f, state)?;
+        }
+
         if self.policies == Policies::Any {
             writeln!(f, "  policies any")?;
         }
@@ -86,6 +90,7 @@ fn write_buffer(f: &mut Formatter<'_>, buffer: &Buffer) -> fmt::Result {
     match &buffer.space {
         MemorySpace::Input(idx) => writeln!(f, "input {idx}"),
         MemorySpace::Output(idx) => writeln!(f, "output {idx}"),
+        MemorySpace::State(idx) => writeln!(f, "state {idx}"),
         MemorySpace::Arena => writeln!(f, "arena"),
         MemorySpace::Scratch => writeln!(f, "scratch"),
         MemorySpace::Device(number) => writeln!(f, "device {number}"),
@@ -95,6 +100,21 @@ fn write_buffer(f: &mut Formatter<'_>, buffer: &Buffer) -> fmt::Result {
 
 fn write_port(f: &mut Formatter<'_>, kind: &str, port: &Port) -> fmt::Result {
     writeln!(f, "  {kind} {}[{}] = {:?}", Name(&port.name), join(&port.shape), port.buffer)
+}
+
+fn write_state(f: &mut Formatter<'_>, state: &StateBlock) -> fmt::Result {
+    if let Some(BlockRows { length, capacity, growth }) = &state.rows {
+        writeln!(f, "  rows {length} of {capacity} grow {growth}")?;
+    }
+    for tensor in &state.tensors {
+        let StateTensor { input, output, shape, axis, buffer } = tensor;
+        write!(f, "  state {} = {}[{}]", Name(input), Name(output), join(shape))?;
+        if let Some(axis) = axis {
+            write!(f, " append {axis}")?;
+        }
+        writeln!(f, " = {buffer:?}")?;
+    }
+    Ok(())
 }
 
 fn write_partition(f: &mut Formatter<'_>, partition: &Partition) -> fmt::Result {

@@ -70,7 +70,30 @@ impl<'a> Checker<'a> {
 
         let elems = &self.program.buffers[access.buffer].elems;
         let at = scope.facts.simplify(&access.index);
-        for relation in [Relation::le(Dim::zero(), &at), Relation::lt(&at, elems)] {
+        self.relations(access, [Relation::le(Dim::zero(), &at), Relation::lt(&at, elems)], scope)
+    }
+
+    /// Checks that a store to an appended tensor of the state is in the rows that the call appends. Rows of the calls
+    /// before are never written.
+    pub(super) fn new_rows(&mut self, access: &Access, tensor: usize, scope: &Scope) -> Result<()> {
+        let state = self.program.state.as_ref();
+        let Some((tensor, rows)) =
+            state.and_then(|state| Some((state.tensors.get(tensor)?, state.rows.as_ref()?)))
+        else {
+            return Ok(());
+        };
+        let Some(axis) = tensor.axis.filter(|_| !scope.idle) else { return Ok(()) };
+        let row_elems = Dim::product(tensor.shape[axis + 1..].iter().cloned());
+        let row = access.index.floor_div(&row_elems).modulo(&rows.capacity);
+        let row = scope.facts.simplify(&row);
+        let length = Dim::from(&rows.length);
+        let end = &length + &rows.growth;
+        self.relations(access, [Relation::le(&length, &row), Relation::lt(&row, &end)], scope)
+    }
+
+    /// Proves both relations about an access.
+    fn relations(&mut self, access: &Access, relations: [Relation; 2], scope: &Scope) -> Result<()> {
+        for relation in relations {
             match scope.facts.prove(&relation) {
                 Answer::Yes(_) => {}
                 Answer::No(example) if !scope.guarded => {

@@ -124,6 +124,9 @@ impl Checker<'_> {
         let read_only = matches!(buffer.space, MemorySpace::Input(_) | MemorySpace::Const(_));
         ensure(!read_only, || format!("{:?} is read only", access.buffer))?;
         ensure(buffer.dtype == dtype, || format!("{dtype} is stored as {}", buffer.dtype))?;
+        if let MemorySpace::State(tensor) = buffer.space {
+            self.new_rows(access, tensor as usize, scope)?;
+        }
         self.access(access, scope)
     }
 

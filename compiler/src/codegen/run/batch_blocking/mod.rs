@@ -47,7 +47,8 @@ impl BatchBlocking {
     /// How to divide the program's batches, if that is possible and pays.
     pub(crate) fn of(program: &Program) -> Option<BatchBlocking> {
         let has_control = program.kernels.iter().any(|kernel| kernel.control.is_some());
-        if has_control || !program.data_dependent.is_empty() {
+        // A block of the batch would need a part of the state.
+        if has_control || !program.data_dependent.is_empty() || program.state.is_some() {
             return None;
         }
         let mut symbols = program.symbols.iter().enumerate();

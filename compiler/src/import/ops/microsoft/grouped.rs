@@ -206,6 +206,20 @@ fn scores(g: &mut Graph, n: &OnnxNode, q: Value, k: Value) -> Result<Value> {
     }
 }
 
+/// The numbers of past keys `past`, `[B, 1]`, which the call checks to be `capacity`.
+///
+/// A cache that is state, see [`Graph::keeps_state`], has one length, so that its new rows are at a place that the
+/// compiler knows. Sequences of a padded batch would have others.
+fn all_of(g: &mut Graph, n: &OnnxNode, past: Value, capacity: &Dim) -> Result<Value> {
+    let all = g.dim(DType::I64, capacity.clone())?;
+    let missing = g.sub(all, past)?;
+    let squares = g.mul(missing, missing)?;
+    let sum = g.reduce(ReduceOp::Sum, squares, &[0, 1], false)?;
+    n.data_dependent(g, sum, 0, 0)?;
+    let shape = g.shape(past).to_vec();
+    g.broadcast_to(all, &shape)
+}
+
 /// The positions of queries and keys in their sequences.
 struct Places {
     batch: Dim,
@@ -213,6 +227,8 @@ struct Places {
     steps: Dim,
     /// Size of the cache.
     keys: Dim,
+    /// Whether the new keys follow all keys of the cache, in every sequence.
+    follows: bool,
     /// Whether no sequence has past keys, a bool.
     begins: Value,
     /// Number of past keys of each sequence, `[B, 1]`.
@@ -262,10 +278,14 @@ impl Places {
         let zero = g.scalar(Scalar::i64(0))?;
         let past = g.select(begins, zero, before)?;
         let past = g.broadcast_to(past, &[batch.clone(), Dim::one()])?;
+        let is_input = n.optional(3).is_some_and(|past| matches!(g.op(past), Op::Input(_)));
+        let grows = g.facts.prove_eq(&keys, &(&capacity + &steps)).is_yes();
+        let follows = g.keeps_state && is_input && grows;
+        let past = if follows { all_of(g, n, past, &capacity)? } else { past };
         let step = g.index(DType::I64, vec![steps.clone()], axis(0).into())?;
         let of_queries = g.add(past, step)?;
 
-        Ok(Places { batch, steps, keys, begins, past, step, of_queries })
+        Ok(Places { batch, steps, keys, follows, begins, past, step, of_queries })
     }
 
     /// The positions in input 9. Where sequences begin, they continue from the first.
@@ -281,6 +301,9 @@ impl Places {
 
     /// `past` with the keys or values `new` appended to those of each sequence.
     fn appended(&self, g: &mut Graph, past: Option<Value>, new: Value) -> Result<Value> {
+        if let Some(past) = past.filter(|_| self.follows) {
+            return g.concat(&[past, new], 2);
+        }
         let mut shape = g.shape(new).to_vec();
         shape[2] = self.keys.clone();
 
