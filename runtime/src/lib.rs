@@ -66,6 +66,8 @@ mod model;
 mod partitions;
 #[cfg(feature = "alloc")]
 mod pool;
+#[cfg(feature = "std")]
+mod prefault;
 mod range;
 #[cfg(feature = "alloc")]
 mod state;
@@ -95,6 +97,8 @@ pub use linked::{Dims, Linked, LinkedError, Refusal};
 pub use mmap::map_file;
 #[cfg(feature = "alloc")]
 pub use model::Model;
+#[cfg(feature = "std")]
+pub use prefault::Prefault;
 #[cfg(feature = "alloc")]
 pub use state::{State, StateError};
 #[cfg(feature = "alloc")]

@@ -1,22 +1,26 @@
 //! Opens shared objects.
 
 use crate::{
-    OpenError,
+    OpenError, Prefault,
     abi::{DESC_SYMBOL, ModelDesc},
     descriptor::Desc,
-    elf,
+    elf, prefault,
 };
 use alloc::{
     format,
     string::{String, ToString},
     sync::Arc,
-    vec::Vec,
 };
+use core::ops::Range;
 use libloading::{Library, Symbol};
 use std::path::{Path, PathBuf};
 
-/// The descriptor of the model in the shared object at `path`.
-pub(crate) fn open(path: &Path) -> Result<Desc, OpenError> {
+/// The descriptor of the model in the shared object at `path`, whose pages are read as `prefault` says.
+pub(crate) fn open(
+    path: &Path,
+    prefault: Prefault,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Desc, OpenError> {
     let failed =
         |reason: &str| OpenError::Load { path: path.display().to_string(), reason: reason.to_string() };
     let full = full_path(path).map_err(|error| failed(&error))?;
@@ -32,7 +36,7 @@ pub(crate) fn open(path: &Path) -> Result<Desc, OpenError> {
     let desc = *desc;
 
     if cfg!(target_os = "linux") {
-        touch(desc as usize);
+        read_ahead(desc as usize, prefault, progress);
     }
 
     // SAFETY: `Desc::read` checks magic and version first; everything else is as the ABI says for that version, and
@@ -40,36 +44,68 @@ pub(crate) fn open(path: &Path) -> Result<Desc, OpenError> {
     unsafe { Desc::read(desc, Arc::new(library)) }
 }
 
-/// Largest number of bytes of an artefact that are read when it is opened.
-const MAX_READ_BYTES: usize = 256 << 20;
+/// Reads the pages of the file that contains the address `inside`, as `prefault` says.
+fn read_ahead(inside: usize, prefault: Prefault, progress: &mut dyn FnMut(usize, usize)) {
+    let ranges = prefault::ranges(inside, prefault);
+    let total = ranges.iter().map(|range| range.len()).sum();
+    if prefault == Prefault::Background {
+        ranges.into_iter().for_each(|range| _ = advise(range, Advice::ReadAhead));
+        return;
+    }
 
-/// Reads the mapped file that contains the address `inside`. The kernel then has mapped its pages, and small weights
-/// are in the caches, so the first call takes no longer than later ones. Does nothing if the system does not list its
-/// mappings.
-fn touch(inside: usize) {
-    const LINE: usize = 64;
-    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
-    let mappings: Vec<(core::ops::Range<usize>, &str)> = maps.lines().filter_map(mapping).collect();
-    let Some((_, file)) = mappings.iter().find(|(range, _)| range.contains(&inside)) else { return };
-    let own = mappings.iter().filter(|(_, other)| other == file);
-    for at in own.flat_map(|(range, _)| range.clone().step_by(LINE)).take(MAX_READ_BYTES / LINE) {
+    let mut done = 0;
+    for chunk in prefault::chunks(&ranges) {
+        done += chunk.len();
+        if !advise(chunk.clone(), Advice::MapPages) {
+            touch(chunk.clone(), PAGE);
+        }
+        if prefault == Prefault::Start {
+            touch(chunk, LINE);
+        }
+        progress(done, total);
+    }
+}
+
+/// Bytes between two addresses in a line of the caches.
+const LINE: usize = 64;
+/// Smallest size of a page.
+const PAGE: usize = 4096;
+
+/// Reads one byte in each `step`.
+fn touch(range: Range<usize>, step: usize) {
+    for at in range.step_by(step) {
         // SAFETY: the page is mapped for reading while the library is kept, and is inside the file, whose length was
         // compared with its headers before.
         unsafe { core::ptr::with_exposed_provenance::<u8>(at).read_volatile() };
     }
 }
 
-/// The address range of a readable mapping, and the device and inode of its file, from a line of `/proc/self/maps`.
-fn mapping(line: &str) -> Option<(core::ops::Range<usize>, &str)> {
-    let mut fields = line.splitn(4, ' ');
-    let range = fields.next()?;
-    let rights = fields.next()?;
-    let _offset = fields.next()?;
-    let file = fields.next()?;
-    let (begin, end) = range.split_once('-')?;
-    let hex = |text| usize::from_str_radix(text, 16).ok();
-    let path_at = file.match_indices(' ').nth(1)?.0;
-    rights.starts_with('r').then_some((hex(begin)?..hex(end)?, &file[..path_at]))
+/// What the kernel is told about pages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Advice {
+    /// Read them from the file soon.
+    ReadAhead,
+    /// Read them from the file and map them, before the call returns.
+    MapPages,
+}
+
+/// Passes the advice to the kernel. Returns whether it took it.
+#[cfg(target_os = "linux")]
+fn advise(range: Range<usize>, advice: Advice) -> bool {
+    let advice = match advice {
+        Advice::ReadAhead => libc::MADV_WILLNEED,
+        Advice::MapPages => libc::MADV_POPULATE_READ,
+    };
+    let start = core::ptr::with_exposed_provenance_mut(range.start);
+    // SAFETY: neither advice changes the contents or the rights of pages. A kernel refuses an advice that it does not
+    // know.
+    unsafe { libc::madvise(start, range.len(), advice) == 0 }
+}
+
+/// Other systems are not asked.
+#[cfg(not(target_os = "linux"))]
+fn advise(_range: Range<usize>, _advice: Advice) -> bool {
+    false
 }
 
 /// The reason that the system's loader gives.

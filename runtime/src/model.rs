@@ -18,14 +18,36 @@ impl Model {
     /// Loads the shared object at `path`.
     ///
     /// Loading runs the file's code in this process: open only files that you trust. On Linux, up to 256 MB of its
-    /// pages are read once, so that the first call takes no longer than later ones. Models with larger weights take
-    /// longer to open.
+    /// pages are read once, so that the first call takes no longer than later ones. [`Model::open_with`] reads more.
     ///
     /// # Errors
     /// When it cannot be loaded, or is not a symshape artefact of this version.
     #[cfg(feature = "std")]
     pub fn open(path: impl AsRef<std::path::Path>) -> Result<Model, OpenError> {
-        let desc = crate::loader::open(path.as_ref())?;
+        Model::open_with(path, crate::Prefault::Start, |_, _| {})
+    }
+
+    /// As [`Model::open`], but reads as many pages of the file as `prefault` says. While it reads,
+    /// `progress(done, total)` gets the bytes of address space that are read and that will be.
+    ///
+    /// ```no_run
+    /// use symshape_runtime::{Model, Prefault};
+    ///
+    /// let model = Model::open_with("gpt2.so", Prefault::All, |done, total| {
+    ///     eprintln!("{} of {} MB", done >> 20, total >> 20);
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    #[cfg(feature = "std")]
+    pub fn open_with(
+        path: impl AsRef<std::path::Path>,
+        prefault: crate::Prefault,
+        mut progress: impl FnMut(usize, usize),
+    ) -> Result<Model, OpenError> {
+        let desc = crate::loader::open(path.as_ref(), prefault, &mut progress)?;
         Ok(Model { desc: Arc::new(desc) })
     }
 

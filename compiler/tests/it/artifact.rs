@@ -14,6 +14,8 @@ use symshape_compiler::{
     target::Target,
     tensor::Tensor,
 };
+#[cfg(target_os = "linux")]
+use symshape_runtime::Prefault;
 use symshape_runtime::{CallError, Context, DType, Model, TensorRef};
 
 /// `y[N, 4] = softmax(x) + x` and `total[N]`, the sums of the rows of `y`, for N in 1..=8.
@@ -259,6 +261,62 @@ fn shared_objects_without_an_end_are_refused() {
             error.contains("it is truncated") || error.contains("it is not a shared object"),
             "{len}: {error}"
         );
+    }
+}
+
+/// Bytes of a file's readable mappings in this process: all of them, and those whose pages are mapped.
+#[cfg(target_os = "linux")]
+fn mapped_and_resident_kb(path: &Path) -> (usize, usize) {
+    let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut sums = [0, 0];
+    let mut is_own = false;
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let name = words.next().unwrap();
+        if !name.ends_with(':') {
+            is_own = line.ends_with(path.to_str().unwrap()) && words.next().unwrap().starts_with('r');
+        } else if let Some(sum) = ["Size:", "Rss:"].iter().position(|field| *field == name && is_own) {
+            sums[sum] += words.next().unwrap().parse::<usize>().unwrap();
+        }
+    }
+    (sums[0], sums[1])
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn prefault_maps_every_page_before_the_first_call() {
+    let mut g = Graph { name: "wide".into(), ..Graph::default() };
+    let x = g.input("x", DType::F32, vec![1.into(), 1024.into()]).unwrap();
+    let elems: Vec<f32> = (0..1024 * 2048).map(|idx| (idx as f32 * 0.37).sin()).collect();
+    let weights = g.constant(Tensor::from_f32(vec![1024, 2048], &elems).unwrap()).unwrap();
+    let y = g.matmul(x, weights).unwrap();
+    g.output("y", y).unwrap();
+    let lowered = Pipeline::new(&g).lower().expect("supported");
+
+    let folder = tempfile::tempdir().unwrap();
+    for prefault in [Prefault::Nothing, Prefault::Start, Prefault::Background, Prefault::All] {
+        let path = folder.path().join(format!("{prefault:?}.so"));
+        let object = lowered.compile(&Target::host().unwrap(), Artifact::Shared).expect("supported").object;
+        emit::shared::shared(object, &[], &path).unwrap();
+        let mut reports = Vec::new();
+        let model = Model::open_with(&path, prefault, |done, total| reports.push((done, total))).unwrap();
+
+        let (mapped, resident) = mapped_and_resident_kb(&path);
+        assert!(mapped >= 8 << 10, "{mapped} KB");
+        match prefault {
+            Prefault::Start | Prefault::All => {
+                assert_eq!(resident, mapped, "{prefault:?}");
+                assert!(reports.is_sorted() && reports.iter().all(|report| report.1 == mapped << 10));
+                assert_eq!(reports.last(), Some(&(mapped << 10, mapped << 10)));
+            }
+            _ => {
+                assert!(resident < mapped / 2, "{prefault:?}: {resident} of {mapped} KB");
+                assert_eq!(reports, []);
+            }
+        }
+        let mut context = Context::new(&model).unwrap();
+        let outputs = context.run_views(&[TensorRef::new(&[1, 1024], &elems[..1024]).unwrap()]).unwrap();
+        assert!(outputs.get(0).elems::<f32>().unwrap().iter().any(|elem| *elem != 0.0));
     }
 }
 
