@@ -4,7 +4,7 @@
 //!    kernel, so that the clock can be read between kernels ([`measure`]).
 //! 2. It measures this machine with the same compiler ([`machine`]): multiply-adds per second, and bytes per second
 //!    for working sets from the first-level cache to memory.
-//! 3. The [demand](demand) of a kernel is its arithmetic and its bytes at the given sizes. Its bound is the larger one
+//! 3. The [`demand`] of a kernel is its arithmetic and its bytes at the given sizes. Its bound is the larger one
 //!    of the two times that the machine needs for them: the roofline model (Williams, Waterman and Patterson,
 //!    "Roofline: An Insightful Visual Performance Model for Multicore Architectures", 2009).
 //! 4. [`page`] shows the profiles in the report, next to those of an earlier page.
