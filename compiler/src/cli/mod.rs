@@ -15,6 +15,7 @@ mod customs;
 mod errors;
 mod feed;
 mod grow;
+mod manual;
 mod npy;
 mod output;
 mod passes;
@@ -33,7 +34,7 @@ mod test;
 
 use self::output::Verdict;
 use crate::offload::Target;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::{process::ExitCode, sync::Arc};
 
 /// Ahead-of-time compiler for neural networks with symbolic dimensions.
@@ -66,6 +67,10 @@ enum Command {
     Selfcheck(selfcheck::Args),
     /// Write an HTML page that shows the call contract, the arena at any size, the kernels and their times
     Report(report::Args),
+    /// Print completions for a shell
+    Completions(manual::CompletionArgs),
+    /// Write manual pages
+    Man(manual::ManArgs),
     /// Run one case of `test`; the parent process watches this one
     #[command(hide = true)]
     Case(test::CaseArgs),
@@ -90,6 +95,8 @@ pub fn main(allocations: fn() -> u64) -> ExitCode {
         Command::Plan(args) => plan::main(&args),
         Command::Selfcheck(args) => selfcheck::main(&args),
         Command::Report(args) => report::main(&args),
+        Command::Completions(args) => manual::completions(&args, Args::command()),
+        Command::Man(args) => manual::man(&args, Args::command()),
         Command::Case(args) => test::case_main(&args),
     };
     match verdict {
@@ -141,6 +148,7 @@ mod tests {
             include_str!("../../../docs/partitions.md"),
             include_str!("../../../docs/precision.md"),
             include_str!("../../../docs/profiling.md"),
+            include_str!("../../../docs/releasing.md"),
             include_str!("../../../docs/serving.md"),
             include_str!("../../../docs/targets.md"),
         ] {

@@ -565,6 +565,36 @@ fn selfcheck_checks_the_precision_after_the_accuracy_check() {
 }
 
 #[test]
+fn completions_and_manual_pages_name_every_command() {
+    let help = String::from_utf8_lossy(&symc(&["--help"]).stdout).into_owned();
+    let commands =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let commands: Vec<_> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.contains(&"compile") && commands.contains(&"man"), "{help}");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = symc(&["completions", shell]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success());
+        let missing: Vec<_> = commands.iter().filter(|command| !text.contains(**command)).collect();
+        assert!(missing.is_empty(), "{shell}: {missing:?}");
+        assert!(text.contains("max-error"), "{shell}");
+    }
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let pages = path(folder.path(), "pages");
+    assert!(symc(&["man", &pages]).status.success());
+    for command in commands.iter().filter(|command| **command != "help") {
+        let page = std::fs::read_to_string(format!("{pages}/symc-{command}.1"));
+        assert!(page.expect("a page").contains(".SH OPTIONS"), "{command}");
+    }
+    assert!(!Path::new(&format!("{pages}/symc-case.1")).exists(), "a page of a hidden command");
+
+    let file = path(folder.path(), "file");
+    std::fs::write(&file, "").expect("a file");
+    assert!(refusal(&["man", &file]).contains("file"));
+}
+
+#[test]
 fn passes_are_printed_and_timed() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("block.o").display().to_string();
