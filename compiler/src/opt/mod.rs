@@ -6,6 +6,7 @@
 
 pub(crate) mod affine;
 pub(crate) mod bodies;
+pub(crate) mod captures;
 pub(crate) mod clamp;
 pub(crate) mod concats;
 pub(crate) mod dead;
@@ -38,6 +39,8 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("quantised", quantised::quantised),
     // Constants come next: expressions over the weights alone are computed here.
     ("fold", fold::fold),
+    // Regions were optimised before the enclosing graph, whose constants are only known now.
+    ("captures", captures::captures),
     ("views", views::views),
     ("clamp", clamp::clamp),
     ("bodies", bodies::bodies),
