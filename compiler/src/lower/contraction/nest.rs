@@ -17,6 +17,12 @@ use crate::{
 use symshape::Dim;
 use symshape_runtime::DType;
 
+/// With fewer columns, a tile of a packed constant would be mostly empty.
+const MIN_COLUMNS: i64 = 8;
+
+/// With fewer terms in a sum, the stores of single elements take longer than to copy an operand.
+const MIN_DEPTH: i64 = 16;
+
 /// The facts about one contraction that determine its loops. Expressions 0 and 1 of the nest are the addresses of the
 /// two operands. The rest belong to the epilogue, and the last is the address of the result.
 pub(super) struct ContractionNest {
@@ -111,7 +117,8 @@ impl ContractionNest {
     }
 
     /// The form of the loops, from the operands that the innermost axis of the result moves. `target` is the address of
-    /// the result.
+    /// the result. A constant operand is packed and has its columns adjacent, so it is the right one where the other
+    /// operand would be gathered.
     pub(super) fn form(&self, scope: &KernelScope, target: &Dim) -> LoopForm {
         let [lhs, rhs] = [&self.nest.exprs[0], &self.nest.exprs[1]];
         let kept = self.nest.axes(AxisRole::Kept);
@@ -119,11 +126,28 @@ impl ContractionNest {
         let Some(unit) = unit else { return LoopForm::Matrix };
 
         match (lhs.contains(&unit.var), rhs.contains(&unit.var)) {
+            (true, true) => LoopForm::Strips,
+            (true, false) if self.gathers(scope, 0, unit) => LoopForm::Matrix,
+            (_, true) if self.gathers(scope, 1, unit) => LoopForm::SwappedMatrix,
             // A single column is a row of the other operand.
             (true, false) => LoopForm::SwappedMatrix,
             (false, _) => LoopForm::Matrix,
-            (true, true) => LoopForm::Strips,
         }
+    }
+
+    /// Whether operand `varying` is not adjacent along `unit`, and the other one is a constant that has enough columns
+    /// and a sum that is deep enough to pay for stores of single elements.
+    fn gathers(&self, scope: &KernelScope, varying: usize, unit: &Axis) -> bool {
+        let constant = 1 - varying;
+        let points = |role: AxisRole| {
+            let axes = self.nest.axes(role);
+            let moving = axes.iter().filter(|axis| self.nest.exprs[constant].contains(&axis.var));
+            moving.map(|axis| axis.extent.as_i64()).try_fold(1i64, |n, extent| n.checked_mul(extent?))
+        };
+        self.operands[constant].constant.is_some()
+            && step(&scope.facts, &self.nest.exprs[varying], unit) != 1
+            && points(AxisRole::Kept).is_some_and(|columns| columns >= MIN_COLUMNS)
+            && points(AxisRole::Reduced).is_some_and(|depth| depth >= MIN_DEPTH)
     }
 
     pub(super) fn swap_operands(&mut self) {
