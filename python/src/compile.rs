@@ -4,7 +4,7 @@ use crate::errors::compile_error;
 use pyo3::{prelude::*, types::PyDict};
 use std::path::{Path, PathBuf};
 use symshape_compiler::{
-    CompileOptions, Error, ErrorKind, Result,
+    CompileOptions, Error, ErrorKind, Result, StateRequest,
     accuracy::{self, PrecisionChoice},
     emit,
     graph::Graph,
@@ -40,6 +40,12 @@ pub(crate) struct Options {
     /// The text of a bounds.json.
     #[pyo3(item)]
     bounds: Option<String>,
+    /// Pairs of an input and an output that are state.
+    #[pyo3(item)]
+    state: Vec<String>,
+    /// Whether to find pairs that are state.
+    #[pyo3(item)]
+    stateful: bool,
     #[pyo3(item)]
     cpu: Option<String>,
     #[pyo3(item)]
@@ -175,7 +181,11 @@ impl Request {
         let options = CompileOptions::for_target(&target).threads(self.options.threads.max(1));
         let options = self.options.with_precision(&graph, options, &mut notes)?;
         let mut observer = |step: &'static str, _: pipeline::Ir<'_>| observe(step);
-        let lowered = Pipeline::new(&graph).options(options).observe(&mut observer).lower()?;
+        let lowered = Pipeline::new(&graph)
+            .options(options)
+            .state(self.options.state_request()?)
+            .observe(&mut observer)
+            .lower()?;
         warnings.extend(lowered.warnings.iter().cloned());
         Ok(LoweredModel { lowered, target, notes, warnings })
     }
@@ -213,8 +223,14 @@ impl Options {
             inputs: self.inputs.iter().map(|text| import::parse_input(text)).collect::<Result<_>>()?,
             binds: self.binds.iter().map(Bind::constant).collect::<Result<_>>()?,
             customs: self.customs.iter().map(|text| Custom::parse(text)).collect::<Result<_>>()?,
+            keeps_state: !self.state_request()?.is_empty(),
             ..ImportOptions::default()
         })
+    }
+
+    fn state_request(&self) -> Result<StateRequest> {
+        let pairs = StateRequest::pairs(self.state.iter().map(String::as_str))?;
+        Ok(StateRequest { find: self.stateful, ..pairs })
     }
 
     /// The options at the requested precision, or at `f32` if bf16x3 is too inaccurate for the model.

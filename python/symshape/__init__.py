@@ -10,7 +10,7 @@ A saved model runs from C, Rust and Python. ``symshape.runtime`` calls it withou
 
 from ._native import __version__
 from .compiler import compile
-from .contract import Contract, Symbol, Tensor
+from .contract import Contract, StateTensor, Symbol, Tensor
 from .errors import (
     ArtefactError,
     CallError,
@@ -19,12 +19,15 @@ from .errors import (
     InternalError,
     LimitError,
     ModelError,
+    StateError,
     SymshapeError,
     UnsupportedError,
     UsageError,
 )
+from .generation import generate
 from .model import Model
 from .profile import KernelTime, Profile, profile
+from .state import State
 
 load = Model.load
 
@@ -40,6 +43,9 @@ __all__ = [
     "Model",
     "ModelError",
     "Profile",
+    "State",
+    "StateError",
+    "StateTensor",
     "Symbol",
     "SymshapeError",
     "Tensor",
@@ -47,6 +53,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "compile",
+    "generate",
     "load",
     "profile",
 ]

@@ -30,6 +30,8 @@ def compile(
     bounds: str | os.PathLike | None = None,
     custom: Iterable[str] = (),
     libraries: Iterable[str | os.PathLike] = (),
+    stateful: bool = False,
+    state: Mapping[str, str] | None = None,
     name: str | None = None,
     cpu: str | None = None,
     precision: str = "f32",
@@ -60,6 +62,11 @@ def compile(
         Declarations of custom operators, as for ``symc --custom``; ``libraries`` define their functions.
     libraries : iterable of paths, optional
         Shared or static libraries.
+    stateful : bool, optional
+        Whether to find inputs that are outputs of the call before, and keep them in a :class:`State`.
+    state : mapping of inputs to outputs, optional
+        Such inputs: ``{"state": "stateN"}``. One ``*`` in both names stands for any text, as in
+        ``{"past_key_values.*": "present.*"}``. It is an error if a pair can't be state.
     name : str, optional
         The name of the model, a C identifier. The default is the name of the file.
     cpu : str, optional
@@ -91,7 +98,8 @@ def compile(
     """
     source, path, options = _request(
         model, dims, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes, inputs=inputs, bind=bind,
-        bounds=bounds, custom=custom, libraries=libraries, name=name, cpu=cpu, precision=precision, threads=threads,
+        bounds=bounds, custom=custom, libraries=libraries, stateful=stateful, state=state, name=name, cpu=cpu,
+        precision=precision, threads=threads,
     )
     folder = tempfile.TemporaryDirectory(prefix="symshape-")
     artefact = pathlib.Path(folder.name) / "model.so"
@@ -113,6 +121,8 @@ def _request(
     bounds: str | os.PathLike | None = None,
     custom: Iterable[str] = (),
     libraries: Iterable[str | os.PathLike] = (),
+    stateful: bool = False,
+    state: Mapping[str, str] | None = None,
     name: str | None = None,
     cpu: str | None = None,
     precision: str = "f32",
@@ -130,6 +140,8 @@ def _request(
         "binds": [_constant(tensor, value) for tensor, value in (bind or {}).items()],
         "customs": list(custom),
         "libraries": [pathlib.Path(library) for library in libraries],
+        "stateful": bool(stateful),
+        "state": [f"{given}={made}" for given, made in (state or {}).items()],
         "bounds": None if bounds is None else _text(pathlib.Path(bounds)),
         "cpu": cpu,
         "precision": precision,

@@ -56,6 +56,43 @@ class Tensor:
 
 
 @dataclasses.dataclass(frozen=True)
+class StateTensor:
+    """A tensor of the state: an input that is an output of the call before.
+
+    Attributes
+    ----------
+    input, output : str
+        The names in the model.
+    code : int
+        ONNX's number of the element type.
+    dims : tuple of str
+        The dims in memory. The number of rows is the capacity of the state.
+    axis : int or None
+        The axis of the rows that a call appends; ``None`` if a call overwrites the tensor.
+    """
+
+    input: str
+    output: str
+    code: int
+    dims: tuple[str, ...]
+    axis: int | None
+
+    @property
+    def dtype(self) -> str:
+        """The name of the element type, such as ``float32``."""
+        return dtypes.name(self.code)
+
+    @property
+    def tensor(self) -> Tensor:
+        """The input."""
+        return Tensor(self.input, self.code, self.dims)
+
+    def __str__(self) -> str:
+        kind = "overwritten" if self.axis is None else f"rows along axis {self.axis}"
+        return f"{self.tensor}, {kind}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Contract:
     """All that a call must keep to.
 
@@ -67,6 +104,12 @@ class Contract:
         The upper bound of the bytes of working memory of a call.
     arena_formula : str
         The bytes of working memory of a call, over the symbols.
+    state : tuple of StateTensor
+        The tensors that a call keeps in a :class:`symshape.State`; empty for a model without state.
+    state_max : int
+        The bytes of the largest state.
+    state_capacity, state_length : Symbol or None
+        The symbols that are the rows that a state has memory for, and the rows before a call; ``None`` without rows.
     """
 
     symbols: tuple[Symbol, ...]
@@ -74,9 +117,14 @@ class Contract:
     outputs: tuple[Tensor, ...]
     arena_max: int
     arena_formula: str
+    state: tuple[StateTensor, ...] = ()
+    state_max: int = 0
+    state_capacity: Symbol | None = None
+    state_length: Symbol | None = None
 
     def __str__(self) -> str:
         lines = [f"{symbol.name} in {symbol.declaration}" for symbol in self.symbols]
         lines += [f"input {tensor}" for tensor in self.inputs]
         lines += [f"output {tensor}" for tensor in self.outputs]
+        lines += [f"state {tensor}" for tensor in self.state]
         return "\n".join([*lines, f"arena at most {self.arena_max} bytes"])

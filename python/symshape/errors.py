@@ -40,3 +40,7 @@ class ArtefactError(SymshapeError, OSError):
 class CallError(SymshapeError, ValueError):
     """The arrays of a call violate the contract of the model. No output was written, unless the message names an index
     in the data that is out of bounds."""
+
+
+class StateError(SymshapeError, ValueError):
+    """A state can't be made, changed or loaded. It keeps its content."""

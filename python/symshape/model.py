@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from . import _native, arrays, dtypes, notebook
-from .contract import Contract, Symbol, Tensor
+from . import state as states
+from .contract import Contract, StateTensor, Symbol, Tensor
 from .errors import CallError, FileError, UsageError
+from .state import State
 
 
 class Model:
@@ -148,7 +150,49 @@ class Model:
         outputs = enumerate(self.contract.outputs)
         return {tensor.name: tuple(self._native.output_shape(k, values)) for k, tensor in outputs}
 
-    def __call__(self, *inputs: Any) -> Any:
+    def new_state(self, capacity: int | None = None, dims: Mapping[str, int] | None = None) -> State:
+        """An empty state.
+
+        Parameters
+        ----------
+        capacity : int, optional
+            The rows that there is memory for. The default is the largest capacity of the contract; the system commits
+            memory when it is first written. A state without rows has no capacity.
+        dims : mapping of symbols to sizes, optional
+            Other sizes of the state: ``{"batch": 4}``. The default of each is the smallest one that is not zero.
+
+        Raises
+        ------
+        StateError
+            The model has no state, or a size is unknown or not allowed.
+        LimitError
+            The system refuses the memory.
+        """
+        return states.new(self, capacity, dims or {})
+
+    def load_state(self, source: str | os.PathLike | bytes) -> State:
+        """The state in a file of :meth:`State.save`, or in the bytes of :meth:`State.to_bytes`.
+
+        Raises
+        ------
+        StateError
+            The content is damaged, cut off, or belongs to another model.
+        FileError
+            The file can't be read.
+        """
+        return states.load(self, source)
+
+    def max_capacity(self, bytes: int, dims: Mapping[str, int] | None = None) -> int | None:
+        """The largest capacity of a state of at most ``bytes`` bytes, with these other sizes. ``None`` if none fits.
+
+        Raises
+        ------
+        StateError
+            The state has no rows, or a size is unknown or not allowed.
+        """
+        return _native.State.max_capacity(self._native, bytes, states.sizes(dims or {}))
+
+    def __call__(self, *inputs: Any, state: State | None = None) -> Any:
         """Calls the model with its inputs in order. Returns the output, or a tuple of all.
 
         Raises
@@ -156,10 +200,16 @@ class Model:
         CallError
             As for :meth:`run`.
         """
-        results = tuple(self._call(list(inputs), None))
+        results = tuple(self._call(list(inputs), None, state))
         return results[0] if len(results) == 1 else results
 
-    def run(self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        out: Mapping[str, np.ndarray] | None = None,
+        *,
+        state: State | None = None,
+    ) -> dict[str, np.ndarray]:
         """Calls the model.
 
         Parameters
@@ -169,6 +219,8 @@ class Model:
             the element types of the contract. They are read in place.
         out : mapping of names to NumPy arrays, optional
             Arrays for some or all outputs, of the exact shapes. They must not overlap with other arrays of the call.
+        state : State, optional
+            The state of a model with state. The call reads and updates it.
 
         Returns
         -------
@@ -179,7 +231,8 @@ class Model:
         ------
         CallError
             An array is missing, unknown, of another type or shape, or not in row-major order; or the sizes violate the
-            contract. Nothing was written then.
+            contract. Nothing was written then. Or the model has state and none is given, or the state belongs to
+            another model, is used by another thread, or has too little capacity; it is unchanged then.
         """
         names = [tensor.name for tensor in self.contract.inputs]
         _check_names("input", inputs, names)
@@ -188,9 +241,12 @@ class Model:
             raise CallError(f"input `{missing[0]}` is missing; the model has {', '.join(names)}")
         outputs = [tensor.name for tensor in self.contract.outputs]
         _check_names("output", out or {}, outputs)
-        return dict(zip(outputs, self._call([inputs[name] for name in names], out)))
+        return dict(zip(outputs, self._call([inputs[name] for name in names], out, state)))
 
-    def _call(self, inputs: Sequence[Any], out: Mapping[str, np.ndarray] | None) -> list[np.ndarray]:
+    def _call(
+        self, inputs: Sequence[Any], out: Mapping[str, np.ndarray] | None, state: State | None
+    ) -> list[np.ndarray]:
+        native_state = self._native_state(state)
         expected = self.contract.inputs
         if len(inputs) != len(expected):
             raise CallError(f"got {len(inputs)} inputs; the model has {len(expected)}")
@@ -200,18 +256,28 @@ class Model:
             for array, tensor, dtype in zip(held, expected, self._input_dtypes)
         ]
         context = self._context()
-        shapes = context.bind(views)
+        shapes = context.bind(views, native_state)
         results = [self._output(k, shape, out) for k, shape in enumerate(shapes)]
         targets = [
             arrays.checked(array, tensor, dtype, "output")
             for array, tensor, dtype in zip(results, self.contract.outputs, self._output_dtypes)
         ]
-        actual = context.run(views, targets)
+        actual = context.run(views, targets, native_state)
         # A data-dependent output fills the beginning of its memory.
         return [
             array if list(array.shape) == shape else array.reshape(-1)[: int(np.prod(shape))].reshape(shape)
             for array, shape in zip(results, actual)
         ]
+
+    def _native_state(self, state: State | None) -> _native.State | None:
+        """The state of a call, which must be given exactly if the model has state."""
+        if state is None:
+            if self.contract.state:
+                raise CallError("the model has state: call it with state=model.new_state(...)")
+            return None
+        if not isinstance(state, State):
+            raise CallError(f"expected a symshape.State; got {type(state).__name__}")
+        return state._native
 
     def _output(self, k: int, shape: list[int], out: Mapping[str, np.ndarray] | None) -> np.ndarray:
         """The array of output ``k``."""
@@ -265,10 +331,19 @@ def _contract(native: _native.Model) -> Contract:
     def tensors(items: list) -> tuple[Tensor, ...]:
         return tuple(Tensor(name, code, tuple(dims)) for name, code, dims in items)
 
+    def symbol(k: int | None) -> Symbol | None:
+        return None if k is None else symbols[k]
+
+    symbols = tuple(Symbol(*symbol) for symbol in native.symbols())
+    capacity, length = native.state_symbols()
     return Contract(
-        tuple(Symbol(*symbol) for symbol in native.symbols()),
+        symbols,
         tensors(native.inputs()),
         tensors(native.outputs()),
         native.arena_max(),
         native.arena_formula(),
+        tuple(StateTensor(given, made, code, tuple(dims), axis) for given, made, code, dims, axis in native.state()),
+        native.state_max(),
+        symbol(capacity),
+        symbol(length),
     )

@@ -12,10 +12,11 @@ def page(name: str, contract: Contract, report: str | None) -> str:
     symbols = [("symbol", symbol.name, symbol.declaration) for symbol in contract.symbols]
     inputs = [("input", tensor.name, _type(tensor)) for tensor in contract.inputs]
     outputs = [("output", tensor.name, _type(tensor)) for tensor in contract.outputs]
+    state = [("state", tensor.input, _type(tensor)) for tensor in contract.state]
     arena = [("arena", f"at most {contract.arena_max} bytes", contract.arena_formula)]
     rows = "".join(
         "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-        for row in [*symbols, *inputs, *outputs, *arena]
+        for row in [*symbols, *inputs, *outputs, *state, *arena]
     )
     table = f"<table><caption>{html.escape(name)}</caption>{rows}</table>"
     if report is None:

@@ -83,7 +83,7 @@ def profile(
     baseline : path, optional
         A page of an earlier profile, whose times the new page shows next to the new ones.
     **options
-        The other arguments of :func:`compile`, except ``progress``.
+        The other arguments of :func:`compile`, except ``progress``, ``stateful`` and ``state``.
 
     Returns
     -------
@@ -96,6 +96,8 @@ def profile(
     SymshapeError
         As :func:`compile`.
     """
+    if options.get("stateful") or options.get("state"):
+        raise UsageError("calls of a model with state can't be profiled: profile it without `stateful` and `state`")
     chosen = [dict(at)] if isinstance(at, Mapping) else [dict(sizes) for sizes in at]
     if not chosen:
         raise UsageError("at: expected the sizes of at least one call")

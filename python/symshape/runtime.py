@@ -7,6 +7,11 @@ of ``symc compile`` and :meth:`symshape.Model.save`:
 >>> model = Model("model.so")
 >>> outputs = model.run({"x": x})
 
+A model with state is called with one:
+
+>>> state = model.new_state(capacity=1024)
+>>> outputs = model.run({"input_ids": ids}, state=state)
+
 Each thread gets its own working memory. A call releases the interpreter's lock and runs on one thread.
 """
 
@@ -21,11 +26,20 @@ from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_ui
 
 import numpy as np
 
-__all__ = ["CallError", "Model"]
+__all__ = ["CallError", "Model", "State", "StateError"]
 
 _MAGIC = int.from_bytes(b"symshape", "little")
 _ABI_VERSION = 7
-_ARENA_ALIGN = 64
+_ALIGN = 64
+# The first word of a state, and the first bytes of a saved one.
+_STATE_MAGIC = int.from_bytes(b"symstate", "little")
+_SAVED_MAGIC = b"symsave1"
+# The bytes of a state before the values of its symbols.
+_WORDS_AT = 32
+# The code of a call whose rows don't fit the state.
+_STATE_FULL = 11
+# The axis of the rows of a tensor that calls overwrite.
+_NO_AXIS = 0xFFFFFFFF
 # The value of a data-dependent dim before the call.
 _UNKNOWN_DIM = -(1 << 63)
 # The names of element types by ONNX's numbers.
@@ -37,6 +51,10 @@ DTYPES = {
 
 class CallError(ValueError):
     """The arrays of a call violate the contract of the model."""
+
+
+class StateError(ValueError):
+    """A state can't be made, changed or loaded. It keeps its content."""
 
 
 class _Error(ctypes.Structure):
@@ -92,6 +110,33 @@ _OUTPUT_SHAPE = ctypes.CFUNCTYPE(c_int32, c_uint32, POINTER(c_int64), POINTER(c_
 _RUN = ctypes.CFUNCTYPE(c_int32, POINTER(c_void_p), POINTER(c_void_p), POINTER(c_int64), c_void_p, POINTER(_Exec))
 
 
+_PLACE = ctypes.CFUNCTYPE(c_int32, c_uint32, POINTER(c_int64), POINTER(c_int64))
+_POINTERS = POINTER(c_void_p)
+_RUN_STATEFUL = ctypes.CFUNCTYPE(
+    c_int32, _POINTERS, _POINTERS, _POINTERS, c_uint32, POINTER(c_int64), c_void_p, POINTER(_Exec)
+)
+
+
+class _StateTensor(ctypes.Structure):
+    _fields_ = [("tensor", _Tensor), ("output", c_char_p), ("axis", c_uint32), ("reserved", c_uint32)]
+
+
+class _State(ctypes.Structure):
+    _fields_ = [
+        ("id", c_uint64),
+        ("max_bytes", c_uint64),
+        ("n_tensors", c_uint32),
+        ("n_words", c_uint32),
+        ("header_bytes", c_uint32),
+        ("has_rows", c_uint32),
+        ("words", POINTER(c_uint32)),
+        ("tensors", POINTER(_StateTensor)),
+        ("bytes", _ARENA_BYTES),
+        ("place", _PLACE),
+        ("run", _RUN_STATEFUL),
+    ]
+
+
 class _Descriptor(ctypes.Structure):
     _fields_ = [
         ("magic", c_uint64),
@@ -120,7 +165,7 @@ class _Descriptor(ctypes.Structure):
         ("reserved", c_uint32),
         ("product_error", c_double),
         ("uses_tiles", c_void_p),
-        ("state", c_void_p),
+        ("state", POINTER(_State)),
     ]
 
 
@@ -148,8 +193,6 @@ class Model:
         desc = self._desc
         if desc.magic != _MAGIC or desc.abi_version != _ABI_VERSION:
             raise OSError(f"{path}: interface version {desc.abi_version}; this file calls version {_ABI_VERSION}")
-        if desc.state:
-            raise OSError(f"{path}: the model has state, which this file can't keep: compile it without --stateful and --state")
         self.name = desc.name.decode()
         self.symbols = {s.name.decode(): (s.lo, s.hi) for s in desc.symbols[: desc.n_symbols]}
         self._inputs = [self._tensor(t) for t in desc.inputs[: desc.n_inputs]]
@@ -157,6 +200,8 @@ class Model:
         self.inputs = {name: (dtype, dims) for name, dtype, dims in self._inputs}
         self.outputs = {name: (dtype, dims) for name, dtype, dims in self._outputs}
         self.arena_max = desc.arena_max
+        self._table = desc.state.contents if desc.state else None
+        self.state = {t.tensor.name.decode(): t.output.decode() for t in self._state_tensors()}
         self._local = threading.local()
 
     @staticmethod
@@ -164,13 +209,48 @@ class Model:
         dims = tuple(dim.decode() for dim in tensor.dims[: tensor.rank])
         return tensor.name.decode(), DTYPES[tensor.dtype], dims
 
-    def __call__(self, *inputs):
+    def _state_tensors(self):
+        return self._table.tensors[: self._table.n_tensors] if self._table else []
+
+    def new_state(self, capacity=None, dims=None):
+        """An empty state.
+
+        Parameters
+        ----------
+        capacity : int, optional
+            The rows that there is memory for. The default is the largest capacity of the contract.
+        dims : dict, optional
+            Other sizes of the state: ``{"batch": 4}``. The default of each is the smallest one that is not zero.
+
+        Raises
+        ------
+        StateError
+            The model has no state, or a size is unknown or not allowed.
+        """
+        return State(self, _state_values(self, capacity, dims))
+
+    def load_state(self, source):
+        """The state in a file of :meth:`State.save`, or in bytes.
+
+        Raises
+        ------
+        StateError
+            The content is damaged, cut off, or belongs to another model.
+        """
+        if not isinstance(source, (bytes, bytearray)):
+            with open(source, "rb") as file:
+                source = file.read()
+        return _loaded_state(self, bytes(source))
+
+    def __call__(self, *inputs, state=None):
         """Calls the model with its inputs in order. Returns the output, or a tuple of all."""
-        results = tuple(self._call(inputs))
+        results = tuple(self._call(inputs, state))
         return results[0] if len(results) == 1 else results
 
-    def run(self, inputs):
+    def run(self, inputs, state=None):
         """Calls the model with a dict of NumPy arrays in row-major order. Returns a dict of new arrays.
+
+        A model with state needs a :class:`State`, which the call reads and updates. One call at a time may use it.
 
         Raises
         ------
@@ -182,7 +262,7 @@ class Model:
         if unknown or missing:
             problem = f"no input `{unknown[0]}`" if unknown else f"an input `{missing[0]}`, which is missing"
             raise CallError(f"the model has {problem}; it has {', '.join(self.inputs)}")
-        return dict(zip(self.outputs, self._call([inputs[name] for name in self.inputs])))
+        return dict(zip(self.outputs, self._call([inputs[name] for name in self.inputs], state)))
 
     def arena_bytes(self, **dims):
         """The bytes of working memory of a call at these sizes, which must be in the contract."""
@@ -192,9 +272,16 @@ class Model:
     def _n_dims(self):
         return max(1, self._desc.n_symbols + self._desc.n_data_dependent)
 
-    def _call(self, inputs):
+    def _call(self, inputs, state=None):
         arrays = self._checked(inputs)
         shapes = [(c_int64 * max(1, a.ndim))(*a.shape) for a in arrays]
+        if (state is None) != (self._table is None):
+            has_state = "the model has state: call it with state=model.new_state(...)"
+            raise CallError(has_state if self._table else "the model has no state")
+        if state is not None:
+            if state._model._table.id != self._table.id:
+                raise CallError("the state belongs to another model")
+            shapes.append(state._words)
         shape_pointers = (POINTER(c_int64) * max(1, len(shapes)))(*[ctypes.cast(s, POINTER(c_int64)) for s in shapes])
         dims = (c_int64 * self._n_dims())(*[_UNKNOWN_DIM] * self._n_dims())
         error = _Error()
@@ -206,7 +293,12 @@ class Model:
         targets = (c_void_p * max(1, len(results)))(*[a.ctypes.data for a in results])
         execution = _Exec(threads=1, error=ctypes.pointer(error))
         arena = self._arena(self._desc.arena_bytes(dims))
-        if self._desc.run(given, targets, dims, arena, ctypes.byref(execution)) != 0:
+        if state is None:
+            code = self._desc.run(given, targets, dims, arena, ctypes.byref(execution))
+        else:
+            states = (c_void_p * 1)(state._address)
+            code = self._table.run(given, targets, states, 1, dims, arena, ctypes.byref(execution))
+        if code != 0:
             raise CallError(_text(error))
         if not self._desc.n_data_dependent:
             return results
@@ -235,9 +327,189 @@ class Model:
     def _arena(self, n_bytes):
         """The address of working memory of this thread."""
         memory = getattr(self._local, "memory", None)
-        if memory is None or len(memory) < n_bytes + _ARENA_ALIGN:
-            memory = self._local.memory = np.empty(n_bytes + _ARENA_ALIGN, np.uint8)
-        return -(-memory.ctypes.data // _ARENA_ALIGN) * _ARENA_ALIGN
+        if memory is None or len(memory) < n_bytes + _ALIGN:
+            memory = self._local.memory = np.empty(n_bytes + _ALIGN, np.uint8)
+        return -(-memory.ctypes.data // _ALIGN) * _ALIGN
+
+
+class State:
+    """The state of one sequence, or of a batch of sequences of one length. See :meth:`Model.new_state`."""
+
+    def __init__(self, model, values):
+        """An empty state with these values of the model's symbols."""
+        table = model._table
+        self._model = model
+        self._dims = (c_int64 * model._n_dims())(*values)
+        self._n_bytes = table.bytes(self._dims)
+        memory = np.zeros(self._n_bytes + _ALIGN, np.uint8)
+        start = -memory.ctypes.data % _ALIGN
+        self._block = memory[start : start + self._n_bytes]
+        self._address = self._block.ctypes.data
+        self._words = (c_int64 * max(1, table.n_words)).from_address(self._address + _WORDS_AT)
+        header = struct.pack("=4Q", _STATE_MAGIC, table.id, self._n_bytes, 0)
+        self._block[:_WORDS_AT] = np.frombuffer(header, np.uint8)
+        for word, at in enumerate(table.words[: table.n_words]):
+            self._words[word] = values[at]
+        self._set_length(0)
+
+    @property
+    def length(self):
+        """The number of rows. 0 if the state has no rows."""
+        return self._words[1] if self._model._table.has_rows else 0
+
+    @property
+    def capacity(self):
+        """The number of rows that there is memory for. 0 if the state has no rows."""
+        return self._words[0] if self._model._table.has_rows else 0
+
+    @property
+    def nbytes(self):
+        """The bytes of the memory."""
+        return self._n_bytes
+
+    def reset(self):
+        """Forgets everything: no rows, and zeros in the tensors that calls overwrite."""
+        for tensor, rows in self._views():
+            if rows is ...:
+                tensor[...] = 0
+        self._set_length(0)
+
+    def truncate(self, length):
+        """Forgets the rows after the first ``length`` ones.
+
+        Raises
+        ------
+        StateError
+            There are fewer rows, or calls overwrite a tensor of the state, whose earlier values are gone.
+        """
+        if not 0 <= length <= self.length:
+            raise StateError(f"can't truncate a state of {self.length} rows to {length}")
+        overwritten = [t.tensor.name.decode() for t in self._model._state_tensors() if t.axis == _NO_AXIS]
+        if overwritten and length < self.length:
+            cause = f"`{overwritten[0]}` is overwritten by each call; load a saved state, or keep a fork"
+            raise StateError(f"can't truncate the state: {cause}")
+        self._set_length(length)
+
+    def fork(self):
+        """A copy with the same content and capacity."""
+        copy = State(self._model, list(self._dims))
+        copy._set_length(self.length)
+        for (ours, rows), (theirs, _) in zip(self._views(), copy._views()):
+            theirs[rows] = ours[rows]
+        return copy
+
+    def to_bytes(self):
+        """The content, for :meth:`Model.load_state`: the valid rows only."""
+        header = self._block[: self._model._table.header_bytes].tobytes()
+        return _SAVED_MAGIC + header + b"".join(tensor[rows].tobytes() for tensor, rows in self._views())
+
+    def save(self, path):
+        """Writes the content to a file, for :meth:`Model.load_state`."""
+        with open(path, "wb") as file:
+            file.write(self.to_bytes())
+
+    def tensors(self):
+        """Copies of the tensors by the names of their inputs, with the valid rows only."""
+        views = zip(self._model.state, self._views())
+        return {name: tensor[rows].copy() for name, (tensor, rows) in views}
+
+    def _set_length(self, length):
+        if self._model._table.has_rows:
+            self._words[1] = length
+
+    def _views(self):
+        """Each tensor in the block, and the index of its valid rows."""
+        for k, info in enumerate(self._model._state_tensors()):
+            rank = info.tensor.rank
+            place = (c_int64 * (1 + rank))()
+            self._model._table.place(k, self._dims, place)
+            dtype = _numpy(DTYPES[info.tensor.dtype])
+            shape = tuple(place[1:])
+            end = place[0] + math.prod(shape) * dtype.itemsize
+            tensor = self._block[place[0] : end].view(dtype).reshape(shape)
+            is_appended = info.axis != _NO_AXIS
+            yield tensor, (slice(None),) * info.axis + (slice(self.length),) if is_appended else ...
+
+
+def _state_values(model, capacity, dims):
+    """The values of all symbols for a state with these sizes."""
+    table = model._table
+    if table is None:
+        raise StateError("the model has no state: compile it with --stateful or --state")
+    symbols = model._desc.symbols
+    words = table.words[: table.n_words]
+    chosen = dict(dims or {})
+    sizes = {symbols[at].name.decode(): at for at in words}
+    if table.has_rows:
+        del sizes[symbols[words[1]].name.decode()]
+        chosen[symbols[words[0]].name.decode()] = symbols[words[0]].hi if capacity is None else capacity
+    elif capacity:
+        chosen["capacity"] = capacity
+
+    values = [_smallest(symbol) for symbol in symbols[: model._desc.n_symbols]]
+    for name, value in chosen.items():
+        if name not in sizes:
+            raise StateError(f"the state has no size `{name}`; it has {', '.join(sizes) or 'none'}")
+        symbol = symbols[sizes[name]]
+        if not _allows(symbol, value):
+            raise StateError(f"{name} = {value}; {name} is declared {symbol.lo}..={symbol.hi}")
+        values[sizes[name]] = value
+    return values
+
+
+def _loaded_state(model, content):
+    """The state whose content :meth:`State.to_bytes` gave."""
+
+    def refused(cause):
+        return StateError(f"not a state of this model: {cause}")
+
+    table = model._table
+    if table is None:
+        raise StateError("the model has no state: compile it with --stateful or --state")
+    if not content.startswith(_SAVED_MAGIC):
+        raise refused("it is no saved state")
+    header, rest = content[8 : 8 + table.header_bytes], content[8 + table.header_bytes :]
+    if len(header) < table.header_bytes:
+        raise refused("the file is cut off")
+    magic, identity = struct.unpack_from("=2Q", header)
+    if magic != _STATE_MAGIC:
+        raise refused("its header is damaged")
+    if identity != table.id:
+        raise refused("it belongs to another model, or to another version of it")
+
+    words = struct.unpack_from(f"={table.n_words}q", header, _WORDS_AT)
+    capacity, length, *_ = words if table.has_rows else (None, 0)
+    first = 2 if table.has_rows else 0
+    names = [model._desc.symbols[at].name.decode() for at in table.words[first : table.n_words]]
+    state = State(model, _state_values(model, capacity, dict(zip(names, words[first:]))))
+    if table.has_rows and not 0 <= length <= capacity:
+        raise refused("its length exceeds its capacity")
+    state._set_length(length)
+    for tensor, rows in state._views():
+        own = tensor[rows]
+        if len(rest) < own.nbytes:
+            raise refused("the file is cut off")
+        tensor[rows] = np.frombuffer(rest[: own.nbytes], own.dtype).reshape(own.shape)
+        rest = rest[own.nbytes :]
+    if rest:
+        raise refused("the file is too long")
+    return state
+
+
+def _allows(symbol, value):
+    """Whether the declaration of a symbol allows this value."""
+    values = symbol.values[: symbol.n_values]
+    is_listed = not values or value in values
+    return symbol.lo <= value <= symbol.hi and is_listed and (value - symbol.offset) % symbol.step == 0
+
+
+def _smallest(symbol):
+    """The smallest allowed value that is not zero, or zero."""
+    if symbol.n_values:
+        values = symbol.values[: symbol.n_values]
+        return next((value for value in values if value > 0), values[0])
+    first = symbol.lo + (symbol.offset - symbol.lo) % symbol.step
+    return first if first > 0 or first + symbol.step > symbol.hi else first + symbol.step
 
 
 def _check_complete(path):
@@ -270,6 +542,8 @@ def _numpy(dtype):
 
 def _text(error):
     """The violation as text."""
+    if error.code == _STATE_FULL:
+        return f"the state has memory for {error.hi} rows; there would be {error.value} after the call"
     place = error.tensor_name.decode() if error.tensor_name else "the call"
     if error.axis != 0xFFFFFFFF and error.tensor != 0xFFFFFFFF:
         place += f" axis {error.axis}"

@@ -1,16 +1,20 @@
 """Small ONNX models."""
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 
-def model(nodes, inputs, outputs):
-    """A model; inputs and outputs are triples of name, element type and dims."""
+def model(nodes, inputs, outputs, constants=None):
+    """A model; inputs and outputs are triples of name, element type and dims, and constants are arrays by name."""
     info = helper.make_tensor_value_info
-    graph = helper.make_graph(nodes, "test", [info(*item) for item in inputs], [info(*item) for item in outputs])
+    tensors = [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()]
+    inputs, outputs = [info(*item) for item in inputs], [info(*item) for item in outputs]
+    graph = helper.make_graph(nodes, "test", inputs, outputs, tensors)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     proto.ir_version = 8
-    onnx.checker.check_model(proto)
+    if all(not node.domain for node in nodes):
+        onnx.checker.check_model(proto)
     return proto
 
 
@@ -57,3 +61,109 @@ def unknown():
     )
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.acme", 1)]
     return helper.make_model(graph, opset_imports=imports)
+
+
+VOCABULARY = 11
+_WIDTH = 4
+
+
+def decoder_weights():
+    """The embedding, and the matrices of queries, keys, values and logits."""
+    rng = np.random.default_rng(5)
+    shapes = [(VOCABULARY, _WIDTH), (_WIDTH, _WIDTH), (_WIDTH, _WIDTH), (_WIDTH, _WIDTH), (_WIDTH, VOCABULARY)]
+    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def decoder(logits="logits", mask=True):
+    """A decoder with one head of attention. Its names and axes are those of exports with past keys and values."""
+    node = helper.make_node
+    words, query, key, value, head = decoder_weights()
+    arrays = {
+        "words": words, "q.weight": query, "k.weight": key, "v.weight": value, "head": head,
+        "zero": np.array(0, np.int64), "one": np.array(1, np.int64), "rows": np.array([1], np.int64),
+        "hidden": np.array(-1e9, np.float32),
+    }  # fmt: skip
+    nodes = [
+        node("Gather", ["words", "input_ids"], ["x"]),
+        node("MatMul", ["x", "q.weight"], ["q"]),
+        node("MatMul", ["x", "k.weight"], ["k"]),
+        node("MatMul", ["x", "v.weight"], ["v"]),
+        node("Concat", ["past_key_values.0.key", "k"], ["present.0.key"], axis=1),
+        node("Concat", ["past_key_values.0.value", "v"], ["present.0.value"], axis=1),
+        # A token at position i sees the tokens at positions up to i.
+        node("Shape", ["past_key_values.0.key"], ["past.shape"]),
+        node("Gather", ["past.shape", "one"], ["past.length"]),
+        node("Shape", ["present.0.key"], ["all.shape"]),
+        node("Gather", ["all.shape", "one"], ["all.length"]),
+        node("Range", ["past.length", "all.length", "one"], ["own"]),
+        node("Range", ["zero", "all.length", "one"], ["other"]),
+        node("Unsqueeze", ["own", "rows"], ["own.rows"]),
+        node("Less", ["own.rows", "other"], ["is_future"]),
+        node("Transpose", ["present.0.key"], ["keys"], perm=[0, 2, 1]),
+        node("MatMul", ["q", "keys"], ["scores.all"]),
+        node("Where", ["is_future", "hidden", "scores.all"], ["scores.past"]),
+        node("Softmax", ["scores.masked" if mask else "scores.past"], ["shares"], axis=-1),
+        node("MatMul", ["shares", "present.0.value"], ["seen"]),
+        node("Add", ["x", "seen"], ["y"]),
+        node("MatMul", ["y", "head"], [logits]),
+    ]
+    cache = ["B", "P", _WIDTH]
+    inputs = [("input_ids", TensorProto.INT64, ["B", "S"])]
+    if mask:
+        nodes[17:17] = [
+            node("Unsqueeze", ["attention_mask", "rows"], ["mask.rows"]),
+            node("Equal", ["mask.rows", "zero"], ["is_hidden"]),
+            node("Where", ["is_hidden", "hidden", "scores.past"], ["scores.masked"]),
+        ]
+        inputs.append(("attention_mask", TensorProto.INT64, ["B", "P + S"]))
+    inputs += [(f"past_key_values.0.{part}", TensorProto.FLOAT, cache) for part in ("key", "value")]
+    outputs = [(logits, TensorProto.FLOAT, ["B", "S", VOCABULARY])]
+    outputs += [(f"present.0.{part}", TensorProto.FLOAT, ["B", "P + S", _WIDTH]) for part in ("key", "value")]
+    return model(nodes, inputs, outputs, arrays)
+
+
+def decoder_logits(tokens):
+    """The logits of :func:`decoder` for each of these tokens of one sequence, `[tokens, VOCABULARY]`."""
+    words, query, key, value, head = (weight.astype(np.float64) for weight in decoder_weights())
+    x = words[list(tokens)]
+    scores = (x @ query) @ (x @ key).T
+    scores[np.triu_indices(len(x), 1)] = -1e9
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    return (x + shares @ (x @ value)) @ head
+
+
+def running_sum():
+    """`y = s + x` with `s` overwritten by `y`, both `[N, 3]`."""
+    nodes = [helper.make_node("Add", ["s", "x"], ["y"]), helper.make_node("Identity", ["y"], ["sn"])]
+    tensors = [(name, TensorProto.FLOAT, ["N", 3]) for name in ("x", "s", "y", "sn")]
+    return model(nodes, tensors[:2], tensors[2:])
+
+
+def grouped_attention():
+    """Attention of four query heads and two key heads of 4, as one operator with a cache."""
+    node = helper.make_node
+    nodes = [
+        node("ReduceSum", ["mask", "one"], ["count"]),
+        node("Sub", ["count", "one"], ["last64"]),
+        node("Cast", ["last64"], ["last"], to=TensorProto.INT32),
+        node("Shape", ["mask"], ["shape"]),
+        node("Gather", ["shape", "one"], ["total64"]),
+        node("Cast", ["total64"], ["total"], to=TensorProto.INT32),
+        node(
+            "GroupQueryAttention",
+            ["q", "k", "v", "past_k", "past_v", "last", "total"],
+            ["y", "present_k", "present_v"],
+            domain="com.microsoft",
+            num_heads=4,
+            kv_num_heads=2,
+        ),
+    ]
+    inputs = [(name, TensorProto.FLOAT, ["B", "S", width]) for name, width in (("q", 16), ("k", 8), ("v", 8))]
+    inputs.append(("mask", TensorProto.INT64, ["B", "T"]))
+    inputs += [(f"past_{part}", TensorProto.FLOAT, ["B", 2, "P", 4]) for part in "kv"]
+    outputs = [("y", TensorProto.FLOAT, ["B", "S", 16])]
+    outputs += [(f"present_{part}", TensorProto.FLOAT, ["B", 2, "T", 4]) for part in "kv"]
+    proto = model(nodes, inputs, outputs, {"one": np.array([1], np.int64)})
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return proto

@@ -86,7 +86,7 @@ const SHARED: &[&str] = &["error", "external", "random", "scalar", "tensor", "te
 const UNSAFE: &[&str] = &[
     "compiler/src/bin/symc.rs",
     "compiler/src/emit/jit.rs",
-    "python/src/model.rs",
+    "python/src/array.rs",
     // It generates unsafe code, and has none itself.
     "runtime/src/abi.rs",
     "runtime/src/arena.rs",
