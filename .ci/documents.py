@@ -44,6 +44,8 @@ ELSEWHERE = {
     "symc compile decoder.onnx": "compiler/tests/it/state has such models",
     "symc bench decoder.onnx": "compiler/tests/it/state has such models",
     "symc compile vad.onnx": "compiler/tests/it/state has such models",
+    "symc compile encoder.onnx": "compiler/tests/it/state/streaming.rs has such a model",
+    "symc run encoder.so": "compiler/tests/it/state/cli.rs",
     "symc test --stateful": "compiler/tests/it/state/cli.rs",
     "symc run decoder.so": "compiler/tests/it/state/cli.rs",
     "symc selfcheck model.onnx --precision": "minutes without optimisation; compiler/tests/it/cli.rs",

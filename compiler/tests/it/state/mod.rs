@@ -5,6 +5,7 @@ mod cli;
 mod graphs;
 mod grouped;
 mod session;
+mod streaming;
 
 use graphs::{decoder, delays, gated, rows_first};
 use session::{Session, refused};
@@ -67,6 +68,8 @@ fn stores_to_the_state_are_proven_to_be_new_rows() {
         (rows_first(), StateRequest::find()),
         (gated(), overwritten),
         (delays(), delayed),
+        (streaming::encoder(1, 2), StateRequest::find()),
+        (streaming::encoder(9, 2), StateRequest::find()),
     ];
     for (graph, request) in models {
         let lowered = Pipeline::new(&graph).state(request).lower().expect("supported");
