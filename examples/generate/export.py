@@ -41,6 +41,7 @@ def gemma3(scratch):
 
 # For each model: the file of its weights, and the text around the turns of a conversation. `start` begins a
 # conversation; a message is between `before` and `after`; `next` separates an answer from the next message.
+# `system` is the text around a system message, which replaces `start`.
 MODELS = {
     "smollm2": (
         smollm2,
@@ -50,6 +51,7 @@ MODELS = {
             "before": "<|im_start|>user\n",
             "after": "<|im_end|>\n<|im_start|>assistant\n",
             "next": "<|im_end|>\n",
+            "system": ["<|im_start|>system\n", "<|im_end|>\n"],
             "end": ["<|im_end|>", "<|endoftext|>"],
         },
     ),

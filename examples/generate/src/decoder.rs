@@ -113,38 +113,49 @@ impl Decoder {
 
     /// Calls the model with `new` tokens for each row.
     fn call(&mut self, tokens: &[i64], new: usize) -> Result<(), Error> {
-        let past = self.state.length();
-        let rows = self.padding.len();
-        let mask: Vec<i64> = self
-            .padding
-            .iter()
-            .flat_map(|pad| (0..past + new).map(move |at| i64::from(at >= *pad)))
-            .collect();
-        let positions: Vec<i64> = self
-            .padding
-            .iter()
-            .flat_map(|pad| (past..past + new).map(move |at| at.saturating_sub(*pad) as i64))
-            .collect();
-        let n_logits = rows * new * self.interface.vocabulary;
-        if self.logits.len() < n_logits {
-            self.logits = vec![0.0; n_logits];
-        }
-
-        let input = |role: &Role| match role {
-            Role::Tokens => TensorRef::new(&[rows, new], tokens),
-            Role::Mask => TensorRef::new(&[rows, past + new], &mask),
-            Role::Positions => TensorRef::new(&[rows, new], &positions),
-        };
-        let inputs = self.interface.inputs.iter().map(input).collect::<Result<Vec<_>, _>>()?;
-        let logits = TensorMut::new(&mut self.logits[..]);
-        self.context.run_stateful(&inputs, &mut [logits], &mut self.state)?;
+        let Decoder { context, interface, state, padding, logits, .. } = self;
+        read(context, interface, state, padding, tokens, logits)?;
         self.new = new;
         Ok(())
     }
 }
 
+/// Appends `tokens`, the same number for each row, to the state, and writes the logits of the token after each of them.
+/// `padding` is the number of positions at the beginning of each row that its tokens don't look at.
+pub(crate) fn read(
+    context: &mut Context,
+    interface: &Interface,
+    state: &mut State,
+    padding: &[usize],
+    tokens: &[i64],
+    logits: &mut Vec<f32>,
+) -> Result<(), Error> {
+    let past = state.length();
+    let rows = padding.len();
+    let new = tokens.len() / rows;
+    let mask: Vec<i64> =
+        padding.iter().flat_map(|pad| (0..past + new).map(move |at| i64::from(at >= *pad))).collect();
+    let positions: Vec<i64> = padding
+        .iter()
+        .flat_map(|pad| (past..past + new).map(move |at| at.saturating_sub(*pad) as i64))
+        .collect();
+    let n_logits = tokens.len() * interface.vocabulary;
+    if logits.len() < n_logits {
+        logits.resize(n_logits, 0.0);
+    }
+
+    let input = |role: &Role| match role {
+        Role::Tokens => TensorRef::new(&[rows, new], tokens),
+        Role::Mask => TensorRef::new(&[rows, past + new], &mask),
+        Role::Positions => TensorRef::new(&[rows, new], &positions),
+    };
+    let inputs = interface.inputs.iter().map(input).collect::<Result<Vec<_>, _>>()?;
+    context.run_stateful(&inputs, &mut [TensorMut::new(&mut logits[..])], state)?;
+    Ok(())
+}
+
 /// A state without positions for this number of rows. Its memory is taken when it is first written.
-fn empty_state(model: &Model, interface: &Interface, rows: usize) -> Result<State, Error> {
+pub(crate) fn empty_state(model: &Model, interface: &Interface, rows: usize) -> Result<State, Error> {
     let size = interface.rows.as_deref().map(|name| (name, rows as i64));
     Ok(State::with_dims(model, interface.capacity, size.as_slice())?)
 }

@@ -17,6 +17,7 @@ pub enum Error {
         reason: String,
     },
     /// The model does not compile.
+    #[cfg(feature = "program")]
     #[error(transparent)]
     Compile(#[from] symshape_compiler::Error),
     /// The artefact can't be opened.

@@ -2,8 +2,9 @@
 //!
 //! [`Decoder`] calls the model and owns its state. [`Sampler`] chooses tokens, and [`Text`] is the tokenizer.
 //! [`Conversation`] and [`batch::answer`] put them together: one conversation with many turns, and several
-//! conversations at once.
+//! conversations at once. [`Sequences`] are for services, where sequences of all lengths come and go.
 
+#[cfg(feature = "program")]
 pub mod artefact;
 pub mod batch;
 mod conversation;
@@ -11,6 +12,7 @@ mod decoder;
 mod error;
 mod interface;
 mod sampler;
+mod sequences;
 mod settings;
 mod text;
 
@@ -18,5 +20,6 @@ pub use conversation::{Answer, Conversation, Limits, Stop};
 pub use decoder::Decoder;
 pub use error::Error;
 pub use sampler::Sampler;
+pub use sequences::{Sequence, Sequences};
 pub use settings::Settings;
-pub use text::Text;
+pub use text::{Text, TextStream};

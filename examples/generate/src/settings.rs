@@ -18,6 +18,8 @@ pub struct Settings {
     pub after: String,
     /// Follows an answer, before the next message.
     pub next: String,
+    /// The texts before and after a system message, which replace `start`; empty if the model knows none.
+    pub system: [String; 2],
     /// Tokens that end an answer.
     pub end: Vec<String>,
     /// The ranges of the model's symbols, such as `batch_size=1..8`.
@@ -28,7 +30,7 @@ impl Settings {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// When it can't be read, or is not a JSON object with all these fields.
+    /// When it can't be read, or is not a JSON object with all these fields. Only `system` may be missing.
     pub fn read(path: &Path) -> Result<Settings, Error> {
         let text = std::fs::read_to_string(path).map_err(|error| Error::file(path, error))?;
         Settings::parse(&text).map_err(|reason| Error::file(path, reason))
@@ -49,7 +51,12 @@ impl Settings {
                 .and_then(|all| all.iter().map(|one| Some(one.as_str()?.into())).collect());
             elems.ok_or_else(|| format!("`{name}` must be a list of strings"))
         };
+        let system = match &value["system"] {
+            Value::Null => Ok([String::new(), String::new()]),
+            _ => strings("system")?.try_into().map_err(|_| "`system` must be two strings".to_string()),
+        };
         Ok(Settings {
+            system: system?,
             start: string("start")?,
             before: string("before")?,
             after: string("after")?,
@@ -92,5 +99,7 @@ mod tests {
         let wrong = TEXT.replace(r#"["</s>"]"#, "[3]");
         assert_eq!(Settings::parse(&wrong), Err("`end` must be a list of strings".to_string()));
         assert!(Settings::parse("[").is_err());
+        let wrong = TEXT.replace("{\"start\"", "{\"system\": [\"a\"], \"start\"");
+        assert_eq!(Settings::parse(&wrong), Err("`system` must be two strings".to_string()));
     }
 }

@@ -14,7 +14,8 @@ use symshape_compiler::{
     tensor::Tensor,
 };
 use symshape_example_generate::{
-    Answer, Conversation, Decoder, Error, Limits, Sampler, Settings, Stop, Text, artefact, batch,
+    Answer, Conversation, Decoder, Error, Limits, Sampler, Sequence, Sequences, Settings, Stop, Text,
+    artefact, batch,
 };
 use symshape_runtime::{DType, Model};
 use tokenizers::Tokenizer;
@@ -204,6 +205,50 @@ fn eight_conversations_at_once_answer_as_alone() {
     }
     done.sort_unstable();
     assert_eq!(done, (0..8).collect::<Vec<_>>());
+}
+
+#[test]
+fn sequences_of_all_lengths_step_together_as_alone() {
+    let model = model();
+    let mut sequences = Sequences::new(&model, 1).expect("a decoder");
+    let mut all: Vec<Sequence> = (0..4).map(|_| sequences.empty().expect("memory")).collect();
+    let mut expected = Vec::new();
+    for (idx, sequence) in all.iter_mut().enumerate() {
+        let prompt: Vec<i64> = (0..4).map(|at| (5 * at + 3 * idx as i64) % WORDS.len() as i64).collect();
+        sequences.read(sequence, &prompt[..idx + 1]).expect("it fits");
+        let mut alone = Decoder::new(&model, 1).expect("a decoder");
+        alone.start(&[prompt[..idx + 1].to_vec()]).expect("it fits");
+        alone.feed(&[vec![idx as i64]]).expect("it fits");
+        expected.push(alone.logits(0).to_vec());
+    }
+
+    let mut step: Vec<(&mut Sequence, i64)> = all.iter_mut().zip(0..).collect();
+    sequences.step(&mut step).expect("they fit");
+    for (idx, expected) in expected.iter().enumerate() {
+        assert_eq!(sequences.logits(idx), expected, "sequence {idx}");
+        assert_eq!(all[idx].tokens().len(), idx + 2);
+    }
+}
+
+#[test]
+fn a_sequence_keeps_a_prefix_and_refuses_what_does_not_fit() {
+    let model = model();
+    let mut sequences = Sequences::new(&model, 1).expect("a decoder");
+    let mut sequence = sequences.empty().expect("memory");
+    sequences.read(&mut sequence, &[2, 3, 4]).expect("it fits");
+    let logits = sequences.read(&mut sequence, &[5]).expect("it fits").to_vec();
+    assert_eq!(sequence.keep(3), 3);
+    assert_eq!(sequences.read(&mut sequence, &[5]).expect("it fits"), logits);
+
+    for wrong in [vec![], vec![2; MAX_NEW as usize + 1]] {
+        assert!(matches!(sequences.read(&mut sequence, &wrong), Err(Error::Tokens(_))));
+    }
+    assert!(matches!(sequences.read(&mut sequence, &[99]), Err(Error::Call(_))));
+    assert_eq!(sequence.tokens(), [2, 3, 4, 5]);
+    while sequence.tokens().len() < sequences.max_tokens() {
+        sequences.read(&mut sequence, &[7]).expect("it fits");
+    }
+    assert!(matches!(sequences.read(&mut sequence, &[7]), Err(Error::Tokens(_))));
 }
 
 #[test]
