@@ -1,7 +1,8 @@
 //! Serves a compiled model by the Open Inference Protocol, over HTTP and gRPC.
 //!
 //! Requests of both protocols share the batches of `symshape_runtime::Batcher`: each request waits on a thread of its
-//! own, which copies its rows to the next batch and takes its results. Everything that a client can make large, slow
+//! own, which copies its rows to the next batch and takes its results. With `--text`, a decoder is served by OpenAI's
+//! interface instead, see `text`. Everything that a client can make large, slow
 //! or frequent has a limit, see `server::Limits`.
 
 mod engine;
@@ -14,6 +15,7 @@ mod onnxruntime;
 mod options;
 mod server;
 mod tensor;
+mod text;
 
 use clap::Parser;
 use engine::Engine;
@@ -51,6 +53,9 @@ fn log(form: LogForm) {
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
+    if let Some(folder) = &options.text {
+        return text::run(options, folder);
+    }
     let model = Model::open(&options.model)?;
     let limits = options.limits(&model);
     let name = options.name.clone().unwrap_or_else(|| model.name().to_owned());
@@ -78,12 +83,34 @@ fn engine(model: Model, options: &Options) -> Result<Engine, Failure> {
     Ok(Engine::new(model, &symbol, batches)?)
 }
 
+/// The signals that end the service.
+struct Signals {
+    terminate: unix::Signal,
+    interrupt: unix::Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            terminate: unix::signal(unix::SignalKind::terminate())?,
+            interrupt: unix::signal(unix::SignalKind::interrupt())?,
+        })
+    }
+
+    /// Returns after SIGTERM or SIGINT.
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
 /// Serves until SIGTERM or SIGINT.
 async fn serve(server: Arc<Server>, options: &Options) -> Result<(), Failure> {
     let http = TcpListener::bind(options.http).await?;
     let grpc = TcpIncoming::bind(options.grpc)?.with_nodelay(Some(true));
-    let mut terminate = unix::signal(unix::SignalKind::terminate())?;
-    let mut interrupt = unix::signal(unix::SignalKind::interrupt())?;
+    let mut signals = Signals::new()?;
     tracing::info!(
         model = server.name,
         http = %http.local_addr()?,
@@ -96,11 +123,7 @@ async fn serve(server: Arc<Server>, options: &Options) -> Result<(), Failure> {
     let router = http::router(server.clone());
     let http = tokio::spawn(http::connections::serve(router, http, server.limits, close.clone()));
     let grpc = tokio::spawn(grpc::serve(server.clone(), grpc, close.clone()));
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-
+    signals.wait().await;
     tracing::info!("stopping: requests that arrive now are still served");
     server.stopping.cancel();
     tokio::time::sleep(options::seconds(options.stop_delay_seconds)).await;

@@ -68,6 +68,13 @@ pub struct Options {
     /// The form of the log. The variable RUST_LOG selects its lines, such as `debug` for one line for each request.
     #[arg(long, value_enum, default_value_t = LogForm::Json)]
     pub log: LogForm,
+    /// Serves text: a folder with the `settings.json` and the `tokenizer.json` of a decoder, whose keys and values are
+    /// state. The pages are those of OpenAI's interface.
+    #[arg(long, value_name = "FOLDER")]
+    pub text: Option<PathBuf>,
+    /// Answers that are decoded at once, with --text; others wait.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
+    pub sequences: u16,
     /// Runs this ONNX file by ONNX Runtime instead; the shared object gives the contract.
     #[cfg(feature = "onnxruntime")]
     #[arg(long)]
@@ -99,7 +106,11 @@ impl Options {
         let inputs = model.inputs().iter().map(|input| input.max_bytes());
         let inputs = inputs.fold(0_usize, usize::saturating_add);
         let largest = inputs.saturating_mul(TEXT_FACTOR).saturating_add(REQUEST_HEAD);
-        let body_bytes = self.max_body_bytes.unwrap_or(largest.min(MAX_BODY));
+        self.limits_of(self.max_body_bytes.unwrap_or(largest.min(MAX_BODY)))
+    }
+
+    /// The limits for bodies of this size.
+    pub fn limits_of(&self, body_bytes: usize) -> Limits {
         let bodies_bytes = self.max_bodies_bytes.unwrap_or(body_bytes.saturating_mul(8));
         Limits {
             body_bytes,

@@ -34,6 +34,28 @@ pub struct Limits {
     pub connections: usize,
 }
 
+/// The limits on bodies, and the memory of all that are being read.
+pub struct Bodies {
+    /// Largest size of a body.
+    pub bytes: usize,
+    /// The longest time that a body may take to arrive.
+    pub time: Duration,
+    /// One permit for each unit of memory.
+    memory: Semaphore,
+}
+
+impl Bodies {
+    pub fn new(limits: &Limits) -> Bodies {
+        let units = limits.bodies_bytes.div_ceil(BODY_UNIT).min(Semaphore::MAX_PERMITS);
+        Bodies { bytes: limits.body_bytes, time: limits.body_time, memory: Semaphore::new(units) }
+    }
+
+    /// Memory for a body of `bytes` bytes, unless other bodies take too much.
+    pub fn reserve(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        self.memory.try_acquire_many(u32::try_from(bytes.div_ceil(BODY_UNIT)).ok()?).ok()
+    }
+}
+
 /// A model that is served.
 pub struct Server {
     pub name: String,
@@ -43,8 +65,7 @@ pub struct Server {
     /// Cancelled when the service begins to stop.
     pub stopping: CancellationToken,
     running: Arc<Semaphore>,
-    /// One permit for each unit of the memory of bodies.
-    bodies: Semaphore,
+    pub bodies: Bodies,
 }
 
 impl Server {
@@ -58,7 +79,7 @@ impl Server {
             limits,
             stopping: CancellationToken::new(),
             running: Arc::new(Semaphore::new(limits.requests)),
-            bodies: Semaphore::new(limits.bodies_bytes.div_ceil(BODY_UNIT).min(Semaphore::MAX_PERMITS)),
+            bodies: Bodies::new(&limits),
         }
     }
 
@@ -76,11 +97,6 @@ impl Server {
             return Err(Refusal::NotFound(format!("`{name}` has no version `{version}`, only `{VERSION}`")));
         }
         Ok(())
-    }
-
-    /// Memory for a body of `bytes` bytes, unless other bodies take too much.
-    pub fn reserve_body(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
-        self.bodies.try_acquire_many(u32::try_from(bytes.div_ceil(BODY_UNIT)).ok()?).ok()
     }
 
     /// Runs a request. Too many requests at once are refused instead of queued: the client knows best what to do then.

@@ -27,12 +27,17 @@ def compile_block(folder):
     return artefact
 
 
-def load_alone(artefact):
-    """The model, called without the service by the Python file of the runtime."""
-    spec = importlib.util.spec_from_file_location("runtime", ROOT / "python/symshape/runtime.py")
+def load_file(path):
+    """A Python file of the repository as a module."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.Model(str(artefact))
+    return module
+
+
+def load_alone(artefact):
+    """The model, called without the service by the Python file of the runtime."""
+    return load_file("python/symshape/runtime.py").Model(str(artefact))
 
 
 def example(rows, length, seed=0):
@@ -53,7 +58,7 @@ class Service:
                 break
         else:
             raise RuntimeError(f"the service does not start: {self.log}")
-        self.http, self.grpc, self.max_body = (self.log[-1][key] for key in ("http", "grpc", "max_body_bytes"))
+        self.http, self.grpc, self.max_body = map(self.log[-1].get, ("http", "grpc", "max_body_bytes"))
         self.reader = threading.Thread(target=lambda: self.log.extend(map(json.loads, self.process.stderr)))
         self.reader.start()
 

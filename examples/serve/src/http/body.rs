@@ -1,6 +1,6 @@
 //! Reads the body of a request within the limits of size, of time, and of the memory of all bodies.
 
-use crate::{error::Refusal, server::Server};
+use crate::{error::Refusal, server::Bodies};
 use axum::{
     body::Body,
     extract::Request,
@@ -16,11 +16,11 @@ use tokio::{sync::SemaphorePermit, time::timeout};
 const DISCARD: Duration = Duration::from_secs(2);
 
 /// The head and the body of a request, and the share of the memory of all bodies that it keeps.
-pub async fn read(server: &Server, request: Request) -> Result<(Parts, Bytes, SemaphorePermit<'_>), Refusal> {
+pub async fn read(bodies: &Bodies, request: Request) -> Result<(Parts, Bytes, SemaphorePermit<'_>), Refusal> {
     let (parts, body) = request.into_parts();
-    match accept(server, &parts, &body) {
+    match accept(bodies, &parts, &body) {
         Ok((limit, reserved)) => {
-            let time = server.limits.body_time;
+            let time = bodies.time;
             let body = timeout(time, Limited::new(body, limit).collect()).await;
             let body = body.map_err(|_| Refusal::TooSlow(time))?;
             let body = body.map_err(|error| {
@@ -40,22 +40,22 @@ pub async fn read(server: &Server, request: Request) -> Result<(Parts, Bytes, Se
 }
 
 /// The limit of this body, and its share of the memory; a body that does not tell its size takes the largest share.
-fn accept<'s>(
-    server: &'s Server,
+fn accept<'b>(
+    bodies: &'b Bodies,
     parts: &Parts,
     body: &Body,
-) -> Result<(usize, SemaphorePermit<'s>), Refusal> {
+) -> Result<(usize, SemaphorePermit<'b>), Refusal> {
     let encoding = parts.headers.get(header::CONTENT_ENCODING);
     if encoding.is_some_and(|encoding| encoding != "identity") {
         return Err(Refusal::Compressed);
     }
-    let limit = server.limits.body_bytes;
+    let limit = bodies.bytes;
     let told = body.size_hint().exact();
     if told.is_some_and(|told| told > limit as u64) {
         return Err(Refusal::TooLarge(limit));
     }
     let size = told.map_or(limit, |told| told as usize);
-    let reserved = server.reserve_body(size).ok_or(Refusal::Busy)?;
+    let reserved = bodies.reserve(size).ok_or(Refusal::Busy)?;
     Ok((limit, reserved))
 }
 

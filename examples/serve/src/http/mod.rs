@@ -1,6 +1,6 @@
 //! The Open Inference Protocol over HTTP.
 
-mod body;
+pub mod body;
 pub mod connections;
 mod infer;
 
@@ -129,7 +129,7 @@ async fn model_infer(State(server): State<Arc<Server>>, parts: Parts, request: R
     let timer = server.metrics.start(Protocol::Http);
     let result = async {
         find(&server, parts)?;
-        let (request, bytes, reserved) = body::read(&server, request).await?;
+        let (request, bytes, reserved) = body::read(&server.bodies, request).await?;
         let response = infer::infer(&server, &request, bytes).await;
         drop(reserved);
         response
