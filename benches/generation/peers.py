@@ -1,0 +1,262 @@
+"""Decoders behind one interface.
+
+`start(count, rows)` forgets all and reads prompts of `count` tokens, one for each row; `feed(count)` reads more of them
+unless the peer `reads_long_prompts`; and `step()` decodes one token of each row. All return nanoseconds. A constructor raises `Missing` if its package or its file is not there."""
+
+import concurrent.futures
+import json
+import time
+
+import numpy as np
+
+# The token of all prompts: the time does not depend on it.
+TOKEN = 1
+# The largest number of rows, and of tokens of a row.
+ROWS = 8
+CONTEXT = 1536
+
+
+class Missing(Exception):
+    """A peer that can't be measured, with the reason."""
+
+
+def timed(function):
+    start = time.perf_counter_ns()
+    function()
+    return time.perf_counter_ns() - start
+
+
+def imported(name):
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise Missing(f"{error}: see requirements.txt") from error
+
+
+def existing(path):
+    if not path.exists():
+        raise Missing(f"{path} is missing: see prepare.py")
+    return path
+
+
+def arrays(rows, past, count):
+    """The inputs of an export with past keys and values."""
+    end = past + count
+    return {
+        "input_ids": np.full((rows, count), TOKEN, np.int64),
+        "attention_mask": np.ones((rows, end), np.int64),
+        "position_ids": np.tile(np.arange(past, end, dtype=np.int64), (rows, 1)),
+    }
+
+
+class Symshape:
+    """The compiled model, with keys and values as state."""
+
+    def __init__(self, folder, threads):
+        symshape = imported("symshape")
+        artefact = folder / "benchmark.so"
+        source = existing(folder / "model.onnx")
+        if not artefact.exists() or artefact.stat().st_mtime < source.stat().st_mtime:
+            dims = dict(text.split("=") for text in json.loads((folder / "settings.json").read_text())["dims"])
+            symshape.compile(source, dims, stateful=True).save(artefact)
+        self.model = symshape.load(artefact)
+        self.model.threads = threads
+        self.names = [tensor.name for tensor in self.model.contract.inputs]
+        self.chunk = self.model.contract.symbols[1].hi
+        self.vocabulary = int(self.model.contract.outputs[0].dims[-1])
+        self.states = {}
+        self.logits = {}
+
+    def start(self, count, rows):
+        if rows not in self.states:
+            self.states[rows] = self.model.new_state(CONTEXT, {"batch_size": rows})
+        self.rows, self.state = rows, self.states[rows]
+        self.state.reset()
+        return self.feed(count)
+
+    def step(self):
+        return self.feed(1)
+
+    def feed(self, count):
+        inputs = arrays(self.rows, self.state.length, count)
+        shape = (self.rows, count, self.vocabulary)
+        if shape not in self.logits:
+            self.logits[shape] = np.zeros(shape, np.float32)
+        inputs = {name: inputs[name] for name in self.names}
+        out = {"logits": self.logits[shape]}
+        return timed(lambda: self.model.run(inputs, out, state=self.state))
+
+
+class OnnxRuntime:
+    """ONNX Runtime with growing keys and values, which stay in its memory."""
+
+    def __init__(self, folder, threads):
+        self.runtime = imported("onnxruntime")
+        options = self.runtime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        path = existing(folder / "model.onnx")
+        self.session = self.runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.inputs = self.session.get_inputs()
+        self.outputs = [value.name for value in self.session.get_outputs()]
+        self.binding = self.session.io_binding()
+
+    def start(self, count, rows):
+        self.rows, self.length, self.past = rows, 0, {}
+        for value in self.inputs:
+            if value.name.startswith("past_key_values."):
+                _, heads, _, width = value.shape
+                empty = np.zeros((rows, heads, 0, width), np.float32)
+                self.past[value.name] = self.runtime.OrtValue.ortvalue_from_numpy(empty)
+        return self.feed(count)
+
+    def step(self):
+        return self.feed(1)
+
+    def feed(self, count):
+        inputs = arrays(self.rows, self.length, count)
+        self.length += count
+        return timed(lambda: self.call(inputs))
+
+    def call(self, inputs):
+        for value in self.inputs:
+            if value.name in inputs:
+                self.binding.bind_cpu_input(value.name, inputs[value.name])
+            else:
+                self.binding.bind_ortvalue_input(value.name, self.past[value.name])
+        for name in self.outputs:
+            self.binding.bind_output(name, "cpu")
+        self.session.run_with_iobinding(self.binding)
+        results = dict(zip(self.outputs, self.binding.get_outputs()))
+        self.past = {name: results[name.replace("past_key_values", "present")] for name in self.past}
+
+
+class OnnxRuntimeGenAi:
+    """onnxruntime-genai with the model of its builder: keys and values are in one buffer that all calls share."""
+
+    reads_long_prompts = True
+
+    def __init__(self, folder, threads):
+        self.genai = imported("onnxruntime_genai")
+        folder = existing(folder / "genai")
+        config = self.genai.Config(str(folder))
+        overlay = {"model": {"decoder": {"session_options": {"intra_op_num_threads": threads}}}}
+        config.overlay(json.dumps(overlay))
+        self.model = self.genai.Model(config)
+
+    def start(self, count, rows):
+        params = self.genai.GeneratorParams(self.model)
+        params.set_search_options(
+            max_length=CONTEXT, min_length=CONTEXT, batch_size=rows, do_sample=False, past_present_share_buffer=True
+        )
+        self.generator = self.genai.Generator(self.model, params)
+        tokens = np.full((rows, count), TOKEN, np.int32)
+        time_ns = timed(lambda: self.generator.append_tokens(tokens))
+        # The first token comes from the logits of the prompt; each later one needs a step.
+        self.generator.generate_next_token()
+        return time_ns
+
+    def step(self):
+        return timed(self.generator.generate_next_token)
+
+
+class OpenVino:
+    """OpenVINO, the engine of openvino-genai, with keys and values as its state."""
+
+    def __init__(self, folder, threads):
+        openvino = imported("openvino")
+        transformations = imported("openvino._offline_transformations")
+        core = openvino.Core()
+        model = core.read_model(existing(folder / "model.onnx"))
+        names = [value.get_any_name() for value in model.inputs]
+        pairs = {
+            name: name.replace("past_key_values", "present") for name in names if name.startswith("past_key_values.")
+        }
+        transformations.apply_make_stateful_transformation(model, pairs)
+        # Without the hints, OpenVINO computes in bf16 and keeps keys and values in 8 bits on some machines.
+        options = {
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": 1,
+            "INFERENCE_PRECISION_HINT": "f32",
+            "KV_CACHE_PRECISION": "f32",
+            "ENABLE_CPU_PINNING": False,
+        }
+        self.request = core.compile_model(model, "CPU", options).create_infer_request()
+        self.names = set(names) - set(pairs)
+        self.tensor = openvino.Tensor
+
+    def start(self, count, rows):
+        self.request.reset_state()
+        self.rows, self.length = rows, 0
+        for variable in self.request.query_state():
+            shape = list(variable.state.shape)
+            variable.state = self.tensor(np.zeros((rows, shape[1], 0, shape[3]), np.float32))
+        return self.feed(count)
+
+    def step(self):
+        return self.feed(1)
+
+    def feed(self, count):
+        inputs = arrays(self.rows, self.length, count)
+        self.length += count
+        inputs = {name: array for name, array in inputs.items() if name in self.names}
+        return timed(lambda: self.request.infer(inputs, share_inputs=True, share_outputs=True))
+
+
+class LlamaCpp:
+    """llama.cpp with keys and values in f32, by the server in its bindings. A request reads a prompt and decodes a few
+    tokens; the times are those of its reply. It computes the logits of the last token of a prompt only."""
+
+    file = "f32.gguf"
+    # A prompt of any length is one request.
+    reads_long_prompts = True
+    # Tokens of a request after the one that the prompt gives.
+    STEPS = 4
+
+    def __init__(self, folder, threads):
+        bindings = imported("xllamacpp")
+        params = bindings.CommonParams()
+        params.model.path = str(existing(folder / self.file))
+        params.n_ctx = ROWS * CONTEXT
+        params.n_batch = params.n_ubatch = CONTEXT
+        params.n_parallel = ROWS
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+        params.cache_type_k = params.cache_type_v = bindings.ggml_type.GGML_TYPE_F32
+        params.cache_prompt = False
+        params.verbosity = -1
+        self.server = bindings.Server(params)
+        self.pool = concurrent.futures.ThreadPoolExecutor(ROWS)
+
+    def start(self, count, rows):
+        request = {
+            "prompt": [TOKEN] * count,
+            "n_predict": self.STEPS + 1,
+            "temperature": 0,
+            "ignore_eos": True,
+            "cache_prompt": False,
+        }
+        replies = list(self.pool.map(lambda _: self.server.handle_completions(request), range(rows)))
+        timings = [reply["timings"] for reply in replies]
+        self.step_ns = max(timing["predicted_ms"] / (timing["predicted_n"] - 1) for timing in timings) * 1e6
+        return max(timing["prompt_ms"] for timing in timings) * 1e6
+
+    def step(self):
+        return self.step_ns
+
+
+class LlamaCppF16(LlamaCpp):
+    """llama.cpp with weights in f16: half the bytes of the others."""
+
+    file = "f16.gguf"
+
+
+PEERS = {
+    "symshape": Symshape,
+    "onnxruntime": OnnxRuntime,
+    "onnxruntime-genai": OnnxRuntimeGenAi,
+    "openvino": OpenVino,
+    "llama.cpp f32": LlamaCpp,
+    "llama.cpp f16": LlamaCppF16,
+}
