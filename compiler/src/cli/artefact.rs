@@ -4,7 +4,7 @@ use super::{copies::Copies, errors::usage, output::print_line, stateful::StateSu
 use crate::{
     emit,
     error::Result,
-    kernel::RepeatedWeight,
+    kernel::{Program, RepeatedWeight},
     pipeline::{Artifact, Compiled, Lowered},
     target::Target,
 };
@@ -37,18 +37,33 @@ impl Output<'_> {
     /// Any other extension.
     pub(super) fn named(path: &Path) -> Result<Output<'_>> {
         let kind = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("o") => OutputKind::Artifact(Artifact::Object),
-            Some("a") => OutputKind::Artifact(Artifact::Archive),
-            Some("so") => OutputKind::Artifact(Artifact::Shared),
+            Some("o" | "obj") => OutputKind::Artifact(Artifact::Object),
+            Some("a" | "lib") => OutputKind::Artifact(Artifact::Archive),
+            Some("so" | "dll" | "dylib") => OutputKind::Artifact(Artifact::Shared),
             Some("c") => OutputKind::Source,
             _ => {
                 return Err(usage(format!(
-                    "-o {}: the name must end with .o, .a, .so or .c",
+                    "-o {}: the name must end with .o or .obj, .a or .lib, .so, .dll or .dylib, or .c",
                     path.display()
                 )));
             }
         };
         Ok(Output { path, kind })
+    }
+
+    /// Refuses the name of a shared library for another platform than that of `target`.
+    pub(super) fn require_platform(&self, target: &Target) -> Result<()> {
+        let extension = target.platform().library_extension();
+        let is_of_platform = self.path.extension().is_some_and(|own| own == extension);
+        if self.kind != OutputKind::Artifact(Artifact::Shared) || is_of_platform {
+            return Ok(());
+        }
+        Err(usage(format!(
+            "-o {}: a shared library for {} ends with .{extension}; --target names another platform, such as \
+             x86_64-pc-windows-msvc or aarch64-apple-darwin",
+            self.path.display(),
+            target.triple
+        )))
     }
 }
 
@@ -195,7 +210,7 @@ pub(super) fn write(
             emit::write_atomically(path, &emit::archive(&lowered.program.name, &object)?)?;
         }
         Artifact::Shared => {
-            require_linker(&summary.callees, target, libraries)?;
+            require_linker(&lowered.program, &summary.callees, target, libraries)?;
             emit::shared::shared(compiled.object, libraries, path)?;
         }
     }
@@ -204,7 +219,12 @@ pub(super) fn write(
 }
 
 /// Refuses a shared object whose external functions or whose linker is missing.
-fn require_linker(callees: &[String], target: &Target, libraries: &[PathBuf]) -> Result<()> {
+fn require_linker(
+    program: &Program,
+    callees: &[String],
+    target: &Target,
+    libraries: &[PathBuf],
+) -> Result<()> {
     if !callees.is_empty() && libraries.is_empty() {
         return Err(usage(format!(
             "a shared object needs the functions that the model calls ({}): name the library that has them with \
@@ -212,10 +232,14 @@ fn require_linker(callees: &[String], target: &Target, libraries: &[PathBuf]) ->
             callees.join(", ")
         )));
     }
-    if target.triple != target_lexicon::Triple::host() && std::env::var_os("CC").is_none() {
+    let needs_compiler = emit::object::needs_compiler(program, target);
+    let is_host = target.triple == target_lexicon::Triple::host();
+    if needs_compiler && !is_host && std::env::var_os("CC").is_none() {
         return Err(usage(format!(
-            "a shared object for {} needs a C compiler for it: name it in the environment variable CC",
-            target.triple
+            "a shared object for {} needs a C compiler for it: name it in the environment variable CC, such as {}; or \
+             emit an object (-o model.o)",
+            target.triple,
+            target.c_compiler()
         )));
     }
 

@@ -46,7 +46,8 @@ pub(super) struct Args {
     model: PathBuf,
     #[command(flatten)]
     dims: args::DimArgs,
-    /// Artefact to write: a file name that ends with .o, .a, .so or .c; the C header is written next to it, with .h
+    /// Artefact to write, by the end of its name: an object (.o, .obj), a static library (.a, .lib), a shared library
+    /// (.so, .dll, .dylib) or C source (.c); the C header is written next to it, with .h
     #[arg(short, long, value_name = "OUT", required_unless_present = "emit")]
     output: Option<PathBuf>,
     /// Prefix of the C names; default: the name of the model file
@@ -166,6 +167,7 @@ fn validate(args: &Args) -> Result<Request<'_>> {
             return Err(usage("--no-libm is for C source: name a file with .c; objects never call math.h"));
         }
         let target = Target::parse(machine, args.cpu.as_deref())?;
+        output.as_ref().map_or(Ok(()), |output| output.require_platform(&target))?;
         let base = CompileOptions::for_target(&target).threads(args.threads);
         let options = compile_options(args, base.precision(args.precision.precision), &target)?;
         (target, options)

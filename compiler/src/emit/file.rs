@@ -3,6 +3,7 @@
 use super::link::Piece;
 use crate::error::{At, Error, ErrorKind, Result};
 use ar_archive_writer::{ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember, write_archive_to_stream};
+use object::FileKind;
 use std::{
     fs::File,
     io::{Cursor, Seek, SeekFrom, Write},
@@ -105,12 +106,17 @@ pub(super) fn unwritable(error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("can't write: {text}"))
 }
 
-/// An archive (`.a`) with one member.
+/// An archive (`.a`, `.lib`) with one member, in the form that the linkers of the object's platform read.
 ///
 /// # Errors
 /// When `object` is not an object.
 pub fn archive(name: &str, object: &[u8]) -> Result<Vec<u8>> {
-    let kind = if cfg!(target_vendor = "apple") { ArchiveKind::Darwin } else { ArchiveKind::Gnu };
+    let kind = match object::FileKind::parse(object) {
+        Ok(FileKind::MachO64) => ArchiveKind::Darwin,
+        Ok(FileKind::Coff | FileKind::CoffBig) => ArchiveKind::Coff,
+        Ok(_) => ArchiveKind::Gnu,
+        Err(error) => return Err(Error::internal(format!("archive: {error}"))),
+    };
     let member = NewArchiveMember::new(object, &DEFAULT_OBJECT_READER, format!("{name}.o"));
     let mut bytes = Cursor::new(Vec::new());
     write_archive_to_stream(&mut bytes, &[member], kind, false, None)

@@ -1,32 +1,26 @@
 //! Compiles a program to an object file. It is position-independent and imports only the external functions of the
 //! model.
 
+use super::link::{Format, INIT_ARRAY, WEIGHTS};
 use crate::{
     codegen::{self, ModuleForm, ModuleKind, Summary},
     error::{Error, Result},
     kernel::Program,
     options::CompileOptions,
     plan::{ALIGN_BYTES, Plan},
-    target::{Placement, Target},
+    target::{Placement, Platform, Target},
     tensor::Bytes,
 };
 use cranelift_module::{FuncId, default_libcall_names};
 use cranelift_object::{
     ObjectBuilder, ObjectModule, ObjectProduct,
     object::{
-        Architecture, BinaryFormat, RelocationEncoding, RelocationFlags, RelocationKind, SectionFlags,
-        SectionKind, elf,
+        RelocationEncoding, RelocationFlags, RelocationKind, SectionFlags, SectionKind, elf,
         write::{Relocation, StandardSection, SymbolId},
     },
 };
 use object::{Object as _, ObjectSymbol};
 use std::fmt;
-
-/// The section of addresses of functions that loaders run.
-pub(super) const INIT_ARRAY: &str = ".init_array";
-
-/// The section of weights in a file without weights; it only reserves their space.
-pub(super) const WEIGHTS: &str = ".rodata.weights";
 
 /// An object file under construction. It shares the weights, which are most of its bytes, with the program.
 pub struct Object {
@@ -34,6 +28,9 @@ pub struct Object {
     weights: Vec<(SymbolId, Bytes)>,
     /// External functions.
     callees: Vec<String>,
+    platform: Platform,
+    /// The format of the shared library that this compiler makes of the object, which is ELF in memory.
+    library: Option<Format>,
 }
 
 /// The bytes of a file without weights, and each weight with its offset in the section [`WEIGHTS`].
@@ -73,15 +70,14 @@ impl Object {
         Ok((bytes, offsets.into_iter().zip(weights).collect()))
     }
 
-    /// Whether the object calls external functions.
-    pub(super) fn has_callees(&self) -> bool {
-        !self.callees.is_empty()
+    /// The format of the shared library that [`super::link`] makes of the object; `None` if a C compiler must link it.
+    pub(super) fn library(&self) -> Option<Format> {
+        self.library
     }
 
-    /// Whether the object is ELF for x86-64.
-    pub(super) fn is_x86_64_elf(&self) -> bool {
-        let object = &self.product.object;
-        (object.format(), object.architecture()) == (BinaryFormat::Elf, Architecture::X86_64)
+    /// The platform that the object is for.
+    pub(super) fn platform(&self) -> Platform {
+        self.platform
     }
 
     fn write(&self) -> Result<Vec<u8>> {
@@ -111,7 +107,12 @@ pub fn object(
     kind: ModuleKind,
     options: &CompileOptions,
 ) -> Result<(Object, Summary)> {
-    let isa = target.isa(Placement::Object)?;
+    let library = if kind == ModuleKind::SharedObject { library(program, target) } else { None };
+    let mut platform = target.clone();
+    if library.is_some() {
+        platform.triple.binary_format = target_lexicon::BinaryFormat::Elf;
+    }
+    let isa = platform.isa(Placement::Object)?;
     let builder = ObjectBuilder::new(isa, program.name.as_str(), default_libcall_names())
         .map_err(|error| Error::unsupported(error.to_string()))?;
     let mut module = ObjectModule::new(builder);
@@ -126,7 +127,17 @@ pub fn object(
     let lent = std::mem::take(&mut summary.lent);
     let weights = lent.into_iter().map(|(id, bytes)| (product.data_symbol(id), bytes)).collect();
     let callees = program.callees().iter().map(|callee| callee.symbol.clone()).collect();
-    Ok((Object { product, weights, callees }, summary))
+    Ok((Object { product, weights, callees, platform: target.platform(), library }, summary))
+}
+
+/// The format of a shared library that this compiler can link itself.
+fn library(program: &Program, target: &Target) -> Option<Format> {
+    if program.callees().is_empty() { Format::of(target) } else { None }
+}
+
+/// Whether a shared library of the program needs a C compiler as linker.
+pub fn needs_compiler(program: &Program, target: &Target) -> bool {
+    library(program, target).is_none()
 }
 
 /// Adds a function to the list of functions that the loader of an ELF object runs.
@@ -156,9 +167,11 @@ fn run_when_loaded(product: &mut ObjectProduct, function: FuncId) -> Result<()> 
 pub fn imports(object: &[u8]) -> Result<Vec<String>> {
     let file = object::File::parse(object).map_err(|error| Error::internal(format!("object: {error}")))?;
     let undefined = file.symbols().filter(|symbol| symbol.is_undefined());
+    // C names have a leading underscore on Apple's systems.
+    let prefix = if file.format() == object::BinaryFormat::MachO { "_" } else { "" };
     Ok(undefined
         .filter_map(|symbol| symbol.name().ok())
         .filter(|name| !name.is_empty())
-        .map(Into::into)
+        .map(|name| name.strip_prefix(prefix).unwrap_or(name).into())
         .collect())
 }

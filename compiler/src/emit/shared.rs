@@ -1,11 +1,15 @@
-//! Shared objects. This compiler links x86-64 ELF itself; the system's C compiler links other formats.
+//! Shared libraries. This compiler links those of [`link::Format`] itself; a C compiler links others, and those with
+//! external functions.
 
 use super::{
     file::{folder, unwritable, write_pieces},
     link,
     object::Object,
 };
-use crate::error::{At, Error, ErrorKind, Result};
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    target::Platform,
+};
 use std::{
     ffi::OsString,
     fs,
@@ -13,22 +17,24 @@ use std::{
     process::Command,
 };
 
-/// Links an object into the shared object at `path`, which appears completely or not at all. `libraries` define the
+/// Links an object into the shared library at `path`, which appears completely or not at all. `libraries` define the
 /// external functions of the model.
 ///
 /// # Errors
 /// When the file can't be written; when a C compiler is needed and is missing or fails.
 pub fn shared(mut object: Object, libraries: &[PathBuf], path: &Path) -> Result<()> {
-    if !libraries.is_empty() || object.has_callees() || !object.is_x86_64_elf() {
-        return link_by_compiler(&object.into_bytes()?, libraries, path);
-    }
+    let Some(format) = object.library() else {
+        let platform = object.platform();
+        return link_by_compiler(&object.into_bytes()?, platform, libraries, path);
+    };
 
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (bytes, weights) = object.without_weights()?;
-    write_pieces(path, &link::link(&bytes, weights)?)
+    write_pieces(path, &link::link(format, &bytes, weights, &name)?)
 }
 
 /// Links by the compiler that the environment variable `CC` names, or else by `cc`.
-fn link_by_compiler(object: &[u8], libraries: &[PathBuf], path: &Path) -> Result<()> {
+fn link_by_compiler(object: &[u8], platform: Platform, libraries: &[PathBuf], path: &Path) -> Result<()> {
     let compiler =
         std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| OsString::from("cc"));
     let folder = folder(path)?;
@@ -51,10 +57,10 @@ fn link_by_compiler(object: &[u8], libraries: &[PathBuf], path: &Path) -> Result
         let absolute = std::path::absolute(library).map_err(|error| unwritable(&error));
         command.arg(absolute.at(|| library.display().to_string())?);
     }
-    if !libraries.is_empty() && cfg!(target_os = "linux") {
+    if !libraries.is_empty() && platform == Platform::Elf {
         command.args(["-lm", "-Wl,-rpath,$ORIGIN"]);
     }
-    if cfg!(target_os = "linux") {
+    if platform == Platform::Elf {
         // References bind to the artefact's functions, even if the process defines functions of the same names.
         command.args(["-Wl,-Bsymbolic", "-Wl,-z,noexecstack", "-Wl,--build-id=none", "-Wl,--no-undefined"]);
     }

@@ -13,7 +13,7 @@ use cranelift_codegen::{
     settings::{self, Configurable},
 };
 use std::str::FromStr;
-use target_lexicon::{Architecture, Triple};
+use target_lexicon::{Architecture, OperatingSystem, Triple};
 
 /// Bytes of a cache line.
 pub const LINE_BYTES: i64 = 64;
@@ -154,6 +154,41 @@ pub enum Placement {
     Object,
 }
 
+/// The kind of a platform: its file formats and their names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Platform {
+    /// Linux, other systems with ELF files, and machines without an operating system.
+    Elf,
+    /// Windows.
+    Windows,
+    /// macOS and the other systems of Apple.
+    Apple,
+}
+
+impl Platform {
+    fn of(triple: &Triple) -> Platform {
+        match triple.operating_system {
+            OperatingSystem::Windows => Platform::Windows,
+            _ if triple.operating_system.is_like_darwin() => Platform::Apple,
+            _ => Platform::Elf,
+        }
+    }
+
+    /// The end of the name of a shared library.
+    pub const fn library_extension(self) -> &'static str {
+        match self {
+            Platform::Elf => "so",
+            Platform::Windows => "dll",
+            Platform::Apple => "dylib",
+        }
+    }
+}
+
+/// Whether the system of a platform may grant tile registers to an artefact when it loads it.
+pub(crate) fn grants_tiles(triple: &Triple) -> bool {
+    Platform::of(triple) == Platform::Elf
+}
+
 /// A platform and a level of its instruction set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
@@ -194,6 +229,8 @@ impl Target {
         };
 
         let lowest = Level::ALL.into_iter().find(|level| level.is_of(triple.architecture));
+        let lowest =
+            lowest.filter(|lowest| Platform::of(&triple) != Platform::Windows || *lowest == Level::X86V2);
         let lowest = lowest.ok_or_else(|| Error::unsupported(triples::source_hint(&triple)))?;
         let mut levels: Vec<Level> = match level {
             Some("native") | None if triple == Triple::host() => return Target::host(),
@@ -236,10 +273,26 @@ impl Target {
     }
 
     /// Whether any level has tile registers, see [`Level::has_tiles`]. A function requests them when an artefact is
-    /// loaded; only ELF artefacts have one.
+    /// loaded; artefacts for Windows and macOS have none.
     pub fn has_tiles(&self) -> bool {
-        let elf = self.triple.binary_format == target_lexicon::BinaryFormat::Elf;
-        elf && self.wider.iter().any(|level| level.has_tiles())
+        grants_tiles(&self.triple) && self.wider.iter().any(|level| level.has_tiles())
+    }
+
+    /// The platform's kind.
+    pub fn platform(&self) -> Platform {
+        Platform::of(&self.triple)
+    }
+
+    /// A C compiler for this target, and the package that contains it.
+    pub fn c_compiler(&self) -> String {
+        let debian = |prefix: &str, package: &str| format!("{prefix}-gcc (of Debian's {package})");
+        match (self.platform(), self.triple.architecture) {
+            (Platform::Windows, _) => debian("x86_64-w64-mingw32", "gcc-mingw-w64-x86-64"),
+            (Platform::Apple, _) => "clang (of Xcode, on a Mac)".to_string(),
+            (Platform::Elf, Architecture::Aarch64(_)) => debian("aarch64-linux-gnu", "gcc-aarch64-linux-gnu"),
+            (Platform::Elf, Architecture::Riscv64(_)) => debian("riscv64-linux-gnu", "gcc-riscv64-linux-gnu"),
+            (Platform::Elf, _) => "cc".to_string(),
+        }
     }
 
     /// The code generator for this target.

@@ -6,6 +6,11 @@
  * call, and the data of the outputs. */
 #include <stdio.h>
 #include <stdlib.h>
+#ifdef _WIN32
+#include <fcntl.h>
+#include <io.h>
+#include <malloc.h>
+#endif
 
 #define JOIN(a, b) a##_##b
 #define NAME(a, b) JOIN(a, b)
@@ -19,7 +24,12 @@ static int64_t read_int(void) {
 }
 
 static void *memory(int64_t bytes) {
-    void *start = aligned_alloc(64, (size_t)(bytes + 64) / 64 * 64);
+    const size_t size = (size_t)(bytes + 64) / 64 * 64;
+#ifdef _WIN32
+    void *start = _aligned_malloc(size, 64);
+#else
+    void *start = aligned_alloc(64, size);
+#endif
     if (start == NULL) exit(4);
     return start;
 }
@@ -29,6 +39,10 @@ static void write_int(int64_t value) {
 }
 
 int main(void) {
+#ifdef _WIN32
+    _setmode(_fileno(stdin), _O_BINARY);
+    _setmode(_fileno(stdout), _O_BINARY);
+#endif
     static int64_t shapes[MAX_TENSORS][8];
     const int64_t *shape_of[MAX_TENSORS];
     const void *inputs[MAX_TENSORS];

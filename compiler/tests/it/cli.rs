@@ -288,7 +288,7 @@ fn bad_command_lines_and_models_are_refused_with_a_reason() {
     assert!(unbounded.contains("no upper bound") && unbounded.contains("--dim N=1..64"), "{unbounded}");
     let unknown = refusal(&[&["compile", BLOCK, "-o", &out, "--dim", "Q=1..2"], &DIMS[..]].concat());
     assert!(unknown.contains("Q"), "{unknown}");
-    assert!(refusal(&["compile", BLOCK, "-o", "m.exe"]).contains(".o, .a, .so or .c"));
+    assert!(refusal(&["compile", BLOCK, "-o", "m.exe"]).contains(".so, .dll or .dylib, or .c"));
     let portable = refusal(&["compile", BLOCK, "-o", "m.c", "--cpu", "x86-64-v3"]);
     assert!(portable.contains("C source is for any machine"), "{portable}");
     assert!(refusal(&["compile", "no.onnx", "-o", &out]).starts_with("symc: no.onnx: "));

@@ -21,6 +21,9 @@ pub(crate) fn compile(folder: &Path, compiler: &str, file: &str, flags: &[&str])
     assert!(output.status.success() && text.is_empty(), "{file}: {compiler}: {}\n{text}", output.status);
 }
 
+/// The file name of a program. Windows needs its end.
+const PROGRAM: &str = "program.exe";
+
 /// A compiled program.
 pub(crate) struct Program {
     folder: TempDir,
@@ -57,7 +60,7 @@ impl Program {
             .args([&format!("-DN_INPUTS={upper}_N_INPUTS"), &format!("-DN_OUTPUTS={upper}_N_OUTPUTS")])
             .arg(call)
             .args(files)
-            .args(["-o", "program", "-lm"])
+            .args(["-o", PROGRAM, "-lm"])
             .output()
             .unwrap_or_else(|error| panic!("{compiler} is needed by this test: {error}"));
         let text = String::from_utf8_lossy(&output.stderr);
@@ -131,7 +134,7 @@ impl Program {
             request.extend_from_slice(data);
         }
         outputs.iter().for_each(|size| request.extend((*size as i64).to_le_bytes()));
-        let path = self.folder.path().join("program");
+        let path = self.folder.path().join(PROGRAM);
         let mut command = match self.emulator.split_first() {
             Some((emulator, args)) => {
                 let mut command = Command::new(emulator);

@@ -269,8 +269,10 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
             .func
             .declare_imported_user_function(UserExternalName { namespace: 0, index: func.as_u32() });
 
-        // An external function may be at any distance.
-        let colocated = self.is_near() && !imported;
+        // An external function may be at any distance. Windows has no table of addresses that the linker fills; its
+        // linkers add a jump to a distant function.
+        let is_coff = self.unit.module.isa().triple().binary_format == target_lexicon::BinaryFormat::Coff;
+        let colocated = self.is_near() && (!imported || is_coff);
         let name = ExternalName::user(name);
         let data = ExtFuncData { name, signature, colocated, patchable: false };
         let reference = self.builder.import_function(data);

@@ -3,7 +3,7 @@
 //! Blocks are created and filled in a fixed order, so equal calls emit equal code.
 
 use super::FuncCtx;
-use crate::{error::Result, kernel::Axis};
+use crate::{codegen::vector::convention::machine_code_signature, error::Result, kernel::Axis};
 use cranelift_codegen::ir::{
     Block, BlockArg, InstBuilder, MemFlagsData, Type, Value, condcodes::IntCC, types,
 };
@@ -56,6 +56,13 @@ impl FuncCtx<'_, '_> {
         let signature = self.builder.import_signature(signature);
         let call = self.ins().call_indirect(signature, callee, args);
         self.builder.inst_results(call).first().copied()
+    }
+
+    /// Calls the microkernel at an address with its argument block.
+    pub(crate) fn call_microkernel(&mut self, microkernel: Value, block: Value) {
+        let signature = machine_code_signature(self.unit.module, &[types::I64], &[]);
+        let signature = self.builder.import_signature(signature);
+        self.ins().call_indirect(signature, microkernel, &[block]);
     }
 
     /// Ends the function with a call, and returns the callee's result.

@@ -4,17 +4,17 @@ use super::data_pool::DataPool;
 use crate::{
     codegen::{
         microkernel::{self, MicrokernelKey},
-        vector::{self, Portable, VectorIsa},
+        vector::{self, Portable, VectorIsa, convention::c_signature},
     },
     error::{Error, Result},
     kernel::{Program, contract::Contract},
     options::{CompileOptions, Microkernels},
     plan::Plan,
-    target::Level,
+    target::{Level, grants_tiles},
 };
 use cranelift_codegen::{
     CodegenError,
-    ir::{AbiParam, Signature, Type},
+    ir::{Signature, Type},
 };
 use cranelift_module::{FuncId, FuncOrDataId, Linkage, Module, ModuleError};
 use std::collections::{HashMap, HashSet};
@@ -142,8 +142,7 @@ impl<'u> ModuleBuilder<'u> {
     /// The levels above the module's own that there is code for. Levels with tile registers are among them only if a
     /// kernel uses the registers and the loader can request them.
     pub(crate) fn levels(&self) -> Vec<Level> {
-        let is_elf = self.module.isa().triple().binary_format == target_lexicon::BinaryFormat::Elf;
-        let with_tiles = is_elf && self.program.uses_tiles();
+        let with_tiles = grants_tiles(self.module.isa().triple()) && self.program.uses_tiles();
         self.form.wider.iter().copied().filter(|level| with_tiles || !level.has_tiles()).collect()
     }
 
@@ -175,10 +174,7 @@ impl<'u> ModuleBuilder<'u> {
 
     /// A signature in the target's C calling convention.
     pub(crate) fn signature(&self, params: &[Type], returns: &[Type]) -> Signature {
-        let mut signature = self.module.make_signature();
-        signature.params.extend(params.iter().copied().map(AbiParam::new));
-        signature.returns.extend(returns.iter().copied().map(AbiParam::new));
-        signature
+        c_signature(self.module, params, returns)
     }
 
     /// Declares a function of this name.

@@ -1,4 +1,4 @@
-//! Microkernels: the hot loops of kernels as functions `extern "C" fn(args: *const i64)`, written once over the vector
+//! Microkernels: the hot loops of kernels as functions `fn(args: *const i64)`, written once over the vector
 //! ISA.
 //!
 //! A [`MicrokernelKey`] is everything that the code depends on. Equal keys share one function, across kernels and
@@ -22,9 +22,9 @@ mod wide;
 
 pub use crate::kernel::lanes::op;
 
-use super::vector::{VectorIsa, vcode::VCode};
+use super::vector::{VectorIsa, convention::machine_code_signature, vcode::VCode};
 use crate::error::{Error, Result};
-use cranelift_codegen::ir::{AbiParam, types};
+use cranelift_codegen::ir::types;
 use cranelift_module::{FuncId, Linkage, Module};
 
 /// The key of a microkernel; equal keys are one function.
@@ -90,8 +90,7 @@ pub fn emit(
     isa: &dyn VectorIsa,
     module: &mut dyn Module,
 ) -> Result<(FuncId, u64)> {
-    let mut signature = module.make_signature();
-    signature.params.push(AbiParam::new(types::I64));
+    let signature = machine_code_signature(module, &[types::I64], &[]);
     let func = module
         .declare_function(name, Linkage::Local, &signature)
         .map_err(|error| Error::internal(format!("microkernel {name}: {error}")))?;

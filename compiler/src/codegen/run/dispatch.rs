@@ -10,12 +10,15 @@ use super::entries::TileFunctions;
 use crate::{
     codegen::{
         function::{FuncCtx, ModuleBuilder, module::internal},
-        vector::x86::detect::{self, Grant},
+        vector::{
+            convention::machine_code_signature,
+            x86::detect::{self, Grant},
+        },
     },
     error::Result,
     target::Level,
 };
-use cranelift_codegen::ir::{AbiParam, BlockArg, InstBuilder, Type, Value, condcodes::IntCC, types};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, Type, Value, condcodes::IntCC, types};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
 
 /// Smallest result of [`detect::detect`] with which a level can run.
@@ -131,8 +134,7 @@ impl LevelDetector {
 /// Emits a function that returns the machine's level. It enters the system only if `grant` requires it.
 fn emit_detection(unit: &mut ModuleBuilder, name: &str, grant: Grant) -> Result<FuncId> {
     let name = unit.symbol(name);
-    let mut signature = unit.module.make_signature();
-    signature.returns.push(AbiParam::new(types::I64));
+    let signature = machine_code_signature(unit.module, &[], &[types::I64]);
     let declared = unit.module.declare_function(&name, Linkage::Local, &signature);
     let function = declared.map_err(|e| internal(&name, e))?;
 

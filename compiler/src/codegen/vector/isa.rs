@@ -36,8 +36,8 @@ pub trait VectorIsa {
     /// Whether the configuration of tile registers persists after a microkernel returns.
     fn keeps_tiles(&self) -> bool;
 
-    /// Defines the declared function `func`, whose signature is `extern "C" fn(args: *const i64)`, and returns its
-    /// size in bytes.
+    /// Defines the declared function `func` and returns its size in bytes. Its signature is `fn(args: *const i64)`, in
+    /// the System V convention on x86-64 and in the target's C convention elsewhere.
     ///
     /// # Errors
     /// `Internal` where the code can't be encoded: a bug.

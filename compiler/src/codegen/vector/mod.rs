@@ -2,11 +2,12 @@
 //!
 //! A [`builder::Builder`] records a microkernel once as [`vcode::VCode`]. It knows the [`VectorShape`] of the ISA:
 //! lanes, registers, fused multiply-add. A [`VectorIsa`] then defines the microkernel as
-//! `extern "C" fn(args: *const i64)` in the same Cranelift module as all other functions, for the JIT and for objects
+//! `fn(args: *const i64)` in the same Cranelift module as all other functions, for the JIT and for objects
 //! alike.
 
 pub mod builder;
 mod clif;
+pub(crate) mod convention;
 mod isa;
 mod text;
 pub mod vcode;
@@ -25,17 +26,14 @@ pub fn for_target(level: Option<Level>, isa: &dyn TargetIsa) -> Box<dyn VectorIs
     let has =
         |name: &str| isa.isa_flags().iter().any(|flag| flag.name == name && flag.as_bool() == Some(true));
 
-    // The code of microkernels follows the calling convention of System V.
-    let unix = isa.triple().operating_system != target_lexicon::OperatingSystem::Windows;
-
-    if unix && ["has_avx512f", "has_avx512dq", "has_avx512vl"].into_iter().all(has) {
+    if ["has_avx512f", "has_avx512dq", "has_avx512vl"].into_iter().all(has) {
         return match level {
             Some(Level::X86V4Vnni) => Box::new(X86::AVX512_VNNI),
             _ => Box::new(X86::AVX512),
         };
     }
 
-    if unix && has("has_avx2") && has("has_fma") {
+    if has("has_avx2") && has("has_fma") {
         return Box::new(X86::AVX2);
     }
 

@@ -1,10 +1,10 @@
 //! The mapped sections of an object, their addresses, and the relocations in them.
 
-use super::section::{PAGE, Section, SectionKind, Symbol};
-use crate::{
-    emit::object::WEIGHTS,
-    error::{Error, ErrorKind, Result},
+use super::{
+    pieces::{MAX_BYTES, too_large},
+    section::{Section, SectionKind, Symbol, WEIGHTS},
 };
+use crate::error::{Error, Result};
 use object::{
     LittleEndian, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags,
     SectionIndex, SymbolFlags, SymbolIndex, elf, read::elf::ElfFile64,
@@ -17,15 +17,22 @@ pub(super) type File<'o> = ElfFile64<'o, LittleEndian>;
 const LOAD: u8 = 0x8b;
 const ADDRESS: u8 = 0x8d;
 
-/// A shared object under construction.
+/// The instructions `ldr x, [x, #imm]` and `add x, x, #imm`, without their operands.
+const LOAD_AARCH64: u32 = 0xf940_0000;
+const ADD_AARCH64: u32 = 0x9100_0000;
+
+/// A shared library under construction.
 pub(super) struct Image<'o> {
     /// The sections of the object, then tables.
     pub(super) sections: Vec<Section<'o>>,
     pub(super) symbols: Vec<Symbol<'o>>,
     /// Number of absolute addresses in data.
     pub(super) n_absolutes: usize,
-    /// The place of each absolute address in data, and the address at that place.
+    /// The address that absolute addresses in data add to addresses in the image.
+    pub(super) base: u64,
+    /// The place of each absolute address in data, and the address that it is for.
     pub(super) absolutes: Vec<(u64, u64)>,
+    machine: elf::Machine,
     /// Index into `sections` of each section of the object.
     numbers: HashMap<SectionIndex, usize>,
 }
@@ -41,6 +48,7 @@ fn unknown(what: &str, section: &str) -> Error {
 impl<'o> Image<'o> {
     /// The mapped sections of an object and its symbols.
     pub(super) fn of(file: &File<'o>, weights: Vec<(u64, &'o [u8])>) -> Result<Image<'o>> {
+        let machine = file.elf_header().e_machine.get(LittleEndian);
         let mut weights = Some(weights);
         let mut sections = Vec::new();
         let mut numbers = HashMap::new();
@@ -89,7 +97,7 @@ impl<'o> Image<'o> {
                 address: 0,
             });
 
-            let is_absolute = |flags| matches!(flags, RelocationFlags::Elf { r_type: elf::R_X86_64_64 });
+            let is_absolute = |flags| matches!(flags, RelocationFlags::Elf { r_type } if self::is_absolute(r_type, machine));
             n_absolutes += section.relocations().filter(|(_, one)| is_absolute(one.flags())).count();
         }
 
@@ -111,11 +119,11 @@ impl<'o> Image<'o> {
 
         // Local symbols come first in symbol tables.
         symbols.sort_by_key(|symbol| !symbol.is_local());
-        Ok(Image { sections, symbols, n_absolutes, absolutes: Vec::new(), numbers })
+        Ok(Image { sections, symbols, n_absolutes, base: 0, absolutes: Vec::new(), machine, numbers })
     }
 
-    /// Assigns an address to each section, from `from` on, grouped by kind.
-    pub(super) fn place(&mut self, from: u64) {
+    /// Assigns an address to each section, from `from` on, grouped by kind. Each kind begins a page.
+    pub(super) fn place(&mut self, from: u64, page: u64) {
         let mut order: Vec<usize> = (0..self.sections.len()).collect();
         order.sort_by_key(|number| self.sections[*number].kind);
 
@@ -123,7 +131,7 @@ impl<'o> Image<'o> {
         let mut last_kind = SectionKind::Head;
         for number in order {
             let section = &mut self.sections[number];
-            let align = if section.kind == last_kind { section.align } else { section.align.max(PAGE) };
+            let align = if section.kind == last_kind { section.align } else { section.align.max(page) };
             section.address = end.next_multiple_of(align);
             end = section.end();
             last_kind = section.kind;
@@ -159,16 +167,7 @@ impl<'o> Image<'o> {
     /// The error for a reference that can't be written.
     fn unreachable(&self, number: usize) -> Error {
         let bytes = self.sections.iter().map(Section::len).sum::<u64>();
-        if bytes > i32::MAX as u64 {
-            Error::new(
-                ErrorKind::Limit,
-                format!(
-                    "a shared object of {bytes} bytes: references between code and weights reach at most 2 GB"
-                ),
-            )
-        } else {
-            unknown("a reference", &self.sections[number].name)
-        }
+        if bytes > MAX_BYTES { too_large(bytes) } else { unknown("a reference", &self.sections[number].name) }
     }
 
     /// The address of a symbol of the object, if a mapped section defines it.
@@ -181,32 +180,91 @@ impl<'o> Image<'o> {
     /// Writes one address; false if the relocation is not supported or out of reach.
     fn write(&mut self, number: usize, offset: u64, r_type: elf::RelocationType, target: u64) -> bool {
         let section = &mut self.sections[number];
-        let at = offset as usize;
         let place = section.address + offset;
 
-        match r_type {
-            elf::R_X86_64_64 if matches!(section.kind, SectionKind::Relocated | SectionKind::Data) => {
-                section.bytes.to_mut()[at..at + 8].copy_from_slice(&target.to_le_bytes());
-                self.absolutes.push((place, target));
-                true
-            }
-            elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 | elf::R_X86_64_GOTPCREL => {
-                let bytes = section.bytes.to_mut();
-                if r_type == elf::R_X86_64_GOTPCREL {
-                    // A load from the table of addresses becomes a computation of the address.
-                    if bytes[at - 2] != LOAD {
-                        return false;
-                    }
-                    bytes[at - 2] = ADDRESS;
-                }
-
-                let distance = i32::try_from(target.wrapping_sub(place) as i64);
-                distance.is_ok_and(|distance| {
-                    bytes[at..at + 4].copy_from_slice(&distance.to_le_bytes());
-                    true
-                })
-            }
+        if is_absolute(r_type, self.machine) {
+            let is_data = matches!(section.kind, SectionKind::Relocated | SectionKind::Data);
+            let at = offset as usize;
+            section.bytes.to_mut()[at..at + 8].copy_from_slice(&(self.base + target).to_le_bytes());
+            self.absolutes.push((place, target));
+            return is_data;
+        }
+        match self.machine {
+            elf::EM_X86_64 => write_x86(section, offset as usize, r_type, place, target),
+            elf::EM_AARCH64 => write_aarch64(section, offset as usize, r_type, place, target),
             _ => false,
         }
     }
+}
+
+/// Whether a relocation is an absolute address of 64 bits.
+fn is_absolute(r_type: elf::RelocationType, machine: elf::Machine) -> bool {
+    match machine {
+        elf::EM_X86_64 => r_type == elf::R_X86_64_64,
+        elf::EM_AARCH64 => r_type == elf::R_AARCH64_ABS64,
+        _ => false,
+    }
+}
+
+/// Writes the distance from an instruction to an address.
+fn write_x86(
+    section: &mut Section<'_>,
+    at: usize,
+    r_type: elf::RelocationType,
+    place: u64,
+    target: u64,
+) -> bool {
+    let bytes = section.bytes.to_mut();
+    match r_type {
+        elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 => {}
+        // A load from the table of addresses becomes a computation of the address.
+        elf::R_X86_64_GOTPCREL if bytes[at - 2] == LOAD => bytes[at - 2] = ADDRESS,
+        _ => return false,
+    }
+
+    let distance = i32::try_from(target.wrapping_sub(place) as i64);
+    distance.is_ok_and(|distance| {
+        bytes[at..at + 4].copy_from_slice(&distance.to_le_bytes());
+        true
+    })
+}
+
+/// Writes the distance from an instruction to an address, or a part of it.
+fn write_aarch64(
+    section: &mut Section<'_>,
+    at: usize,
+    r_type: elf::RelocationType,
+    place: u64,
+    target: u64,
+) -> bool {
+    const SMALL_PAGE: u64 = 4096;
+    let bytes = section.bytes.to_mut();
+    let old = u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let low = ((target % SMALL_PAGE) as u32) << 10;
+
+    let new = match r_type {
+        elf::R_AARCH64_CALL26 | elf::R_AARCH64_JUMP26 => {
+            let words = (target.wrapping_sub(place) as i64) >> 2;
+            if words != words << 38 >> 38 {
+                return false;
+            }
+            old & !0x03ff_ffff | words as u32 & 0x03ff_ffff
+        }
+        // `adrp`: the distance in pages of 4096 bytes, its lowest two bits apart from the others.
+        elf::R_AARCH64_ADR_PREL_PG_HI21 | elf::R_AARCH64_ADR_GOT_PAGE => {
+            let pages = (target / SMALL_PAGE) as i64 - (place / SMALL_PAGE) as i64;
+            if pages != pages << 43 >> 43 {
+                return false;
+            }
+            old & 0x9f00_001f | (pages as u32 & 3) << 29 | (pages as u32 >> 2 & 0x7_ffff) << 5
+        }
+        elf::R_AARCH64_ADD_ABS_LO12_NC => old & !(0xfff << 10) | low,
+        // A load from the table of addresses becomes an addition to the address of the page.
+        elf::R_AARCH64_LD64_GOT_LO12_NC if old & 0xffc0_0000 == LOAD_AARCH64 => {
+            ADD_AARCH64 | low | old & 0x3ff
+        }
+        _ => return false,
+    };
+    bytes[at..at + 4].copy_from_slice(&new.to_le_bytes());
+    true
 }

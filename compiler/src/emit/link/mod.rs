@@ -1,130 +1,75 @@
-//! Links an object for x86-64 ELF into a shared object, without an external linker.
+//! Links an object into a shared library, without an external linker.
 //!
 //! The objects of this compiler are simple. They import nothing. A reference is either relative to the instruction
-//! pointer, or an absolute address in writable data that points into the object. So linking only chooses addresses:
+//! pointer, or an absolute address in writable data that points into the object. So linking only chooses addresses.
 //!
-//! ```text
-//! R    headers, .hash, .dynsym, .dynstr, .rela.dyn
-//! R X  code
-//! R    constants, weights among them
-//! R W  .dynamic and other data that is read-only after relocation
-//! R W  data
-//! ```
+//! The object is ELF, whatever the format of the library: it never leaves the memory of the compiler. [`image`] places
+//! its sections and writes the addresses. One folder for each format adds the headers and tables around them:
+//!
+//! - [`elf`]: shared objects of Linux and other systems (`.so`);
+//! - [`pe`]: dynamic-link libraries of Windows (`.dll`);
+//! - [`macho`]: dynamic libraries of macOS (`.dylib`).
 //!
 //! Offsets in the file are addresses. Weights make up most of the file and need no relocation. The object only reserves
 //! their space; they are copied from memory to the file.
 
+mod bytes;
+mod elf;
 mod image;
+mod macho;
+mod pe;
+mod pieces;
 mod section;
-mod tables;
 
-use crate::error::Result;
+pub(super) use pieces::Piece;
+pub(super) use section::{INIT_ARRAY, WEIGHTS};
+
+use crate::{
+    error::Result,
+    target::{Platform, Target},
+};
 use image::Image;
-use object::{elf, read::elf::ElfFile64};
-use section::{PAGE, Section, SectionKind};
-use std::borrow::Cow;
-use tables::{ByteWriter, SECTION_BYTES};
+use macho::layout::Cpu;
+use object::read::elf::ElfFile64;
+use target_lexicon::Architecture;
 
-/// Bytes of the file's header, and of an entry of the table of segments.
-const HEADER_BYTES: u64 = 64;
-const SEGMENT_BYTES: u64 = 56;
+/// The format of a shared library.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Format {
+    Elf,
+    Pe,
+    MachO(Cpu),
+}
 
-/// Upper bound of the number of segments: one for each kind of section, and segments that describe other segments.
-const MAX_SEGMENTS: u64 = 8;
+impl Format {
+    /// The format of the target's shared libraries; `None` if its C compiler must link them.
+    pub(super) fn of(target: &Target) -> Option<Format> {
+        match (target.platform(), target.triple.architecture) {
+            (Platform::Elf, Architecture::X86_64) => Some(Format::Elf),
+            (Platform::Windows, Architecture::X86_64) => Some(Format::Pe),
+            (Platform::Apple, Architecture::X86_64) => Some(Format::MachO(Cpu::X86_64)),
+            (Platform::Apple, Architecture::Aarch64(_)) => Some(Format::MachO(Cpu::Arm64)),
+            _ => None,
+        }
+    }
+}
 
-/// A piece of a file: its offset and its bytes.
-pub(super) type Piece<'o> = (u64, Cow<'o, [u8]>);
-
-/// Links an object for x86-64. Returns the shared object as pieces in the order of the file.
+/// Links an ELF object into the library with the file name `library`. Returns the file as pieces in ascending order.
 ///
 /// # Errors
-/// When the object is malformed, or contains something that symshape's objects never contain.
-pub(super) fn link<'o>(object: &'o [u8], weights: Vec<(u64, &'o [u8])>) -> Result<Vec<Piece<'o>>> {
+/// When the object is malformed, or contains something that symshape's objects never contain; when the library would be
+/// too large.
+pub(super) fn link<'o>(
+    format: Format,
+    object: &'o [u8],
+    weights: Vec<(u64, &'o [u8])>,
+    library: &str,
+) -> Result<Vec<Piece<'o>>> {
     let file = ElfFile64::parse(object).map_err(image::broken)?;
-    let mut image = Image::of(&file, weights)?;
-    tables::add(&mut image);
-    image.place(HEADER_BYTES + MAX_SEGMENTS * SEGMENT_BYTES);
-    image.relocate(&file)?;
-    tables::fill(&mut image);
-    Ok(pieces(image))
-}
-
-/// The header, the sections and the section table, in the order of the file.
-fn pieces(image: Image<'_>) -> Vec<Piece<'_>> {
-    let Image { mut sections, symbols, .. } = image;
-    sections.sort_by_key(|section| section.address);
-    let end = sections.last().map_or(0, Section::end);
-    let sections_at = end.next_multiple_of(8);
-    let section_table = tables::section_table(&sections, &symbols);
-    let head = head(&sections, sections_at);
-
-    let mut pieces: Vec<Piece<'_>> = vec![(0, Cow::Owned(head.0))];
-    for section in sections {
-        if section.borrowed.is_empty() {
-            pieces.push((section.address, section.bytes));
-        } else {
-            let address = section.address;
-            let borrowed = section.borrowed.into_iter();
-            pieces.extend(borrowed.map(|(at, bytes)| (address + at, Cow::Borrowed(bytes))));
-        }
+    let image = Image::of(&file, weights)?;
+    match format {
+        Format::Elf => elf::link(image, &file),
+        Format::Pe => pe::link(image, &file, library),
+        Format::MachO(cpu) => macho::link(image, &file, cpu, library),
     }
-    pieces.push((sections_at, Cow::Owned(section_table.0)));
-    debug_assert!(pieces.is_sorted_by_key(|(at, _)| *at));
-    pieces
-}
-
-/// The file's header and its segment table.
-fn head(sections: &[Section<'_>], sections_at: u64) -> ByteWriter {
-    let segments = segments(sections);
-    let n_segments = segments.0.len() as u64 / SEGMENT_BYTES;
-
-    let names = sections
-        .iter()
-        .position(|section| section.name == tables::SECTION_NAMES)
-        .map_or(0, |number| number + 1);
-
-    let mut bytes = ByteWriter::default();
-    bytes.raw(&elf::ELFMAG).raw(&[elf::ELFCLASS64.0, elf::ELFDATA2LSB.0, elf::EV_CURRENT.0]).zeros(9);
-    bytes.u16(elf::ET_DYN.0).u16(elf::EM_X86_64.0).u32(u32::from(elf::EV_CURRENT.0));
-
-    bytes.u64(0).u64(HEADER_BYTES).u64(sections_at).u32(0);
-    bytes.u16(HEADER_BYTES as u16).u16(SEGMENT_BYTES as u16).u16(n_segments as u16);
-    bytes.u16(SECTION_BYTES as u16).u16(sections.len() as u16 + 1).u16(names as u16);
-    bytes.raw(&segments.0);
-
-    bytes
-}
-
-/// The segment table.
-fn segments(sections: &[Section<'_>]) -> ByteWriter {
-    let mut bytes = ByteWriter::default();
-    let mut segment = |kind: u32, flags: u32, at: u64, in_file: u64, in_memory: u64, align: u64| {
-        bytes.u32(kind).u32(flags).u64(at).u64(at).u64(at).u64(in_file).u64(in_memory).u64(align);
-    };
-    for kind in SectionKind::MAPPED {
-        let of = || sections.iter().filter(|section| section.kind == kind);
-        let (Some(first), Some(end)) =
-            (of().map(|section| section.address).min(), of().map(Section::end).max())
-        else {
-            continue;
-        };
-
-        let first = if kind == SectionKind::Head { 0 } else { first };
-
-        // The loader makes whole pages read-only.
-        let last = if kind == SectionKind::Relocated { end.next_multiple_of(PAGE) } else { end };
-        segment(elf::PT_LOAD.0, kind.flags(), first, end - first, last - first, PAGE);
-
-        if kind == SectionKind::Relocated {
-            segment(elf::PT_GNU_RELRO.0, elf::PF_R.0, first, end - first, last - first, 1);
-        }
-    }
-
-    if let Some(dynamic) = sections.iter().find(|section| section.name == tables::DYNAMIC) {
-        let len = dynamic.len();
-        segment(elf::PT_DYNAMIC.0, elf::PF_R.0 | elf::PF_W.0, dynamic.address, len, len, 8);
-    }
-
-    segment(elf::PT_GNU_STACK.0, elf::PF_R.0 | elf::PF_W.0, 0, 0, 0, 16);
-    bytes
 }

@@ -1,10 +1,13 @@
-//! Sections and symbols of a shared object.
+//! Sections and symbols of a shared library.
 
 use object::elf;
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
-/// Segments begin at multiples of the smallest page size.
-pub(super) const PAGE: u64 = 4096;
+/// The section of addresses of functions that loaders run.
+pub(crate) const INIT_ARRAY: &str = ".init_array";
+
+/// The section of weights in a file without weights; it only reserves their space.
+pub(crate) const WEIGHTS: &str = ".rodata.weights";
 
 /// The use of a section, in the order of the file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -25,18 +28,9 @@ impl SectionKind {
         SectionKind::Relocated,
         SectionKind::Data,
     ];
-
-    /// The access rights of its segment.
-    pub(super) fn flags(self) -> u32 {
-        match self {
-            SectionKind::Code => elf::PF_R.0 | elf::PF_X.0,
-            SectionKind::Head | SectionKind::Constant | SectionKind::Unmapped => elf::PF_R.0,
-            SectionKind::Relocated | SectionKind::Data => elf::PF_R.0 | elf::PF_W.0,
-        }
-    }
 }
 
-/// A section of the shared object.
+/// A section of the shared library.
 pub(super) struct Section<'o> {
     pub(super) name: Cow<'o, str>,
     pub(super) kind: SectionKind,
@@ -62,7 +56,7 @@ impl Section<'_> {
     }
 }
 
-/// A symbol of the shared object.
+/// A symbol of the shared library.
 pub(super) struct Symbol<'o> {
     pub(super) name: &'o [u8],
     pub(super) info: u8,
@@ -83,4 +77,12 @@ impl Symbol<'_> {
     pub(super) fn is_exported(&self) -> bool {
         self.section.is_some() && !self.is_local() && self.other & 3 == elf::STV_DEFAULT.0
     }
+}
+
+/// The addresses from the first to the last section of these kinds; `None` without such sections.
+pub(super) fn extent(sections: &[Section<'_>], kinds: &[SectionKind]) -> Option<Range<u64>> {
+    let of = || sections.iter().filter(|section| kinds.contains(&section.kind));
+    let start = of().map(|section| section.address).min()?;
+    let end = of().map(Section::end).max()?;
+    Some(start..end)
 }

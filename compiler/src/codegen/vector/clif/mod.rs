@@ -21,8 +21,8 @@ use crate::{
     scalar::CompareOp,
 };
 use cranelift_codegen::ir::{
-    AbiParam, Block, ConstantData, Function, InstBuilder, StackSlot, StackSlotData, StackSlotKind, Type,
-    UserFuncName, Value, condcodes::FloatCC, condcodes::IntCC, types,
+    Block, ConstantData, Function, InstBuilder, StackSlot, StackSlotData, StackSlotKind, Type, UserFuncName,
+    Value, condcodes::FloatCC, condcodes::IntCC, types,
 };
 use cranelift_codegen::isa::{TargetFrontendConfig, TargetIsa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
@@ -81,7 +81,7 @@ impl VectorIsa for Portable {
 
     fn define(&self, func: FuncId, code: &VCode, module: &mut dyn Module) -> Result<u64> {
         let mut ctx = module.make_context();
-        ctx.func.signature.params.push(AbiParam::new(types::I64));
+        ctx.func.signature = module.declarations().get_function_decl(func).signature.clone();
         ctx.func.name = UserFuncName::user(0, func.as_u32());
         let mut frontend = FunctionBuilderContext::new();
         translate(&mut ctx.func, &mut frontend, code, self.fma, module.target_config());

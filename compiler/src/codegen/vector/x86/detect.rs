@@ -1,4 +1,4 @@
-//! The function that detects the machine's ISA level: `extern "C" fn() -> i64`, as machine code.
+//! The function that detects the machine's ISA level: `fn() -> i64` in the System V convention, as machine code.
 //!
 //! `cpuid` tells which instructions the machine has, and `xgetbv` which registers the operating system saves. The
 //! constants below list the bits that each level requires, by their positions in the manuals of Intel and AMD.

@@ -18,7 +18,7 @@ use crate::{
     error::{Error, Result},
     kernel::MemorySpace,
 };
-use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC, types};
+use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
 
 /// An argument block, and the key whose slots it has.
 pub(super) struct TileArgs {
@@ -271,7 +271,7 @@ fn call_run(
         advance(f, &mut args, slot, slot + 1, run.first_row);
     }
     let block = args.place(f);
-    f.call_indirect(run.microkernel, &[types::I64], &[], &[block]);
+    f.call_microkernel(run.microkernel, block);
 
     f.ins().jump(done, &[]);
     f.switch_to_block(done);

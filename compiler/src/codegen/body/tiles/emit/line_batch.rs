@@ -16,7 +16,7 @@ use crate::{
     },
     error::Result,
 };
-use cranelift_codegen::ir::{InstBuilder, types};
+use cranelift_codegen::ir::InstBuilder;
 
 /// Emits the calls for joint iterations `first..end` of the outer row axes at one tile of columns: one call for each
 /// iteration of the axes around the innermost of them.
@@ -65,7 +65,7 @@ pub(super) fn emit(
             }
 
             let block = args.place(f);
-            f.call_indirect(at.microkernels[0], &[types::I64], &[], &[block]);
+            f.call_microkernel(at.microkernels[0], block);
             Ok(())
         })
     })

@@ -49,7 +49,7 @@ pub(super) fn emit(
             let lower_block = lower_args.place(f);
             f.ins().stack_store(types::I64, lower_block, upper_slot, 8 * TileKey::PAIR_ARGS as i32);
             let block = f.ins().stack_addr(types::I64, upper_slot, 0);
-            f.call_indirect(at.microkernels[1], &[types::I64], &[], &[block]);
+            f.call_microkernel(at.microkernels[1], block);
             Ok(())
         })
     })?;

@@ -24,6 +24,9 @@ use iced_x86::{Code, MemoryOperand, Register};
 /// Alignment of innermost loops in bytes: the unit of instruction fetch of common machines.
 const LOOP_ALIGN: usize = 32;
 
+/// Smallest distance of pages that a system adds to a stack.
+const STACK_PAGE_BYTES: i32 = 4096;
+
 /// The machine code of a microkernel whose registers are allocated.
 pub(super) fn select(allocated: &Allocated, constants: &Constants, simd: Simd) -> Result<Vec<u8>> {
     let mut selector = Selector { allocated, constants, simd, asm: Assembler::default(), open: Vec::new() };
@@ -67,6 +70,12 @@ impl Selector<'_> {
     fn prologue(&mut self, saved: &[Register]) {
         for reg in saved {
             self.asm.op(Code::Push_r64, &[(*reg).into()]);
+        }
+        // Systems add pages to a stack one at a time, so none may be skipped.
+        for page in 1..=i64::from(self.frame_bytes() / STACK_PAGE_BYTES) {
+            let below = -page * i64::from(STACK_PAGE_BYTES);
+            let probe = MemoryOperand::with_base_displ(Register::RSP, below);
+            self.asm.op(Code::Test_rm64_r64, &[probe.into(), Register::RSP.into()]);
         }
         if self.frame_bytes() > 0 {
             self.asm.op(Code::Sub_rm64_imm32, &[Register::RSP.into(), self.frame_bytes().into()]);

@@ -2,11 +2,11 @@
 //!
 //! They are added with their sizes before sections have addresses, and filled in afterwards.
 
-use super::{
+use crate::emit::link::{
+    bytes::ByteWriter,
     image::Image,
-    section::{Section, SectionKind, Symbol},
+    section::{INIT_ARRAY, Section, SectionKind, Symbol},
 };
-use crate::emit::object::INIT_ARRAY;
 use object::elf;
 use std::borrow::Cow;
 
@@ -27,34 +27,6 @@ const HASH_BYTES: u64 = 4;
 
 /// Bytes of an entry of the section table.
 pub(super) const SECTION_BYTES: u64 = 64;
-
-/// Little-endian bytes under construction.
-#[derive(Default)]
-pub(super) struct ByteWriter(pub(super) Vec<u8>);
-
-impl ByteWriter {
-    pub(super) fn raw(&mut self, bytes: &[u8]) -> &mut ByteWriter {
-        self.0.extend_from_slice(bytes);
-        self
-    }
-
-    pub(super) fn zeros(&mut self, count: usize) -> &mut ByteWriter {
-        self.0.resize(self.0.len() + count, 0);
-        self
-    }
-
-    pub(super) fn u16(&mut self, value: u16) -> &mut ByteWriter {
-        self.raw(&value.to_le_bytes())
-    }
-
-    pub(super) fn u32(&mut self, value: u32) -> &mut ByteWriter {
-        self.raw(&value.to_le_bytes())
-    }
-
-    pub(super) fn u64(&mut self, value: u64) -> &mut ByteWriter {
-        self.raw(&value.to_le_bytes())
-    }
-}
 
 /// Adds all tables. Their sizes are final; their contents are not.
 pub(super) fn add(image: &mut Image<'_>) {
