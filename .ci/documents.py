@@ -42,6 +42,7 @@ ELSEWHERE = {
     "symc selfcheck m.onnx --dim N=1..64 --custom ops.txt": "compiler/tests/it/custom_ops.rs has a library",
     "symc compile sampler.onnx": "compiler/tests/it/random_operators.rs has such models",
     "symc compile decoder.onnx": "compiler/tests/it/state has such models",
+    "symc compile encoder.onnx": "compiler/tests/it/ragged has such models",
     "symc bench decoder.onnx": "compiler/tests/it/state has such models",
     "symc compile vad.onnx": "compiler/tests/it/state has such models",
     "symc compile encoder.onnx": "compiler/tests/it/state/streaming.rs has such a model",

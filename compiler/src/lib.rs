@@ -18,6 +18,7 @@ pub mod partition;
 pub mod pipeline;
 pub mod plan;
 pub mod profile;
+pub mod ragged;
 mod random;
 pub mod scalar;
 pub mod schedule;
@@ -28,6 +29,7 @@ mod text;
 
 pub use error::{At, Error, ErrorKind, Result};
 pub use options::{CompileOptions, Microkernels, OversizedParts};
+pub use ragged::RaggedRequest;
 pub use state::StateRequest;
 
 /// Compiles the snippets of the chapter on custom operators.

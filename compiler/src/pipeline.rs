@@ -6,7 +6,7 @@
 use crate::{
     codegen::{ModuleKind, Summary},
     emit,
-    error::{At, Result},
+    error::{At, Error, Result},
     graph::Graph,
     kernel::{self, Program},
     lower,
@@ -15,6 +15,7 @@ use crate::{
     options::{CompileOptions, OversizedParts},
     partition, plan,
     plan::Plan,
+    ragged::{self, RaggedRequest},
     schedule,
     state::{self, StateRequest},
     target::Target,
@@ -53,7 +54,7 @@ pub fn jit(graph: &Graph) -> Result<Model> {
 /// The names of the passes and stages that an [`Observer`] sees.
 pub fn steps() -> impl Iterator<Item = &'static str> {
     let passes = opt::PASSES.iter().map(|(name, _)| *name);
-    let stages = ["optimize", "state", "offload", "precision", "concats", "lower"].into_iter();
+    let stages = ["optimize", "state", "ragged", "offload", "precision", "concats", "lower"].into_iter();
     let schedule_passes = schedule::PASSES.iter().map(|(name, _)| *name);
     passes.chain(stages).chain(schedule_passes).chain(["dead_stores", "schedule", "partition", "plan"])
 }
@@ -75,6 +76,7 @@ pub struct Pipeline<'p> {
     offload_targets: &'p Targets,
     options: CompileOptions,
     state: StateRequest,
+    ragged: RaggedRequest,
     observer: Option<&'p mut Observer<'p>>,
 }
 
@@ -100,6 +102,7 @@ impl<'p> Pipeline<'p> {
             offload_targets: &[],
             options: CompileOptions::default(),
             state: StateRequest::default(),
+            ragged: RaggedRequest::default(),
             observer: None,
         }
     }
@@ -119,6 +122,11 @@ impl<'p> Pipeline<'p> {
         Pipeline { state, ..self }
     }
 
+    /// Sets the ragged batch that calls take, see [`ragged`].
+    pub fn ragged(self, ragged: RaggedRequest) -> Pipeline<'p> {
+        Pipeline { ragged, ..self }
+    }
+
     /// Calls `observer` after each pass and each stage.
     pub fn observe(self, observer: &'p mut Observer<'p>) -> Pipeline<'p> {
         Pipeline { observer: Some(observer), ..self }
@@ -130,7 +138,7 @@ impl<'p> Pipeline<'p> {
     /// When the graph needs something that the compiler does not support, a size has no upper bound, or an offload
     /// target returns an error.
     pub fn lower(self) -> Result<Lowered> {
-        let Pipeline { graph, offload_targets: targets, options, state, observer } = self;
+        let Pipeline { graph, offload_targets: targets, options, state, ragged, observer } = self;
         let mut stages = Stages { observer };
 
         let mut graph = graph.clone();
@@ -138,10 +146,11 @@ impl<'p> Pipeline<'p> {
         graph.facts = graph.facts.remembering();
         stages.optimize(&mut graph)?;
         stages.graph("state", &mut graph, |graph| state::declare(graph, &state))?;
+        let batch = stages.ragged(&mut graph, &ragged, targets, &options)?;
 
         let mut fit = offload::Fit::default();
         loop {
-            let (program, parts) = stages.attempt(graph.clone(), targets, &options, &fit)?;
+            let (program, parts) = stages.attempt(graph.clone(), targets, &options, &fit, batch.as_ref())?;
             let overflow = match stages.plan(&program, &options)? {
                 Ok(plan) => {
                     let warnings = fit.warnings(&parts, targets);
@@ -191,6 +200,28 @@ impl Stages<'_> {
         Ok(())
     }
 
+    /// Replaces the graph by that of one sequence of a ragged batch, if one is requested.
+    fn ragged(
+        &mut self,
+        graph: &mut Graph,
+        request: &RaggedRequest,
+        targets: &Targets,
+        options: &CompileOptions,
+    ) -> Result<Option<ragged::Batch>> {
+        if request.length.is_none() {
+            return Ok(None);
+        }
+        refuse_with_ragged(graph, targets, options)?;
+        let mut batch = None;
+        self.graph("ragged", graph, |graph| {
+            batch = ragged::declare(graph, request)?;
+            Ok(())
+        })?;
+        // The mask is constant now.
+        self.optimize(graph)?;
+        Ok(batch)
+    }
+
     fn kernels(
         &mut self,
         name: &'static str,
@@ -214,6 +245,7 @@ impl Stages<'_> {
         targets: &Targets,
         options: &CompileOptions,
         fit: &offload::Fit,
+        batch: Option<&ragged::Batch>,
     ) -> Result<(Program, Vec<offload::Part>)> {
         let mut parts = Vec::new();
         if !targets.is_empty() {
@@ -246,6 +278,9 @@ impl Stages<'_> {
         })?;
 
         offload::emit(&mut program, targets, fit)?;
+        if let Some(batch) = batch {
+            self.kernels("ragged", &mut program, |program, _| ragged::divide(program, batch))?;
+        }
         if let Some(count) = options.partitions {
             self.kernels("partition", &mut program, |program, _| {
                 partition::partition(program, count, options.policies, CPU)
@@ -274,6 +309,24 @@ impl Stages<'_> {
             observer(name, result);
         }
     }
+}
+
+/// Refuses what ragged batches can't be combined with.
+fn refuse_with_ragged(graph: &Graph, targets: &Targets, options: &CompileOptions) -> Result<()> {
+    let refused = if graph.state.is_some() {
+        "state"
+    } else if !targets.is_empty() {
+        "offload targets"
+    } else if options.partitions.is_some() {
+        "partitions"
+    } else if options.dynamic_memory {
+        "--dynamic-memory"
+    } else if options.support == kernel::MicrokernelSupport::Loops {
+        "C source"
+    } else {
+        return Ok(());
+    };
+    Err(Error::unsupported(format!("--ragged can't be combined with {refused}")))
 }
 
 /// A model that is ready for code generation.

@@ -8,6 +8,7 @@ use super::{
     output::{Verdict, print_line},
     passes,
     progress::Progress,
+    ragged,
     source::{self, milliseconds},
 };
 use crate::{
@@ -46,6 +47,8 @@ pub(super) struct Args {
     model: PathBuf,
     #[command(flatten)]
     dims: args::DimArgs,
+    #[command(flatten)]
+    ragged: ragged::RaggedArgs,
     /// Artefact to write, by the end of its name: an object (.o, .obj), a static library (.a, .lib), a shared library
     /// (.so, .dll, .dylib) or C source (.c); the C header is written next to it, with .h
     #[arg(short, long, value_name = "OUT", required_unless_present = "emit")]
@@ -157,6 +160,9 @@ fn validate(args: &Args) -> Result<Request<'_>> {
             "--dynamic-memory: the capacity of a state needs upper bounds; declare them with --dim",
         ));
     }
+    if args.dynamic_memory && args.ragged.length.is_some() {
+        return Err(usage("--dynamic-memory: a ragged batch needs upper bounds; declare them with --dim"));
+    }
     let Selection { targets, machine } = args::select_targets(args.target.as_deref())?;
     let output = args.output.as_deref().map(Output::named).transpose()?;
     let is_source = output.as_ref().is_some_and(|output| output.kind == OutputKind::Source);
@@ -262,6 +268,7 @@ fn lower(
         .targets(targets)
         .options(options)
         .state(args.dims.state.request()?)
+        .ragged(args.ragged.request())
         .observe(observer);
     let lowered = pipeline.lower().at(|| args.model.display().to_string())?;
     Ok(ModelToCompile { lowered, size_note: None })

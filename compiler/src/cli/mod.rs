@@ -22,6 +22,7 @@ mod passes;
 mod plan;
 mod progress;
 mod query;
+mod ragged;
 mod report;
 mod run;
 mod selfcheck;

@@ -37,7 +37,7 @@ pub(crate) fn report(program: &Program, plan: &Plan, profile: &Json) -> String {
         "scalar_loops": scalar_loops(program),
         "copies": copies(program),
         "profile": profile,
-        "kernels": program.kernels.iter().map(|kernel| json!({"name": kernel.name, "text": kernel.to_string()}))
+        "kernels": (0..program.kernels.len()).map(|idx| json!({"name": program.kernels[idx].name, "text": kernel_text(program, idx)}))
             .collect::<Vec<_>>(),
     });
 
@@ -155,5 +155,17 @@ fn expression(dim: &Dim) -> Json {
         Node::Max(operands) => list("max", operands),
         Node::FloorDiv(a, b) => json!(["//", expression(a), expression(b)]),
         Node::Mod(a, b) => json!(["%", expression(a), expression(b)]),
+    }
+}
+
+/// The text of a kernel. In a ragged batch it begins with how the kernel runs, and why.
+fn kernel_text(program: &Program, idx: usize) -> String {
+    let text = program.kernels[idx].to_string();
+    match &program.ragged {
+        None => text,
+        Some(ragged) => match ragged.reasons.get(&idx) {
+            Some(reason) => format!("; once for each sequence: {reason}\n{text}"),
+            None => format!("; once for all rows\n{text}"),
+        },
     }
 }

@@ -25,6 +25,10 @@ pub(crate) struct Contract {
     pub axes: Vec<AxisGuard>,
     /// The guards of `check` and `run` on relations between symbols.
     pub(crate) relations: Vec<RelationGuard>,
+    /// The length of a sequence of a ragged batch. `run` gets it from the offsets and checks these guards.
+    pub(crate) length: Option<DeclaredSymbol>,
+    /// The guards of `run` on relations between the length and other symbols.
+    pub(crate) length_relations: Vec<RelationGuard>,
 }
 
 /// A symbol of the model with its declaration, and the guards that make sure of the declaration.

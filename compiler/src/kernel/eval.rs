@@ -35,6 +35,12 @@ pub fn eval(program: &Program, dims: &[i64], inputs: &[Tensor]) -> Result<Vec<Te
         return Err(Error::new(ErrorKind::Usage, format!("{symbols} dims and {ports} inputs expected")));
     }
 
+    if program.ragged.is_some() {
+        return Err(Error::unsupported(
+            "the interpreter runs no ragged batches: interpret the program for one sequence",
+        ));
+    }
+
     let values = |dim: &Dim| -> Result<usize> {
         let value = dim.eval_i64(&|symbol| {
             program.symbols.iter().position(|other| other == symbol).map(|idx| dims[idx])

@@ -2,7 +2,7 @@
 
 use super::{
     Buffer, BufferId, CallLimit, Control, DataDependent, Device, Local, MemorySpace, MicrokernelSupport,
-    Partition, Policies, StateBlock, Stmt, WeightForm,
+    Partition, Policies, Ragged, StateBlock, Stmt, WeightForm,
 };
 use crate::{external::Callee, scalar::Precision};
 use cranelift_entity::PrimaryMap;
@@ -75,6 +75,8 @@ pub struct Program {
     pub outputs: Vec<Port>,
     /// The state, if the model has one. It is neither an input nor an output.
     pub state: Option<StateBlock>,
+    /// How the program runs on a ragged batch, if its calls take one.
+    pub ragged: Option<Ragged>,
     /// The kernels in the order in which they run.
     pub kernels: Vec<Kernel>,
     /// The entries of the artefact's table, which cover all kernels in order. Empty if there is no table.
@@ -109,9 +111,16 @@ impl Program {
         limit.map_or(0, |limit| limit.at_once.get())
     }
 
-    /// All symbols that kernels can use: the model's symbols, then the data-dependent ones.
+    /// All symbols that kernels can use: the model's symbols, then the data-dependent ones, then the length of a
+    /// sequence of a ragged batch.
     pub fn all_symbols(&self) -> impl Iterator<Item = &Symbol> {
-        self.symbols.iter().chain(self.data_dependent.iter().map(|entry| &entry.symbol))
+        let data_dependent = self.data_dependent.iter().map(|entry| &entry.symbol);
+        self.symbols.iter().chain(data_dependent).chain(self.ragged.iter().map(|ragged| &ragged.length))
+    }
+
+    /// The kernels that run as a whole for one sequence of a ragged batch, and then for the next one.
+    pub(crate) fn sequence_groups(&self) -> &[Range<usize>] {
+        self.ragged.as_ref().map_or(&[], |ragged| &ragged.groups)
     }
 
     /// The indices of each `While` and its `End`, inner loops first.

@@ -48,7 +48,7 @@ use super::{Buffer, Control, Kernel, MemorySpace, Port, Program};
 use crate::error::{At, Error, Result};
 use checker::{Checker, Scope, in_scope};
 use std::{collections::BTreeSet, fmt};
-use symshape::{Dim, Symbol};
+use symshape::{Dim, Facts, Relation, Symbol};
 
 /// A memory rule that is neither proven nor refuted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,7 +72,7 @@ impl fmt::Display for Unproven {
 pub fn verify(program: &Program) -> Result<Vec<Unproven>> {
     let of_model: BTreeSet<Symbol> = program.symbols.iter().cloned().collect();
     let symbols: BTreeSet<Symbol> = program.all_symbols().cloned().collect();
-    if symbols.len() != program.symbols.len() + program.data_dependent.len() {
+    if symbols.len() != program.all_symbols().count() {
         return Err(Error::invalid("a symbol is declared twice"));
     }
     for entry in &program.data_dependent {
@@ -181,6 +181,16 @@ fn verify_ports(
     Ok(())
 }
 
+/// The facts of the program. The offsets of a ragged batch make sure that no sequence is longer than all rows.
+fn facts(program: &Program) -> Result<Facts> {
+    let mut facts = program.facts.clone();
+    if let Some(ragged) = &program.ragged {
+        let fits = Relation::le(&ragged.length, &ragged.rows);
+        facts.assume(fits, "the offsets").map_err(|error| Error::invalid(error.to_string()))?;
+    }
+    Ok(facts)
+}
+
 /// Checks one kernel, and returns the memory rules without a proof.
 fn verify_kernel(
     program: &Program,
@@ -189,7 +199,7 @@ fn verify_kernel(
     guarded: bool,
 ) -> Result<Vec<String>> {
     let mut checker = Checker::new(program, kernel, symbols.clone());
-    let scope = Scope { facts: program.facts.clone(), symbols: symbols.clone(), guarded, idle: false };
+    let scope = Scope { facts: facts(program)?, symbols: symbols.clone(), guarded, idle: false };
     checker.stmts(&kernel.body, scope)?;
     if let Some(Control::Call(call)) = &kernel.control {
         checker.unproven.extend(control::arguments(program, call, guarded)?);

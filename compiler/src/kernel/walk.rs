@@ -114,6 +114,47 @@ fn bound(code: &InstSeq, see: &mut dyn FnMut(&Symbol)) {
     }
 }
 
+/// Calls `see` for each extent and index expression in `body`.
+pub(crate) fn dims(body: &[Stmt], see: &mut dyn FnMut(&Dim)) {
+    accesses(body, &mut |site| see(&site.access.index));
+    for stmt in body {
+        match stmt {
+            Stmt::For { axis, body, .. } => {
+                see(&axis.extent);
+                dims(body, see);
+            }
+            Stmt::Block(code) => dims_of_code(code, see),
+            Stmt::Strip { axis, code } => {
+                see(&axis.extent);
+                dims_of_code(code, see);
+            }
+            Stmt::Contraction(contraction) => {
+                let axes = contraction.m.iter().chain([&contraction.n]).chain(&contraction.k);
+                axes.for_each(|axis| see(&axis.extent));
+                dims_of_code(&contraction.epilogue, see);
+            }
+            Stmt::If { then, otherwise, .. } => {
+                dims(then, see);
+                dims(otherwise, see);
+            }
+            Stmt::While { body, .. } => dims(body, see),
+        }
+    }
+}
+
+fn dims_of_code(code: &InstSeq, see: &mut dyn FnMut(&Dim)) {
+    for inst in &code.insts {
+        match inst {
+            Inst::Index(_, dim) => see(dim),
+            Inst::Check(check) => {
+                see(&check.lo);
+                see(&check.end);
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Calls `see` for each use of a buffer in `body`.
 pub(crate) fn buffers_mut(body: &mut [Stmt], see: &mut dyn FnMut(&mut BufferId)) {
     for stmt in body {

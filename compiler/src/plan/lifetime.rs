@@ -42,6 +42,13 @@ fn within(program: &Program, kernels: Range<usize>) -> Vec<Lifetime> {
         }
     }
 
+    // A group runs all its kernels for one sequence before it runs the first one for the next sequence.
+    for group in program.sequence_groups() {
+        for lifetime in found.values_mut().flatten() {
+            stretch_to_touched(lifetime, group);
+        }
+    }
+
     let in_arena = |id: &BufferId| program.buffers[*id].space.is_planned();
     program.buffers.keys().filter(in_arena).filter_map(|id| found[id]).collect()
 }
@@ -95,5 +102,13 @@ fn stretch(lifetime: &mut Lifetime, begin: usize, end: usize) {
     if touches && leaves {
         lifetime.first = lifetime.first.min(begin);
         lifetime.last = lifetime.last.max(end);
+    }
+}
+
+/// A buffer that is needed for one sequence is needed until the last sequence has run.
+fn stretch_to_touched(lifetime: &mut Lifetime, group: &Range<usize>) {
+    if lifetime.last >= group.start && lifetime.first < group.end {
+        lifetime.first = lifetime.first.min(group.start);
+        lifetime.last = lifetime.last.max(group.end - 1);
     }
 }

@@ -103,6 +103,12 @@ fn alive_sets(program: &Program) -> Vec<BTreeSet<BufferId>> {
         alive[begin..=end].iter_mut().for_each(|set| set.extend(&crossing));
     }
 
+    // The kernels of a group run again for each sequence.
+    for group in program.sequence_groups() {
+        let within: BTreeSet<BufferId> = alive[group.clone()].iter().flatten().copied().collect();
+        alive[group.clone()].iter_mut().for_each(|set| set.extend(&within));
+    }
+
     alive
 }
 

@@ -54,6 +54,9 @@ impl<'l> Profiler<'l> {
     /// As [`Lowered::jit`].
     pub fn new(lowered: &'l Lowered) -> Result<Profiler<'l>> {
         let Lowered { program, plan, options, .. } = lowered;
+        if program.ragged.is_some() {
+            return Err(Error::unsupported("ragged batches can't be profiled: profile the padded model"));
+        }
         let mut program = program.clone();
         partition::one_for_each_kernel(&mut program, CPU)?;
         let steps = program.partitions.iter().map(|partition| partition.kernels.clone()).collect();

@@ -51,6 +51,7 @@ mod profile;
 mod properties;
 mod quantised;
 mod query;
+mod ragged;
 mod random_operators;
 mod refusals;
 mod refused_tiles;

@@ -29,8 +29,10 @@ pub(crate) const HOST: i32 = 64;
 pub(crate) const THREADS: i32 = 72;
 /// The caller's array of dims.
 pub(crate) const CALLER_DIMS: i32 = 80;
+/// The most rows of a sequence of a ragged batch that one thread runs. All threads share longer ones.
+pub(crate) const MAX_ROWS_ALONE: i32 = 88;
 /// The first symbol.
-const SYMBOLS: i32 = 88;
+const SYMBOLS: i32 = 96;
 
 /// Bytes of a slot.
 const SLOT_BYTES: i32 = 8;

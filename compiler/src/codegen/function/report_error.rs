@@ -55,6 +55,15 @@ pub(crate) fn emit(
     Ok(())
 }
 
+/// Emits the report of a complete [`abi::Error`] at `error` to the frame's error slot.
+pub(crate) fn forward(f: &mut FuncCtx, frame: Value, error: Value, values: [Value; 3]) -> Result<()> {
+    let fail = function(f.unit)?;
+    let [value, lo, hi] = values;
+    f.fails = true;
+    f.call(fail, &[frame, error, value, lo, hi]);
+    Ok(())
+}
+
 /// `fail(frame, template, value, lo, hi)`: the first caller sets the frame's code and fills in the error. Later ones
 /// do nothing.
 fn function(unit: &mut ModuleBuilder) -> Result<FuncId> {

@@ -6,28 +6,24 @@
 
 use super::{
     arguments::{RUN_PARAMS, RunArguments},
+    calls::{call_part, frame_on_stack},
     contract,
     control::ControlRegions,
-    estimate,
     host::Host,
-    kernels::{DriverStep, EmittedPart},
-    share, sizes, state,
+    offsets, ragged, sizes, state,
+    steps::DriverStep,
 };
 use crate::{
     codegen::{
-        body::{
-            split::{self, PartSplit, split_axis},
-            tiles,
-        },
+        body::split::split_axis,
         function::{FuncCtx, ModuleBuilder, frame},
     },
     error::Result,
     kernel::MemorySpace,
 };
-use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, condcodes::IntCC, types};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types};
 use cranelift_module::{FuncId, Linkage};
 use std::mem::offset_of;
-use symshape::Dim;
 use symshape_runtime::abi;
 
 /// Emits `run(inputs, outputs, dims, arena, exec) -> code` under a name.
@@ -59,19 +55,17 @@ pub(crate) fn run_steps(
     steps: &[DriverStep],
 ) -> Result<()> {
     let mut regions = ControlRegions::new(frame, dims);
+    // All groups of kernels that run per sequence use one frame, because the stack may be small.
+    let has_groups = steps.iter().any(|step| matches!(step, DriverStep::Sequences(_)));
+    let own = if has_groups { frame_on_stack(f) } else { frame };
     for step in steps {
         match step {
             DriverStep::Control(control) => regions.execute(f, control)?,
             DriverStep::Part(part) => call_part(f, frame, host, part)?,
+            DriverStep::Sequences(group) => ragged::call(f, frame, own, host, group)?,
         }
     }
     Ok(())
-}
-
-/// Stack memory for a frame.
-pub(crate) fn frame_on_stack(f: &mut FuncCtx) -> Value {
-    let slot = f.slot(frame::bytes(f.unit.program) as usize, 64);
-    f.ins().stack_addr(types::I64, slot, 0)
 }
 
 /// Prepares the frame of a call; the function returns an error if a guard fails.
@@ -79,6 +73,7 @@ pub(crate) fn open(f: &mut FuncCtx, frame: Value, arguments: &RunArguments) -> R
     let host = open_frame(f, frame, arguments.exec);
     f.store_at(arguments.dims, frame, frame::CALLER_DIMS);
     check_dims(f, frame, arguments.dims)?;
+    offsets::check(f, frame, arguments)?;
     store_buffers(f, frame, arguments)?;
     Ok(host)
 }
@@ -160,124 +155,4 @@ fn store_buffers(f: &mut FuncCtx, frame: Value, arguments: &RunArguments) -> Res
     }
 
     Ok(())
-}
-
-fn call_part(f: &mut FuncCtx, frame: Value, host: &Host, part: &EmittedPart) -> Result<()> {
-    if part.can_share(f.unit.program.workers.max(1)) {
-        call_shared(f, frame, host, part)?;
-    } else {
-        call_whole(f, frame, part)?;
-    }
-
-    if part.fails {
-        return_if_failed(f, frame)?;
-    }
-    Ok(())
-}
-
-/// Runs all iterations of a part on the calling thread.
-fn call_whole(f: &mut FuncCtx, frame: Value, part: &EmittedPart) -> Result<()> {
-    let begin = f.int(0);
-    let copy = f.ins().iconst(types::I32, 0);
-    let end = match split::iterations(part.split()) {
-        Some(iterations) => f.dim(&iterations)?,
-        // The axis is `ALL`, which makes a contraction ignore the range.
-        None => begin,
-    };
-    f.call(part.func, &[frame, begin, end, copy]);
-    Ok(())
-}
-
-/// The cut of a part into shares, as values of the driver.
-struct Sharing {
-    /// One of [`split_axis`].
-    axis: Value,
-    /// The iterations to divide.
-    count: Value,
-    /// The number of shares.
-    shares: Value,
-}
-
-/// Shares the part among the host's threads if the host has threads and the work is worth them.
-fn call_shared(f: &mut FuncCtx, frame: Value, host: &Host, part: &EmittedPart) -> Result<()> {
-    let [serial, has_threads, shared, after] = [0; 4].map(|_| f.create_block());
-    let exit = f.ins().brif(host.parallel_for, has_threads, &[], serial, &[]);
-
-    f.switch_to_block(has_threads);
-    f.push_scope(exit);
-    let is_enough = estimate::is_enough(f, &part.work)?;
-    let sharing = sharing(f, host, part)?;
-    let are_several = f.ins().icmp_imm_s(IntCC::SignedGreaterThan, sharing.shares, 1);
-    let pays = f.ins().band(is_enough, are_several);
-    f.ins().brif(pays, shared, &[], serial, &[]);
-
-    f.switch_to_block(shared);
-    run_shares(f, frame, host, part, &sharing)?;
-    f.ins().jump(after, &[]);
-    f.pop_scope();
-
-    f.switch_to_block(serial);
-    call_whole(f, frame, part)?;
-    f.ins().jump(after, &[]);
-
-    f.switch_to_block(after);
-    Ok(())
-}
-
-/// How to cut a part for the host's threads.
-fn sharing(f: &mut FuncCtx, host: &Host, part: &EmittedPart) -> Result<Sharing> {
-    let (axis, count) = match part.split() {
-        PartSplit::Contraction(contraction) => tiles::select_split(f, contraction, host.threads)?,
-        split => {
-            let axis = f.int(split_axis::ALL);
-            let count = f.dim(&split::iterations(split).unwrap_or_else(Dim::one))?;
-            (axis, count)
-        }
-    };
-
-    let mut shares = f.ins().smin(host.threads, count);
-    if part.uses_scratch {
-        // Each share needs a copy of the scratch buffers, and there is one for each worker.
-        let copies = f.int(i64::from(f.unit.program.workers));
-        shares = f.ins().smin(shares, copies);
-    }
-    Ok(Sharing { axis, count, shares })
-}
-
-/// Stores the cut in the frame, and runs the shares on the host's threads.
-fn run_shares(
-    f: &mut FuncCtx,
-    frame: Value,
-    host: &Host,
-    part: &EmittedPart,
-    sharing: &Sharing,
-) -> Result<()> {
-    let body = f.function_address(part.func);
-    f.store_fields(
-        frame,
-        &[
-            (body, frame::BODY),
-            (sharing.count, frame::COUNT),
-            (sharing.shares, frame::SHARES),
-            (sharing.axis, frame::SPLIT_AXIS),
-        ],
-    );
-
-    let task = share::share(f.unit)?;
-    host.parallel_for(f, sharing.shares, task, frame);
-
-    // Parts that run on the calling thread alone rely on `ALL`.
-    let whole = f.int(split_axis::ALL);
-    f.store_at(whole, frame, frame::SPLIT_AXIS);
-    Ok(())
-}
-
-/// Returns the code of the error in the frame, if there is one.
-pub(crate) fn return_if_failed(f: &mut FuncCtx, frame: Value) -> Result<()> {
-    let code = f.load_word(frame, frame::FAILED);
-    f.leave_if(code, |f| {
-        let code = f.ins().ireduce(types::I32, code);
-        f.ins().return_(&[code]);
-        Ok(())
-    })
 }

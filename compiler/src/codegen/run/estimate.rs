@@ -3,7 +3,7 @@
 //! They are computed in floating point, which neither overflows nor traps. They decide only where work is done, so an
 //! inexact estimate never changes a result.
 
-use super::kernels::{DriverStep, EmittedPart};
+use super::steps::{DriverStep, EmittedPart};
 use crate::{
     codegen::{body::split, function::FuncCtx},
     error::{Error, Result},
@@ -43,6 +43,7 @@ pub(crate) fn on_threads(f: &mut FuncCtx, steps: &[DriverStep], threads: Value) 
     for step in steps {
         let work = match step {
             DriverStep::Part(part) => part_on_threads(f, part, is_parallel, threads)?,
+            DriverStep::Sequences(group) => part_on_threads(f, &group.whole, is_parallel, threads)?,
             DriverStep::Control(Control::Call(call)) => float(f, &cost::call(f.unit.program, call))?,
             DriverStep::Control(_) => continue,
         };

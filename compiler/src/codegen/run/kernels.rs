@@ -3,54 +3,23 @@
 //! Each kernel becomes one function or several, its [parts](crate::codegen::body::split); a control marker becomes
 //! none, because the driver executes it in place.
 
-use super::host::TASK_PARAMS;
+use super::{
+    host::TASK_PARAMS,
+    ragged,
+    steps::{DriverStep, EmittedPart},
+};
 use crate::{
     codegen::{
         body::{
             loops,
-            split::{self, KernelPart, PartSplit},
+            split::{self, KernelPart},
         },
         function::ModuleBuilder,
     },
     error::{At, Result},
-    kernel::{Control, Kernel, cost},
+    kernel::{Kernel, cost},
 };
-use cranelift_module::FuncId;
 use std::ops::Range;
-use symshape::Dim;
-
-/// A kernel part and its function.
-pub(crate) struct EmittedPart<'k> {
-    /// `(frame, begin, end, copy)`.
-    pub(crate) func: FuncId,
-    pub(crate) part: KernelPart<'k>,
-    /// The estimate of its work as an expression over the model's symbols, see [`cost`].
-    pub(crate) work: Dim,
-    /// The function may report an error in the frame.
-    pub(crate) fails: bool,
-    pub(crate) uses_scratch: bool,
-    /// The function heeds the range that it is called with.
-    pub(crate) is_divisible: bool,
-}
-
-impl EmittedPart<'_> {
-    /// The parts that may run at once.
-    pub(crate) fn split(&self) -> PartSplit<'_> {
-        self.part.split
-    }
-
-    /// Whether several threads may share the part. With one worker there is a single copy of the scratch buffers, which
-    /// threads must not share.
-    pub(crate) fn can_share(&self, workers: u32) -> bool {
-        self.is_divisible && (workers > 1 || !self.uses_scratch)
-    }
-}
-
-/// A step of the driver: a kernel part to call, or a marker that controls later steps.
-pub(crate) enum DriverStep<'k> {
-    Part(EmittedPart<'k>),
-    Control(&'k Control),
-}
 
 /// Emits the functions of these kernels, whose names end in `level`.
 pub(crate) fn emit<'u>(
@@ -60,6 +29,7 @@ pub(crate) fn emit<'u>(
 ) -> Result<Vec<DriverStep<'u>>> {
     let program = unit.program;
     let mut steps = Vec::with_capacity(range.len());
+    let mut sequence_parts = Vec::new();
     for idx in range {
         let kernel = &program.kernels[idx];
         if let Some(control) = &kernel.control {
@@ -67,15 +37,36 @@ pub(crate) fn emit<'u>(
             continue;
         }
 
-        for (part_idx, part) in split::parts(program, kernel).into_iter().enumerate() {
-            let suffix = if part_idx == 0 { String::new() } else { format!("_{part_idx}") };
-            let name = format!("kernel_{idx}{suffix}{level}");
-            let emitted =
-                emit_part(unit, kernel, part, &name).at(|| format!("kernel {idx} ({})", kernel.name))?;
-            steps.push(DriverStep::Part(emitted));
+        let parts = emit_parts(unit, idx, level)?;
+        let group = program.ragged.as_ref().and_then(|ragged| Some((ragged, ragged.group_of(idx)?)));
+        match group {
+            None => steps.extend(parts.into_iter().map(DriverStep::Part)),
+            Some((ragged, group)) => {
+                sequence_parts.extend(parts);
+                if idx + 1 == group.end {
+                    let name = format!("sequences_{}{level}", group.start);
+                    let parts = std::mem::take(&mut sequence_parts);
+                    let group = ragged::emit(unit, ragged, group.clone(), parts, &name)?;
+                    steps.push(DriverStep::Sequences(group));
+                }
+            }
         }
     }
     Ok(steps)
+}
+
+/// Emits the functions of a kernel's parts, whose names end in `level`.
+fn emit_parts<'u>(unit: &mut ModuleBuilder<'u>, idx: usize, level: &str) -> Result<Vec<EmittedPart<'u>>> {
+    let program = unit.program;
+    let kernel = &program.kernels[idx];
+    let mut emitted = Vec::new();
+    for (part_idx, part) in split::parts(program, kernel).into_iter().enumerate() {
+        let suffix = if part_idx == 0 { String::new() } else { format!("_{part_idx}") };
+        let name = format!("kernel_{idx}{suffix}{level}");
+        let part = emit_part(unit, kernel, part, &name).at(|| format!("kernel {idx} ({})", kernel.name))?;
+        emitted.push(part);
+    }
+    Ok(emitted)
 }
 
 /// Emits the function of a kernel part.

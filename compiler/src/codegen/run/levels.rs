@@ -7,6 +7,7 @@
 use super::{
     arguments::{RUN_PARAMS, RunArguments},
     batch_blocking::BatchBlocking,
+    calls,
     dispatch::{LevelDetector, LevelVariants},
     driver,
     entries::RunFunctions,
@@ -58,7 +59,7 @@ fn run_all(unit: &mut ModuleBuilder, name: &str, linkage: Linkage) -> Result<Run
 /// Emits the function that fails every call, because the machine has no tile registers.
 fn refuse(unit: &mut ModuleBuilder) -> Result<FuncId> {
     unit.define_local("run_least", &RUN_PARAMS, &[types::I32], |f, params| {
-        let frame = driver::frame_on_stack(f);
+        let frame = calls::frame_on_stack(f);
         driver::open(f, frame, &RunArguments::of(params)?)?;
 
         let why = "this artefact was compiled for tile registers alone (--fallback none), which this machine lacks or its \

@@ -10,6 +10,7 @@
 
 mod arguments;
 mod batch_blocking;
+mod calls;
 pub(crate) mod contract;
 mod control;
 pub(crate) mod dispatch;
@@ -20,11 +21,14 @@ mod external;
 mod host;
 mod kernels;
 pub(crate) mod levels;
+mod offsets;
 mod partition_table;
 mod partitions;
+mod ragged;
 mod schedule_estimate;
 mod scheduler;
 mod share;
 pub(crate) mod sizes;
 pub(crate) mod state;
+mod steps;
 mod workers;

@@ -10,10 +10,11 @@ use super::{
     entries::{PartitionFunctions, RunFunctions, TileFunctions},
     estimate,
     host::Host,
-    kernels::{self, DriverStep},
+    kernels,
     partition_table::state,
     scheduler,
     sizes::{self, ArenaLayout},
+    steps::DriverStep,
 };
 use crate::{
     codegen::function::{FuncCtx, ModuleBuilder, frame, table::Table},

@@ -8,7 +8,7 @@
 //! Under the policy `Auto`, the driver chooses the way whose estimate is lower, see [`super::schedule_estimate`].
 
 use super::{
-    arguments::RUN_PARAMS, driver, host::Host, partition_table::PartitionEntry, schedule_estimate, workers,
+    arguments::RUN_PARAMS, calls, host::Host, partition_table::PartitionEntry, schedule_estimate, workers,
 };
 use crate::{
     codegen::function::{FuncCtx, ModuleBuilder, frame, report_error},
@@ -60,7 +60,7 @@ pub(crate) fn run(
     let id = unit.declare(&name, linkage, &RUN_PARAMS, &[types::I32])?;
     unit.define(id, |f, params| {
         let exec = params[4];
-        let frame = driver::frame_on_stack(f);
+        let frame = calls::frame_on_stack(f);
         let code = f.call(begin, &[params, &[frame]].concat());
         let code = code.ok_or_else(|| Error::internal("`begin` returns a code"))?;
         f.return_if_error(code)?;
@@ -174,7 +174,7 @@ fn run_stage(
 
     f.switch_to_block(parallel);
     start_workers(f, frame, &host, exec, &stage, at_once.worker);
-    driver::return_if_failed(f, frame)?;
+    calls::return_if_failed(f, frame)?;
     f.ins().jump(after, &[]);
 
     f.switch_to_block(serial);

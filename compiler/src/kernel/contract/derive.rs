@@ -24,8 +24,31 @@ impl Contract {
             symbols: symbols(program)?,
             axes: axis_guards(program),
             relations: relation_guards(program),
+            length: length(program)?,
+            length_relations: length_relations(program),
         })
     }
+}
+
+/// The length of a sequence of a ragged batch, with its guards. Their failures name the offsets.
+fn length(program: &Program) -> Result<Option<DeclaredSymbol>> {
+    let Some(ragged) = &program.ragged else { return Ok(None) };
+    let mut declared = declared(program, &ragged.length, None)?;
+    let offsets = program.inputs.get(ragged.offsets as usize).map(|port| port.name.clone());
+    for guard in &mut declared.guards {
+        guard.failure.tensor_name.clone_from(&offsets);
+    }
+    Ok(Some(declared))
+}
+
+/// A guard on every assumption about the length of a sequence.
+fn length_relations(program: &Program) -> Vec<RelationGuard> {
+    let Some(ragged) = &program.ragged else { return Vec::new() };
+    let has_length = |assumption: &&Assumption| {
+        let relation = &assumption.relation;
+        relation.a.contains(&ragged.length) || relation.b.contains(&ragged.length)
+    };
+    program.facts.assumptions().iter().filter(has_length).map(RelationGuard::of).collect()
 }
 
 /// A binding of every symbol, in an order in which each needs only the ones before it.

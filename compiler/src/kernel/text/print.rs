@@ -67,7 +67,10 @@ impl fmt::Display for Program {
             write_partition(f, partition)?;
         }
 
-        for kernel in &self.kernels {
+        for (idx, kernel) in self.kernels.iter().enumerate() {
+            if let Some(reason) = self.ragged.as_ref().and_then(|ragged| ragged.reasons.get(&idx)) {
+                writeln!(f, "  ; per sequence: {reason}")?;
+            }
             write_kernel(f, kernel, 1)?;
         }
 

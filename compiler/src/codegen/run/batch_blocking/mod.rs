@@ -51,6 +51,10 @@ impl BatchBlocking {
         if has_control || !program.data_dependent.is_empty() || program.state.is_some() {
             return None;
         }
+        // The rows of a ragged batch are not images.
+        if program.ragged.is_some() {
+            return None;
+        }
         let mut symbols = program.symbols.iter().enumerate();
         symbols.find_map(|(idx, symbol)| BatchBlocking::along(program, idx, symbol))
     }

@@ -1,0 +1,58 @@
+//! Ragged batches on the command line.
+
+use crate::{
+    cli::{BLOCK, json, refusal},
+    protos::{float, node},
+};
+use prost::Message;
+use symshape_compiler::import::proto::{GraphProto, ModelProto, OperatorSetIdProto};
+
+/// `y = -x`, for tokens of 3 elements.
+fn model() -> Vec<u8> {
+    let graph = GraphProto {
+        name: "tokens".into(),
+        node: vec![node("Neg", &["x"], &["y"])],
+        input: vec![float("x", &["N", "S", "3"])],
+        output: vec![float("y", &["N", "S", "3"])],
+        ..Default::default()
+    };
+    let opset = OperatorSetIdProto { version: 17, ..Default::default() };
+    ModelProto { ir_version: 8, opset_import: vec![opset], graph: Some(graph), ..Default::default() }
+        .encode_to_vec()
+}
+
+#[test]
+fn compiled_models_have_offsets_as_an_input() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_string();
+    let onnx = path("tokens.onnx");
+    let artefact = path("tokens.so");
+    std::fs::write(&onnx, model()).expect("a model");
+
+    let dims = ["--dim", "N=1..4", "--dim", "S=1..9"];
+    let ragged = ["--ragged", "S", "--max-rows", "20"];
+    json(&[&["compile", &onnx, "-o", &artefact], &dims[..], &ragged].concat());
+
+    // Without offsets, a call is refused by name.
+    let zeros = vec![0_u8; 5 * 3 * 4];
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 3), }";
+    let mut npy = b"\x93NUMPY\x01\x00".to_vec();
+    let padded = format!("{header:<117}\n");
+    npy.extend((padded.len() as u16).to_le_bytes());
+    npy.extend(padded.as_bytes());
+    npy.extend(zeros);
+    std::fs::write(path("x.npy"), npy).expect("an array");
+    let input = format!("x={}", path("x.npy"));
+    let error = refusal(&["run", &artefact, "-i", &input]);
+    assert!(error.contains("offsets"), "{error}");
+}
+
+#[test]
+fn models_without_a_proof_are_refused_with_the_node() {
+    let dims = ["--dim", "N=1..4", "--dim", "S=1..9", "--emit", "kernel"];
+    let error = refusal(&[&["compile", BLOCK, "--ragged", "S"], &dims[..]].concat());
+    assert!(error.contains("softmax") && error.contains("padding is not masked"), "{error}");
+
+    let error = refusal(&[&["compile", BLOCK, "--ragged", "L"], &dims[..]].concat());
+    assert!(error.contains("the model has no symbol L; it has N, S"), "{error}");
+}

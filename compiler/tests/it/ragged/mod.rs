@@ -1,0 +1,44 @@
+//! Ragged batches: a sequence has the bits that it has alone, and the results of the padded model.
+
+mod cli;
+mod graphs;
+mod refusals;
+mod session;
+
+use graphs::{FORMS, MaskForm, encoder};
+use session::{Session, cases};
+use symshape_compiler::{
+    RaggedRequest,
+    kernel::{MemorySpace, walk},
+    pipeline::Pipeline,
+};
+
+#[test]
+fn sequences_have_the_bits_that_they_have_alone() {
+    for form in FORMS {
+        let mut session = Session::new(&encoder(form), &RaggedRequest::along("S"));
+        for lengths in cases() {
+            [1, 2, 3].iter().for_each(|threads| session.compare(&lengths, *threads));
+        }
+    }
+}
+
+#[test]
+fn weights_are_read_once_for_all_sequences() {
+    let request = RaggedRequest::along("S").mask("mask");
+    let lowered = Pipeline::new(&encoder(MaskForm::Selected)).ragged(request).lower().expect("supported");
+    let program = &lowered.program;
+    let ragged = program.ragged.as_ref().expect("a ragged batch");
+    let reads_weights = |kernel: usize| {
+        let mut reads = false;
+        walk::accesses(&program.kernels[kernel].body, &mut |site| {
+            let buffer = &program.buffers[site.access.buffer];
+            let is_large = buffer.elems.as_i64().is_some_and(|elems| elems >= 48);
+            reads |= matches!(buffer.space, MemorySpace::Const(_)) && is_large;
+        });
+        reads
+    };
+    let readers = ragged.groups.iter().flat_map(Clone::clone).filter(|kernel| reads_weights(*kernel)).count();
+    // The table of positions, which is read by the position in a sequence, and the class of the first token.
+    assert_eq!(readers, 2, "{program}");
+}
