@@ -20,8 +20,9 @@ use symshape_runtime::DType;
 /// With fewer columns, a tile of a packed constant would be mostly empty.
 const MIN_COLUMNS: i64 = 8;
 
-/// With fewer terms in a sum, the stores of single elements take longer than to copy an operand.
-const MIN_DEPTH: i64 = 16;
+/// A gathered operand is copied once for all columns of the other one. With fewer terms for each column, the copy takes
+/// less time than stores of single elements.
+const TERMS_PER_COLUMN: i64 = 4;
 
 /// The facts about one contraction that determine its loops. Expressions 0 and 1 of the nest are the addresses of the
 /// two operands. The rest belong to the epilogue, and the last is the address of the result.
@@ -135,8 +136,8 @@ impl ContractionNest {
         }
     }
 
-    /// Whether operand `varying` is not adjacent along `unit`, and the other one is a constant that has enough columns
-    /// and a sum that is deep enough to pay for stores of single elements.
+    /// Whether operand `varying` is not adjacent along `unit`, and the other one is a constant that has enough columns,
+    /// with sums that are deep enough to pay for stores of single elements.
     fn gathers(&self, scope: &KernelScope, varying: usize, unit: &Axis) -> bool {
         let constant = 1 - varying;
         let points = |role: AxisRole| {
@@ -144,10 +145,13 @@ impl ContractionNest {
             let moving = axes.iter().filter(|axis| self.nest.exprs[constant].contains(&axis.var));
             moving.map(|axis| axis.extent.as_i64()).try_fold(1i64, |n, extent| n.checked_mul(extent?))
         };
+        let (Some(columns), Some(depth)) = (points(AxisRole::Kept), points(AxisRole::Reduced)) else {
+            return false;
+        };
         self.operands[constant].constant.is_some()
             && step(&scope.facts, &self.nest.exprs[varying], unit) != 1
-            && points(AxisRole::Kept).is_some_and(|columns| columns >= MIN_COLUMNS)
-            && points(AxisRole::Reduced).is_some_and(|depth| depth >= MIN_DEPTH)
+            && columns >= MIN_COLUMNS
+            && depth / columns >= TERMS_PER_COLUMN
     }
 
     pub(super) fn swap_operands(&mut self) {
