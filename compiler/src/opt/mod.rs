@@ -14,6 +14,7 @@ pub(crate) mod f32_arithmetic;
 pub(crate) mod fold;
 pub(crate) mod keep_f32;
 pub mod laws;
+pub(crate) mod padded_taps;
 pub(crate) mod quantised;
 pub(crate) mod rebuild;
 pub(crate) mod rebuild_by_uses;
@@ -42,6 +43,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     // Regions were optimised before the enclosing graph, whose constants are only known now.
     ("captures", captures::captures),
     ("views", views::views),
+    ("padded_taps", padded_taps::padded_taps),
     ("clamp", clamp::clamp),
     ("bodies", bodies::bodies),
     ("affine", affine::affine),
