@@ -286,6 +286,7 @@ impl Stages<'_> {
                 partition::partition(program, count, options.policies, CPU)
             })?;
         }
+        kernel::sequences::prepare(&mut program);
         Ok((program, parts))
     }
 

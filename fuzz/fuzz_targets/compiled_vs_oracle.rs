@@ -1,6 +1,10 @@
 //! Random graphs at random sizes: machine code, with and without vector microkernels, in one piece and in partitions,
-//! against the reference evaluator.
+//! against the reference evaluator. An input that begins with the byte 255 is a session of a random graph with state
+//! instead.
 #![no_main]
+
+#[path = "../../compiler/tests/it/state/random.rs"]
+mod sessions;
 
 use std::num::NonZeroU32;
 use symshape_compiler::{
@@ -47,6 +51,10 @@ fn backwards(context: &mut Context, inputs: &[TensorRef<'_>]) -> Result<Vec<Vec<
 }
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    if let [u8::MAX, session @ ..] = bytes {
+        sessions::run(session);
+        return;
+    }
     let graph = arbitrary::graph(&mut RandomSource::new(bytes));
     // The binding reads the bytes in reverse, since the graph has used the first ones.
     let reversed: Vec<u8> = bytes.iter().rev().copied().collect();

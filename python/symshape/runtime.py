@@ -29,7 +29,7 @@ import numpy as np
 __all__ = ["CallError", "Model", "State", "StateError"]
 
 _MAGIC = int.from_bytes(b"symshape", "little")
-_ABI_VERSION = 7
+_ABI_VERSION = 8
 _ALIGN = 64
 # The first word of a state, and the first bytes of a saved one.
 _STATE_MAGIC = int.from_bytes(b"symstate", "little")

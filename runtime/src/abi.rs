@@ -10,7 +10,7 @@ use core::ffi::{c_char, c_void};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"symshape");
 
 /// Version of this ABI; a loader refuses a descriptor with another one.
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;
 
 /// Operand precision of contractions on machines with tile registers. Other machines multiply `f32`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -91,7 +91,7 @@ pub struct Error {
     pub code: i32,
     /// Index of the input tensor, or `u32::MAX` if the error concerns no input.
     pub tensor: u32,
-    /// Axis of that tensor.
+    /// Axis of that tensor. If the error concerns one state of several, its place among them, from 1 on.
     pub axis: u32,
     /// Index of the symbol, or `u32::MAX`.
     pub symbol: u32,
@@ -214,6 +214,10 @@ pub type StatePlaceFn = unsafe extern "C" fn(tensor: u32, dims: *const i64, plac
 
 /// As [`RunFn`], for an artefact with state. `states` are the addresses of `n_states` blocks, at multiples of 64.
 ///
+/// With several states, each is that of one sequence, and the sequences are the rows of the batch. The dims then have
+/// `n_states` as the value of [`StateDesc::count`], and the largest length of all. An input whose shape has the length
+/// has the rows of each sequence at the beginning of the sequence's share, which is that of the longest one.
+///
 /// A block that does not fit the call is refused before the first store. The call writes nothing of a state but the new
 /// rows of appended tensors, the overwritten tensors, and the length in the header. A call that fails leaves the length
 /// and the overwritten tensors as they were.
@@ -267,6 +271,12 @@ pub struct StateDesc {
     pub place: StatePlaceFn,
     /// See [`RunStatefulFn`].
     pub run: RunStatefulFn,
+    /// The symbol that is the number of states of a call, as an index into `dims`; `u32::MAX` if a call takes one.
+    pub count: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Why a call takes one state only, or null.
+    pub one_state: *const c_char,
 }
 
 /// An entry of an artefact's partition table: kernels that run as one step.

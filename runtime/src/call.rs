@@ -43,17 +43,18 @@ impl Context {
         Ok(())
     }
 
-    /// As [`Context::call`], for a model with state. The caller has bound the words of `state` along with `inputs`.
+    /// As [`Context::call`], for a model with state. The caller has bound the words of the states along with `inputs`.
     pub(crate) fn call_stateful(
         &mut self,
         inputs: &[TensorRef<'_>],
-        state: &mut State,
+        states: &mut [&mut State],
     ) -> Result<(), CallError> {
+        states.iter_mut().enumerate().for_each(|(idx, state)| self.slots.set_state(idx, state.block()));
         let (arena, exec) = self.prepare(inputs);
         let desc = &self.model.desc;
-        // SAFETY: as in `call`. `State` is a block of this model, as the caller has checked, and `&mut` makes it
-        // exclusive to this call.
-        let result = unsafe { desc.run_stateful(&self.slots, state.block(), &mut self.dims, arena, exec) };
+        // SAFETY: as in `call`. Each `State` is a block of this model, as the caller has checked, and `&mut` makes it
+        // exclusive to this call and other than the rest.
+        let result = unsafe { desc.run_stateful(&self.slots, states.len(), &mut self.dims, arena, exec) };
         result.map_err(|error| CallError::reported(Violation::new(desc, error)))?;
         if self.model.desc.has_data_dependent_sizes() {
             self.shape_outputs();

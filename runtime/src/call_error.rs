@@ -1,7 +1,7 @@
 //! Errors of calls. Making one allocates nothing; its text is formatted when it is shown.
 
 use crate::{
-    DType, TensorError,
+    DType, Model, TensorError,
     violation::{TensorName, Violation},
 };
 use alloc::string::String;
@@ -112,6 +112,16 @@ pub enum CallError {
     /// The state belongs to another model.
     #[error("the state belongs to another model")]
     ForeignState,
+    /// The call has no states, or more than the model takes.
+    #[error("a call takes 1 to {max} states; got {got}{}", Cause(model))]
+    WrongStateCount {
+        /// The model.
+        model: Model,
+        /// Largest number of states of a call.
+        max: usize,
+        /// Number of states given.
+        got: usize,
+    },
     /// The rows after the call would exceed the capacity of the state.
     #[error("{0}")]
     StateFull(Violation),
@@ -173,6 +183,15 @@ impl CallError {
             11 => CallError::StateFull(violation),
             _ => CallError::Unknown(violation),
         }
+    }
+}
+
+/// The reason why a model takes one state only, if it does.
+struct Cause<'m>(&'m Model);
+
+impl fmt::Display for Cause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.one_state().map_or(Ok(()), |cause| write!(f, ", because {cause}"))
     }
 }
 

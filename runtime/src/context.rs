@@ -120,7 +120,7 @@ impl Context {
             memory,
             layout,
             growths: 0,
-            slots: Slots::new(model.inputs().len(), model.outputs().len()),
+            slots: Slots::new(model.inputs().len(), model.outputs().len(), model.max_states()),
             #[cfg(feature = "std")]
             pool: None,
             policy: Policy::Auto,

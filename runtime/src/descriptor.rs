@@ -48,6 +48,10 @@ pub(crate) struct StateTable {
     pub(crate) has_rows: bool,
     /// The symbols of the header's words, as indices into the dims.
     pub(crate) words: Vec<usize>,
+    /// The symbol that is the number of states of a call, as an index into the dims; `None` if a call takes one.
+    pub(crate) count: Option<usize>,
+    /// Why a call takes one state only.
+    pub(crate) one_state: Option<String>,
     pub(crate) tensors: Vec<StateInfo>,
 }
 
@@ -81,6 +85,9 @@ impl StateTable {
             header_bytes: raw.header_bytes as usize,
             has_rows,
             words: words.iter().map(|word| *word as usize).collect(),
+            count: (raw.count < n_symbols).then_some(raw.count as usize),
+            // SAFETY: as the caller promises.
+            one_state: (!raw.one_state.is_null()).then(|| unsafe { string(raw.one_state) }).transpose()?,
             tensors,
         }))
     }
@@ -323,15 +330,16 @@ impl Desc {
         debug_assert_eq!(code, 0, "the output exists");
     }
 
-    /// Runs a model with state on the memory that `slots` points to, and on the block of a state.
+    /// Runs a model with state on the memory that `slots` points to, and on the blocks of the first `n_states` states
+    /// there.
     ///
     /// # Safety
-    /// As [`Desc::run`]. `block` is the 64-byte aligned block of a state of this model, exclusive to this call. The
-    /// words of its header are those that the check has seen.
+    /// As [`Desc::run`]. The blocks are 64-byte aligned states of this model, exclusive to this call and distinct. The
+    /// check has seen the words of their headers: those of the only one, or those of the longest of several.
     pub(crate) unsafe fn run_stateful(
         &self,
         slots: &Slots,
-        block: *mut u8,
+        n_states: usize,
         dims: &mut [i64],
         arena: *mut u8,
         exec: Exec,
@@ -343,10 +351,12 @@ impl Desc {
         let exec = Exec { error: &mut error, ..exec };
         let inputs = slots.inputs.as_ptr();
         let outputs = slots.outputs.as_ptr();
-        let states = [block.cast::<c_void>()];
+        let states = &slots.states[..n_states];
+        let n_states = n_states as u32;
         let dims = dims.as_mut_ptr();
         // SAFETY: as the caller promises.
-        let code = unsafe { (state.raw.run)(inputs, outputs, states.as_ptr(), 1, dims, arena.cast(), &exec) };
+        let code =
+            unsafe { (state.raw.run)(inputs, outputs, states.as_ptr(), n_states, dims, arena.cast(), &exec) };
         outcome(code, error)
     }
 
@@ -381,25 +391,32 @@ pub(crate) struct Slots {
     shapes: Vec<*const i64>,
     inputs: Vec<*const c_void>,
     outputs: Vec<*mut c_void>,
+    states: Vec<*mut c_void>,
 }
 
 // SAFETY: each call writes the pointers before it uses them; they are not used between calls.
 unsafe impl Send for Slots {}
 
 impl Slots {
-    /// Tables for a model with these numbers of tensors.
-    pub(crate) fn new(n_inputs: usize, n_outputs: usize) -> Slots {
+    /// Tables for a model with these numbers of tensors, and calls with at most `n_states` states.
+    pub(crate) fn new(n_inputs: usize, n_outputs: usize, n_states: usize) -> Slots {
         Slots {
             // The state's words are the shape of one more input.
             shapes: alloc::vec![core::ptr::null(); n_inputs + 1],
             inputs: alloc::vec![core::ptr::null(); n_inputs],
             outputs: alloc::vec![core::ptr::null_mut(); n_outputs],
+            states: alloc::vec![core::ptr::null_mut(); n_states],
         }
     }
 
     /// Sets the address of input `idx`.
     pub(crate) fn set_input(&mut self, idx: usize, at: *const u8) {
         self.inputs[idx] = at.cast();
+    }
+
+    /// Sets the address of the block of state `idx`.
+    pub(crate) fn set_state(&mut self, idx: usize, at: *mut u8) {
+        self.states[idx] = at.cast();
     }
 
     /// Sets the address of output `idx`.

@@ -71,6 +71,7 @@ mod prefault;
 mod range;
 #[cfg(feature = "alloc")]
 mod state;
+mod states;
 #[cfg(feature = "alloc")]
 mod steps;
 #[cfg(feature = "alloc")]

@@ -8,6 +8,9 @@ use crate::{
 use alloc::{sync::Arc, vec::Vec};
 use core::fmt;
 
+/// The largest number of states of a call, whatever the contract allows: a context has a table of pointers for it.
+const MAX_STATES: usize = 1 << 16;
+
 /// A compiled model, shared by all threads that call it; cloning it copies a pointer.
 #[derive(Clone)]
 pub struct Model {
@@ -105,6 +108,20 @@ impl Model {
     pub fn length_symbol(&self) -> Option<usize> {
         let state = self.desc.state.as_ref().filter(|state| state.has_rows)?;
         Some(state.words[1])
+    }
+
+    /// The largest number of states of one call; 0 if the model has no state. See [`Context::run_states`].
+    ///
+    /// [`Context::run_states`]: crate::Context::run_states
+    pub fn max_states(&self) -> usize {
+        let Some(state) = &self.desc.state else { return 0 };
+        let count = state.count.map_or(1, |idx| self.desc.symbols[idx].hi());
+        usize::try_from(count).unwrap_or(1).clamp(1, MAX_STATES)
+    }
+
+    /// Why a call takes one state only, if it does.
+    pub fn one_state(&self) -> Option<&str> {
+        self.desc.state.as_ref()?.one_state.as_deref()
     }
 
     /// Upper bound of the bytes of a state over the whole contract; 0 if the model has none.

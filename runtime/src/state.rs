@@ -401,7 +401,7 @@ impl State {
         self.memory.at(0)
     }
 
-    fn table(&self) -> &StateTable {
+    pub(crate) fn table(&self) -> &StateTable {
         self.model.desc.state.as_ref().expect("a state's model has state")
     }
 
@@ -414,7 +414,7 @@ impl State {
     }
 
     /// A word of the header.
-    fn word(&self, idx: usize) -> i64 {
+    pub(crate) fn word(&self, idx: usize) -> i64 {
         let bytes = self.memory.slice(WORDS_AT + 8 * idx, 8);
         i64::from_ne_bytes(bytes.try_into().expect("eight bytes"))
     }
@@ -529,7 +529,7 @@ impl Context {
     ) -> Result<(), CallError> {
         self.bind_state(inputs, state)?;
         self.take_outputs(outputs)?;
-        self.call_stateful(inputs, state)
+        self.call_stateful(inputs, &mut [state])
     }
 
     /// As [`Context::run_stateful`], into the context's own memory, where the outputs stay until the next call.
@@ -543,7 +543,7 @@ impl Context {
     ) -> Result<Outputs<'_>, CallError> {
         self.bind_state(inputs, state)?;
         self.take_own_outputs()?;
-        self.call_stateful(inputs, state)?;
+        self.call_stateful(inputs, &mut [state])?;
         Ok(self.outputs())
     }
 

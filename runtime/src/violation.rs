@@ -68,6 +68,13 @@ impl Violation {
         is_input.then_some(self.error.axis as usize)
     }
 
+    /// The index of the state, if the violation concerns one of several.
+    pub fn state(&self) -> Option<usize> {
+        let is_state =
+            self.error.tensor == u32::MAX && self.text(self.error.tensor_name) == Some("the state");
+        is_state.then(|| (self.error.axis as usize).checked_sub(1)).flatten()
+    }
+
     /// One more line of explanation: the declaration and its place.
     pub fn why(&self) -> Option<&str> {
         self.text(self.error.why)
@@ -84,7 +91,9 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(tensor) = self.tensor() {
             // The place of an error inside the model contains a quoted name.
-            if tensor.contains('`') || tensor == "the state" {
+            if let Some(idx) = self.state() {
+                write!(f, "state {idx} ")?;
+            } else if tensor.contains('`') || tensor == "the state" {
                 write!(f, "{tensor} ")?;
             } else {
                 write!(f, "`{tensor}` ")?;

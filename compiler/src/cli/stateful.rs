@@ -57,6 +57,8 @@ pub(super) struct StateSummary {
     capacity: Option<String>,
     max_bytes: u64,
     formula: String,
+    /// The largest number of states of a call, or why it takes one.
+    max_states: Result<u64, String>,
 }
 
 impl StateSummary {
@@ -66,12 +68,21 @@ impl StateSummary {
         let bytes = program.state_offsets().pop()?;
         let max_bytes = program.facts.bounds(&bytes).hi.and_then(|bytes| u64::try_from(bytes).ok());
         let rows = state.rows.as_ref();
+        let max_states = match &program.sequences {
+            Some(Ok(sequences)) => {
+                let max = program.facts.bounds(&(&sequences.count).into()).hi;
+                Ok(max.and_then(|max| u64::try_from(max).ok()).unwrap_or(u64::MAX))
+            }
+            Some(Err(cause)) => Err(cause.clone()),
+            None => Ok(1),
+        };
         Some(StateSummary {
             pairs: state.tensors.iter().map(|tensor| format!("{}={}", tensor.input, tensor.output)).collect(),
             length: rows.map(|rows| rows.length.to_string()),
             capacity: rows.map(|rows| rows.capacity.to_string()),
             max_bytes: max_bytes.unwrap_or(u64::MAX),
             formula: bytes.to_string(),
+            max_states,
         })
     }
 
@@ -84,14 +95,19 @@ impl StateSummary {
             pairs => pairs.join(", "),
         };
         let rows = self.length.as_ref().map_or(String::new(), |length| format!(", {length} is its length"));
-        format!("state at most {} B ({names}{rows})", self.max_bytes)
+        let states = match &self.max_states {
+            Ok(max) => format!("a call takes up to {max} states"),
+            Err(cause) => format!("a call takes one state, because {cause}"),
+        };
+        format!("state at most {} B ({names}{rows}; {states})", self.max_bytes)
     }
 
     /// The entry of the summary's object.
     pub(super) fn json(&self) -> Json {
         json!({
             "pairs": self.pairs, "length": self.length, "capacity": self.capacity, "max_bytes": self.max_bytes,
-            "bytes": self.formula,
+            "bytes": self.formula, "max_states": *self.max_states.as_ref().unwrap_or(&1),
+            "one_state": self.max_states.as_ref().err(),
         })
     }
 }

@@ -306,6 +306,12 @@ fn state(unit: &mut ModuleBuilder, block: &StateBlock, functions: &StateFunction
     table.functions.push((offset_of!(StateDesc, bytes), functions.bytes));
     table.functions.push((offset_of!(StateDesc, place), functions.place));
     table.functions.push((offset_of!(StateDesc, run), functions.run));
+    let count = functions.count.as_ref().ok();
+    let count = count.and_then(|count| program.symbols.iter().position(|symbol| symbol == count));
+    table.put_u32(offset_of!(StateDesc, count), count.map_or(u32::MAX, |idx| idx as u32));
+    if let Err(cause) = &functions.count {
+        table.put_text(unit, offset_of!(StateDesc, one_state), cause)?;
+    }
     let name = unit.symbol("state");
     table.define(unit, &name, Linkage::Local)
 }

@@ -70,7 +70,7 @@ pub fn generate(
     let run = levels::run(unit, arena_bytes)?;
     let check = contract::check(unit)?;
     let output_shape = sizes::output_shape(unit)?;
-    let state = state::functions(unit, run.function)?;
+    let state = state::functions(unit, &run)?;
     artefact::summary(unit, &ExportedFunctions { check, arena_bytes, output_shape, run, state })
 }
 

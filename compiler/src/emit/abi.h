@@ -35,7 +35,7 @@ enum {
 typedef struct symshape_error {
     int32_t code;
     uint32_t tensor; /* index of the input, or UINT32_MAX */
-    uint32_t axis;   /* axis of that input */
+    uint32_t axis;   /* axis of that input; or the place of the refused state in a call with several, from 1 on */
     uint32_t symbol; /* index of the symbol, or UINT32_MAX */
     int64_t value;   /* the actual value */
     int64_t lo;      /* smallest value allowed */

@@ -19,16 +19,32 @@ size_t PREFIX_state_bytes(const int64_t *dims);
 /* Writes the byte offset of a tensor in a state with these dims, then its dims in memory. It is dense and row-major. */
 int32_t PREFIX_state_place(uint32_t tensor, const int64_t *dims, int64_t *place);
 
-/* As PREFIX_run, with a state: `states` has its address, and `n_states` is 1. PREFIX_check takes the words of the state,
- * PREFIX_state_words(state), as the shape of one more input. The call reads the state and writes the new rows, the
- * overwritten tensors and the length, and nothing else of it. A state that does not fit is refused before the first
- * store. A call that fails leaves the length and the overwritten tensors as they were. */
+STATES_COMMENT
+#define UPPER_STATES_MAX STATES_BOUNDu
+
+/* As PREFIX_run, with the `n_states` states at `states`. PREFIX_check takes PREFIX_states_words(states, n_states, words)
+ * as the shape of one more input. The call reads the states and writes the new rows, the overwritten tensors and the
+ * length of each, and nothing else of them. A state that does not fit is refused before the first store. A call that
+ * fails leaves the lengths and the overwritten tensors as they were.
+ *
+ * With one state, it may be that of a batch. With several, each is that of one sequence, whose row in every tensor is
+ * the index of the state. All sequences get the same number of new rows. Each has the bits that it has alone. An input
+ * whose shape has the length has that of the longest sequence; others have their rows at the beginning of their share. */
 int32_t PREFIX_run_stateful(const void *const *inputs, void *const *outputs, void *const *states, uint32_t n_states,
                             int64_t *dims, void *arena, const PREFIX_exec *exec);
 
 /* The words of a state: the shape of one more input for PREFIX_check. */
 static inline const int64_t *PREFIX_state_words(const void *state) {
     return (const int64_t *)((const unsigned char *)state + sizeof(symshape_state_header));
+}
+
+/* The shape of one more input for PREFIX_check of a call with these states, at least one: the words of the only state, or
+ * `words` with the sizes of all of them. */
+static inline const int64_t *PREFIX_states_words(const void *const *states, uint32_t n_states, int64_t *words) {
+    const int64_t *const first = PREFIX_state_words(states[0]);
+    if (n_states == 1) return first;
+    for (uint32_t word = 0; word < UPPER_N_STATE_WORDS; word++) words[word] = first[word];
+MERGED_WORDS    return words;
 }
 
 /* Forgets everything: no rows, and zeros in the overwritten tensors. */

@@ -51,6 +51,9 @@ pub(super) fn functions(program: &Program) -> String {
         ("ELEMENT_BYTES", element_bytes),
         ("RANKS", ranks),
         ("MAX_PLACE", (max_rank + 1).to_string()),
+        ("STATES_COMMENT", states_comment(program)),
+        ("STATES_BOUND", max_states(program).to_string()),
+        ("MERGED_WORDS", merged_words(program, state)),
         (
             "RESET_LENGTH",
             if has_rows {
@@ -71,6 +74,49 @@ pub(super) fn functions(program: &Program) -> String {
     ];
     let gaps: Vec<(&str, &str)> = gaps.iter().map(|(gap, filling)| (*gap, filling.as_str())).collect();
     filled(include_str!("state.h"), &gaps)
+}
+
+/// The comment on the largest number of states of a call.
+fn states_comment(program: &Program) -> String {
+    match &program.sequences {
+        Some(Err(cause)) => {
+            comment_line(&format!("The largest number of states of a call, because {cause}."))
+        }
+        _ => comment_line("The largest number of states of a call."),
+    }
+}
+
+fn comment_line(text: &str) -> String {
+    format!("/* {} */", comment(text))
+}
+
+/// The largest number of states of a call.
+fn max_states(program: &Program) -> BigInt {
+    let sequences = program.sequences.as_ref().and_then(|sequences| sequences.as_ref().ok());
+    let declared = sequences.and_then(|sequences| program.facts.declaration(&sequences.count));
+    declared.and_then(|declared| declared.hi.clone()).unwrap_or_else(|| 1.into())
+}
+
+/// The statements that make the words of a call with several states: the largest length of all, and their number. The
+/// rows of each are compared with its own capacity, so that of the call is the largest one.
+fn merged_words(program: &Program, state: &StateBlock) -> String {
+    let Some(Ok(sequences)) = &program.sequences else { return String::new() };
+    let mut lines = String::new();
+    for (idx, word) in state.words().iter().enumerate() {
+        if *word == sequences.count {
+            lines += &format!("    words[{idx}] = n_states;\n");
+        }
+    }
+    if let Some(rows) = &state.rows {
+        let name = &program.name;
+        let max = program.facts.bounds(&Dim::from(&rows.capacity)).hi.unwrap_or_default();
+        lines += &format!(
+            "    words[0] = {max};\n    for (uint32_t state = 1; state < n_states; state++) {{\n        \
+             const int64_t length = {name}_state_words(states[state])[1];\n        \
+             if (words[1] < length) words[1] = length;\n    }}\n"
+        );
+    }
+    lines
 }
 
 /// The functions for a state with rows.

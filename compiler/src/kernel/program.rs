@@ -2,7 +2,7 @@
 
 use super::{
     Buffer, BufferId, CallLimit, Control, DataDependent, Device, Local, MemorySpace, MicrokernelSupport,
-    Partition, Policies, Ragged, StateBlock, Stmt, WeightForm,
+    Partition, Policies, Ragged, Sequences, StateBlock, Stmt, WeightForm,
 };
 use crate::{external::Callee, scalar::Precision};
 use cranelift_entity::PrimaryMap;
@@ -77,6 +77,8 @@ pub struct Program {
     pub state: Option<StateBlock>,
     /// How the program runs on a ragged batch, if its calls take one.
     pub ragged: Option<Ragged>,
+    /// How a call runs several sequences with a state each, or why it can't; `None` without state.
+    pub sequences: Option<Result<Sequences, String>>,
     /// The kernels in the order in which they run.
     pub kernels: Vec<Kernel>,
     /// The entries of the artefact's table, which cover all kernels in order. Empty if there is no table.

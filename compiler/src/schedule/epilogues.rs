@@ -130,11 +130,11 @@ pub(super) fn in_contraction(facts: &Facts, contraction: &Contraction) -> Facts 
 }
 
 /// A contraction without its epilogue.
-struct Split {
+pub(super) struct Split {
     /// The contraction, which stores its sums.
-    contraction: Contraction,
+    pub(super) contraction: Contraction,
     /// The epilogue, which loads them.
-    code: InstSeq,
+    pub(super) code: InstSeq,
 }
 
 impl Split {
@@ -157,7 +157,7 @@ impl Split {
     }
 
     /// The loops over the rows and columns that run the epilogue.
-    fn epilogue(&self, program: &Program, parallel: bool) -> Vec<Stmt> {
+    pub(super) fn epilogue(&self, program: &Program, parallel: bool) -> Vec<Stmt> {
         let Contraction { m, n, .. } = &self.contraction;
         let mut axes = [&m[..], std::slice::from_ref(n)].concat();
         let has_bindings = self.code.insts.iter().any(|inst| matches!(inst, Inst::Bind(..)));
@@ -177,7 +177,7 @@ impl Split {
 }
 
 /// The contraction with stores of its sums as its epilogue.
-fn storing(contraction: &Contraction, sums: &Access) -> Contraction {
+pub(super) fn storing(contraction: &Contraction, sums: &Access) -> Contraction {
     let mut epilogue = InstSeq::default();
     let sum = epilogue.push(Inst::Sum);
     epilogue.push(Inst::Store(sums.clone(), sum));
@@ -185,7 +185,7 @@ fn storing(contraction: &Contraction, sums: &Access) -> Contraction {
 }
 
 /// The epilogue with loads of the sums.
-fn loading(epilogue: &InstSeq, sums: &Access) -> InstSeq {
+pub(super) fn loading(epilogue: &InstSeq, sums: &Access) -> InstSeq {
     let insts = epilogue.insts.iter().map(|inst| match inst {
         Inst::Sum => Inst::Load(sums.clone()),
         other => other.clone(),

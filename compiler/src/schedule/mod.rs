@@ -15,6 +15,7 @@ mod pack_buffers;
 mod panels;
 mod rows;
 mod share_panels;
+mod state_products;
 mod unroll_and_jam;
 mod widen;
 mod winograd;
@@ -26,6 +27,7 @@ pub(crate) type Pass = fn(&mut Program) -> Result<()>;
 
 /// The passes in the order in which they run.
 pub const PASSES: &[(&str, Pass)] = &[
+    ("state_products", state_products::separate),
     ("gathering_epilogues", epilogues::separate),
     ("rows", rows::fuse),
     ("blocks", blocks::fuse),

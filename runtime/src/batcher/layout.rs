@@ -260,7 +260,7 @@ impl Checker {
             n_axes += input.rank();
         }
         Checker {
-            slots: Slots::new(model.inputs().len(), model.outputs().len()),
+            slots: Slots::new(model.inputs().len(), model.outputs().len(), model.max_states()),
             shapes: vec![0; n_axes],
             first_axes,
             dims: vec![0; model.desc.n_dims()],

@@ -32,6 +32,7 @@ pub(crate) mod split_axis {
 pub(crate) const STRIP_STEP: i64 = 64;
 
 /// Statements of a kernel that run as one function.
+#[derive(Clone)]
 pub(crate) struct KernelPart<'k> {
     pub(crate) body: &'k [Stmt],
     pub(crate) split: PartSplit<'k>,

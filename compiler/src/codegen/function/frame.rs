@@ -31,8 +31,10 @@ pub(crate) const THREADS: i32 = 72;
 pub(crate) const CALLER_DIMS: i32 = 80;
 /// The most rows of a sequence of a ragged batch that one thread runs. All threads share longer ones.
 pub(crate) const MAX_ROWS_ALONE: i32 = 88;
+/// The block of the state, or the caller's array of blocks in a call for several sequences; undefined without state.
+pub(crate) const STATES: i32 = 96;
 /// The first symbol.
-const SYMBOLS: i32 = 96;
+const SYMBOLS: i32 = 104;
 
 /// Bytes of a slot.
 const SLOT_BYTES: i32 = 8;

@@ -72,6 +72,10 @@ pub(crate) fn run_steps(
 pub(crate) fn open(f: &mut FuncCtx, frame: Value, arguments: &RunArguments) -> Result<Host> {
     let host = open_frame(f, frame, arguments.exec);
     f.store_at(arguments.dims, frame, frame::CALLER_DIMS);
+    if f.unit.program.state.is_some() {
+        let states = state::block(f, arguments);
+        f.store_at(states, frame, frame::STATES);
+    }
     check_dims(f, frame, arguments.dims)?;
     offsets::check(f, frame, arguments)?;
     store_buffers(f, frame, arguments)?;

@@ -5,6 +5,8 @@ use cranelift_module::{DataId, FuncId};
 /// The function that runs all kernels, and the functions that come with it.
 pub(crate) struct RunFunctions {
     pub(crate) function: FuncId,
+    /// As `function`, for several sequences with a state each, if the program can run them.
+    pub(crate) sequences: Option<FuncId>,
     /// The table of partitions, if the program has any.
     pub(crate) partitions: Option<PartitionFunctions>,
     /// Present if the artefact has code for tile registers.

@@ -17,7 +17,7 @@ use crate::{
         function::ModuleBuilder,
     },
     error::{At, Result},
-    kernel::{Kernel, cost},
+    kernel::cost,
 };
 use std::ops::Range;
 
@@ -63,7 +63,7 @@ fn emit_parts<'u>(unit: &mut ModuleBuilder<'u>, idx: usize, level: &str) -> Resu
     for (part_idx, part) in split::parts(program, kernel).into_iter().enumerate() {
         let suffix = if part_idx == 0 { String::new() } else { format!("_{part_idx}") };
         let name = format!("kernel_{idx}{suffix}{level}");
-        let part = emit_part(unit, kernel, part, &name).at(|| format!("kernel {idx} ({})", kernel.name))?;
+        let part = emit_part(unit, idx, part, &name).at(|| format!("kernel {idx} ({})", kernel.name))?;
         emitted.push(part);
     }
     Ok(emitted)
@@ -72,20 +72,21 @@ fn emit_parts<'u>(unit: &mut ModuleBuilder<'u>, idx: usize, level: &str) -> Resu
 /// Emits the function of a kernel part.
 fn emit_part<'u>(
     unit: &mut ModuleBuilder<'u>,
-    kernel: &'u Kernel,
+    kernel: usize,
     part: KernelPart<'u>,
     name: &str,
 ) -> Result<EmittedPart<'u>> {
+    let program = unit.program;
     let mut fails = false;
     let mut uses_scratch = false;
     let mut is_divisible = false;
     let func = unit.define_local(name, &TASK_PARAMS, &[], |f, params| {
-        is_divisible = loops::part(f, kernel, &part, params)?;
+        is_divisible = loops::part(f, &program.kernels[kernel], &part, params)?;
         fails = f.fails;
         uses_scratch = f.uses_scratch;
         Ok(())
     })?;
 
-    let work = cost::work(unit.program, part.body);
-    Ok(EmittedPart { func, part, work, fails, uses_scratch, is_divisible })
+    let work = cost::work(program, part.body);
+    Ok(EmittedPart { func, part, kernel, work, fails, uses_scratch, is_divisible })
 }

@@ -11,19 +11,20 @@ use super::{
     dispatch::{LevelDetector, LevelVariants},
     driver,
     entries::RunFunctions,
-    kernels, partitions,
+    kernels, partitions, sequences,
 };
 use crate::{
     codegen::function::{ModuleBuilder, report_error},
     error::Result,
-    kernel::contract::Failure,
+    kernel::{Sequences, contract::Failure},
     target::Level,
 };
 use cranelift_codegen::ir::types;
 use cranelift_module::{FuncId, Linkage};
 use symshape_runtime::abi::Code;
 
-/// Emits `run`. `arena_bytes` is the exported function.
+/// Emits `run`, and the function for several sequences if the program can run them. `arena_bytes` is the exported
+/// function.
 pub(crate) fn run(unit: &mut ModuleBuilder, arena_bytes: FuncId) -> Result<RunFunctions> {
     let Some(blocking) = BatchBlocking::of(unit.program) else {
         return run_all(unit, "run", Linkage::Export);
@@ -31,6 +32,14 @@ pub(crate) fn run(unit: &mut ModuleBuilder, arena_bytes: FuncId) -> Result<RunFu
     let inner = run_all(unit, "run_images", Linkage::Local)?;
     let function = blocking.run(unit, inner.function, arena_bytes)?;
     Ok(RunFunctions { function, ..inner })
+}
+
+/// The functions of one level that run all kernels.
+#[derive(Clone, Copy)]
+struct LevelFunctions {
+    run: FuncId,
+    /// For several sequences, if the program can run them.
+    sequences: Option<FuncId>,
 }
 
 /// Emits the function of this name that runs all kernels.
@@ -43,17 +52,39 @@ fn run_all(unit: &mut ModuleBuilder, name: &str, linkage: Linkage) -> Result<Run
     let requires_tiles = unit.options.require_tiles && levels.iter().any(|level| level.has_tiles());
     if requires_tiles {
         levels.retain(|level| level.has_tiles());
-        let base = refuse(unit)?;
+        let run = refuse(unit)?;
+        let base = LevelFunctions { run, sequences: sequences(unit).map(|_| run) };
         return run_with_levels(unit, base, levels, name, linkage);
     }
 
-    let steps = kernels::emit(unit, 0..unit.program.kernels.len(), "")?;
     if levels.is_empty() {
-        let function = driver::run(unit, &steps, name, linkage)?;
-        return Ok(RunFunctions { function, partitions: None, tiles: None });
+        let only = emit_level(unit, "", name, linkage)?;
+        let LevelFunctions { run: function, sequences } = only;
+        return Ok(RunFunctions { function, sequences, partitions: None, tiles: None });
     }
-    let base = driver::run(unit, &steps, "run_least", Linkage::Local)?;
+    let base = emit_level(unit, "", "run_least", Linkage::Local)?;
     run_with_levels(unit, base, levels, name, linkage)
+}
+
+/// How the program runs several sequences, if it can.
+fn sequences<'u>(unit: &ModuleBuilder<'u>) -> Option<&'u Sequences> {
+    unit.program.sequences.as_ref()?.as_ref().ok()
+}
+
+/// Emits the kernels for the current level, and the functions that run them: `name` runs one batch.
+fn emit_level(
+    unit: &mut ModuleBuilder,
+    suffix: &str,
+    name: &str,
+    linkage: Linkage,
+) -> Result<LevelFunctions> {
+    let steps = kernels::emit(unit, 0..unit.program.kernels.len(), suffix)?;
+    let run = driver::run(unit, &steps, name, linkage)?;
+    let Some(several) = sequences(unit) else { return Ok(LevelFunctions { run, sequences: None }) };
+    let steps = sequences::steps(unit, several, &steps, suffix)?;
+    let name = format!("run_sequences_least{suffix}");
+    let of_sequences = driver::run(unit, &steps, &name, Linkage::Local)?;
+    Ok(LevelFunctions { run, sequences: Some(of_sequences) })
 }
 
 /// Emits the function that fails every call, because the machine has no tile registers.
@@ -75,7 +106,7 @@ fn refuse(unit: &mut ModuleBuilder) -> Result<FuncId> {
 /// Emits a `run` for each of these levels, and the function of this name that calls the best one, or `base`.
 fn run_with_levels(
     unit: &mut ModuleBuilder,
-    base: FuncId,
+    base: LevelFunctions,
     levels: Vec<Level>,
     name: &str,
     linkage: Linkage,
@@ -84,12 +115,23 @@ fn run_with_levels(
     for level in levels {
         unit.set_level(level);
         let suffix = format!("_{}", level.suffix());
-        let steps = kernels::emit(unit, 0..unit.program.kernels.len(), &suffix)?;
-        higher.push((level, driver::run(unit, &steps, &format!("run{suffix}"), Linkage::Local)?));
+        let name = format!("run{suffix}");
+        higher.push((level, emit_level(unit, &suffix, &name, Linkage::Local)?));
     }
 
     let detector = LevelDetector::emit(unit)?;
-    let variants = LevelVariants { base, higher: &higher };
+    let of_batch: Vec<_> = higher.iter().map(|(level, functions)| (*level, functions.run)).collect();
+    let variants = LevelVariants { base: base.run, higher: &of_batch };
     let function = detector.dispatch(unit, variants, name, linkage, &RUN_PARAMS)?;
-    Ok(RunFunctions { function, partitions: None, tiles: detector.tiles })
+
+    let sequences = match base.sequences {
+        Some(base) => {
+            let own = higher.iter().filter_map(|(level, functions)| Some((*level, functions.sequences?)));
+            let higher: Vec<_> = own.collect();
+            let variants = LevelVariants { base, higher: &higher };
+            Some(detector.dispatch(unit, variants, "run_sequences", Linkage::Local, &RUN_PARAMS)?)
+        }
+        None => None,
+    };
+    Ok(RunFunctions { function, sequences, partitions: None, tiles: detector.tiles })
 }

@@ -47,7 +47,7 @@ pub(crate) fn run_all(unit: &mut ModuleBuilder, name: &str, linkage: Linkage) ->
     let table = table(unit, &emitted)?;
     let function = scheduler::run(unit, table, begin, name, linkage)?;
     let partitions = Some(PartitionFunctions { table, begin, arena_slice });
-    Ok(RunFunctions { function, partitions, tiles })
+    Ok(RunFunctions { function, sequences: None, partitions, tiles })
 }
 
 /// Emits the partitions for the higher levels of the instruction set, and replaces each `run` by a function that calls

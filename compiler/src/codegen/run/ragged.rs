@@ -35,6 +35,7 @@ pub(crate) fn emit<'k>(
     name: &str,
 ) -> Result<SequenceGroup<'k>> {
     let program = unit.program;
+    let first = kernels.start;
     let mut touched = BTreeSet::new();
     let mut passes_scratch = false;
     for kernel in &program.kernels[kernels] {
@@ -55,6 +56,7 @@ pub(crate) fn emit<'k>(
             body: &[],
             split: PartSplit::Loops { axis: &ragged.row_axis, inner: None, body: &[] },
         },
+        kernel: first,
         work: work(ragged, &parts),
         fails: parts.iter().any(|part| part.fails),
         uses_scratch: parts.iter().any(|part| part.uses_scratch),

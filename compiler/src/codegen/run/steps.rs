@@ -10,10 +10,13 @@ use std::collections::BTreeSet;
 use symshape::Dim;
 
 /// A kernel part and its function.
+#[derive(Clone)]
 pub(crate) struct EmittedPart<'k> {
     /// `(frame, begin, end, copy)`.
     pub(crate) func: FuncId,
     pub(crate) part: KernelPart<'k>,
+    /// The index of the kernel in the program; of the first one of a group.
+    pub(crate) kernel: usize,
     /// The estimate of its work as an expression over the model's symbols, see [`cost`].
     pub(crate) work: Dim,
     /// The function may report an error in the frame.

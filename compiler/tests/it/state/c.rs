@@ -77,6 +77,14 @@ fn c_programs_step_fork_and_truncate() {
     lines.push("truncated to 5".into());
     // The step after the truncation is the one before it.
     lines.push(expected(&[4, 1, 3])[2].clone());
+    let alone = [expected(&[4, 1, 1]), expected(&[4, 1])];
+    let values =
+        alone.map(|lines| lines.last().expect("a step").split(": ").nth(1).expect("a value").to_string());
+    lines.push(format!("lengths 6 and 5: {} and {}", values[0], values[1]));
+    let twice = "the call has it twice, and a state takes one step at a time";
+    lines.push(format!("twice: 10, state 2: {twice}"));
+    let damaged = "its header is damaged: it has another number of bytes than its sizes give";
+    lines.push(format!("damaged: 10, state 2: {damaged}"));
     lines.push("foreign: 10".into());
     lines.push("valid 1, cut 0".into());
     lines.push("capacity for the bytes: 9".into());

@@ -4,8 +4,8 @@ use crate::models::{graph, weights};
 use symshape::Dim;
 use symshape_compiler::{
     Result,
-    graph::{Graph, Value},
-    scalar::ReduceOp,
+    graph::{Graph, Value, axis},
+    scalar::{CompareOp, ReduceOp},
 };
 use symshape_runtime::DType;
 
@@ -124,4 +124,96 @@ pub(super) fn rows_first() -> Graph {
         Ok(g)
     };
     build().expect("a valid graph")
+}
+
+/// Two layers of attention with norms, an embedding, positions and a mask `[N, P + S]`, as exporters write decoders.
+/// Positions and the causal part of the mask are computed from `P`, without the axis `N`.
+pub(super) fn layered(max_batch: i64, max_step: i64, max_past: i64) -> Graph {
+    let build = || -> Result<Graph> {
+        let mut g = graph("layered", &[("N", 1, max_batch), ("S", 1, max_step), ("P", 0, max_past)]);
+        let rows = sym("P") + sym("S");
+        let ids = g.input("ids", DType::I64, vec![sym("N"), sym("S")])?;
+        let mask = g.input("mask", DType::F32, vec![sym("N"), rows.clone()])?;
+        let table = g.constant(weights(&[11, 16], 40))?;
+        let mut x = g.gather(table, ids, 0)?;
+
+        let causal = vec![sym("S"), rows.clone()];
+        let distance = sym("P") + Dim::from(&axis(0)) - Dim::from(&axis(1));
+        let distance = g.index(DType::I64, causal, distance)?;
+        let zero = g.number(DType::I64, 0.0)?;
+        let [distance, zero] = g.broadcast(&[distance, zero])?[..] else { unreachable!() };
+        let is_visible = g.compare(CompareOp::Ge, distance, zero)?;
+        let open = g.number(DType::F32, 0.0)?;
+        let closed = g.number(DType::F32, f64::NEG_INFINITY)?;
+        let [is_visible, open, closed] = g.broadcast(&[is_visible, open, closed])?[..] else {
+            unreachable!()
+        };
+        let causal = g.select(is_visible, open, closed)?;
+        let mask = g.unsqueeze(mask, &[1])?;
+        let [mask, causal] = g.broadcast(&[mask, causal])?[..] else { unreachable!() };
+        let bias = g.add(mask, causal)?;
+        let bias = g.unsqueeze(bias, &[1])?;
+
+        let position = g.index(DType::I64, vec![sym("S"), 1.into()], sym("P") + Dim::from(&axis(0)))?;
+        let position = g.cast(DType::F32, position)?;
+        let angle = g.sin(position)?;
+        let mut presents = Vec::new();
+        for layer in 0..2 {
+            x = block(&mut g, x, angle, bias, layer, &mut presents)?;
+        }
+        let w = g.constant(weights(&[16, 24], 42))?;
+        let y = g.matmul(x, w)?;
+        g.output("y", y)?;
+        for (name, value) in presents {
+            g.output(&name, value)?;
+        }
+        Ok(g)
+    };
+    build().expect("a valid graph")
+}
+
+/// One layer: `x + attention(norm(x) + angle)`, then `x + relu(x)`. The keys are turned by the positions.
+fn block(
+    g: &mut Graph,
+    x: Value,
+    angle: Value,
+    bias: Value,
+    layer: u32,
+    presents: &mut Vec<(String, Value)>,
+) -> Result<Value> {
+    let squares = g.mul(x, x)?;
+    let mean = g.mean(squares, &[2], true)?;
+    let [mean, wide] = g.broadcast(&[mean, x])?[..] else { unreachable!() };
+    let root = g.sqrt(mean)?;
+    let one = g.number(DType::F32, 1.0)?;
+    let [root, one] = g.broadcast(&[root, one])?[..] else { unreachable!() };
+    let root = g.add(root, one)?;
+    let normed = g.div(wide, root)?;
+
+    let q = heads(g, normed, 4, 10 * layer + 50)?;
+    let k = heads(g, normed, 2, 10 * layer + 51)?;
+    let v = heads(g, normed, 2, 10 * layer + 52)?;
+    let [k, angle] = g.broadcast(&[k, angle])?[..] else { unreachable!() };
+    let k = g.add(k, angle)?;
+    let mut all = Vec::new();
+    for (name, new) in [("key", k), ("value", v)] {
+        let shape = vec![sym("N"), 2.into(), sym("P"), 8.into()];
+        let past = g.input(&format!("past.{layer}.{name}"), DType::F32, shape)?;
+        let present = g.concat(&[past, new], 2)?;
+        presents.push((format!("present.{layer}.{name}"), present));
+        all.push(repeated(g, present)?);
+    }
+    let turned = g.transpose(all[0], &[0, 1, 3, 2])?;
+    let scores = g.matmul(q, turned)?;
+    let [scores, bias] = g.broadcast(&[scores, bias])?[..] else { unreachable!() };
+    let scores = g.add(scores, bias)?;
+    let shares = g.softmax(scores, 3)?;
+    let sums = g.matmul(shares, all[1])?;
+    let sums = g.transpose(sums, &[0, 2, 1, 3])?;
+    let sums = g.reshape(sums, vec![sym("N"), sym("S"), 32.into()])?;
+    let w = g.constant(weights(&[32, 16], 10 * layer + 53))?;
+    let attended = g.matmul(sums, w)?;
+    let x = g.add(x, attended)?;
+    let active = g.relu(x)?;
+    g.add(x, active)
 }

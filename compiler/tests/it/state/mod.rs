@@ -4,9 +4,12 @@ mod c;
 mod cli;
 mod graphs;
 mod grouped;
+mod random;
 mod session;
+mod several;
 mod streaming;
 
+use crate::random_cases::check_random;
 use graphs::{decoder, delays, gated, rows_first};
 use session::{Session, refused};
 use symshape_compiler::{
@@ -173,4 +176,9 @@ fn pairs_that_are_no_state_are_refused() {
         let error = refused(&graph, pair);
         assert!(error.contains(cause) && error.contains(pair), "{pair}: {error}");
     }
+}
+
+#[test]
+fn random_sessions_equal_the_graph_without_state() {
+    check_random(32, 160, 16, |bytes| Ok(random::run(bytes) > 0));
 }
