@@ -19,21 +19,38 @@ use symshape_compiler::{
     tensor::Tensor,
 };
 
-/// The file of a model that adds four weights at `location`.
-fn write_model(path: &Path, location: &str) {
-    let weight = TensorProto {
-        name: "w".into(),
+/// Four weights at an offset of the file `location`.
+fn weight(name: &str, location: &str, offset: usize) -> TensorProto {
+    let entry = |key: &str, value: String| StringStringEntryProto { key: key.into(), value };
+    TensorProto {
+        name: name.into(),
         dims: vec![4],
         data_type: 1,
         data_location: 1,
-        external_data: vec![StringStringEntryProto { key: "location".into(), value: location.into() }],
+        external_data: vec![entry("location", location.into()), entry("offset", offset.to_string())],
         ..Default::default()
+    }
+}
+
+/// The file of a model that adds four weights at `location`.
+fn write_model(path: &Path, location: &str) {
+    write_sum(path, vec![weight("w", location, 0)]);
+}
+
+/// The file of a model that adds all of these weights.
+fn write_sum(path: &Path, weights: Vec<TensorProto>) {
+    let sum = |idx: usize| match idx {
+        0 => "x".to_string(),
+        idx if idx == weights.len() => "y".to_string(),
+        idx => format!("sum{idx}"),
     };
+    let add =
+        |(idx, weight): (usize, &TensorProto)| node("Add", &[&sum(idx), &weight.name], &[&sum(idx + 1)]);
     let graph = GraphProto {
-        node: vec![node("Add", &["x", "w"], &["y"])],
+        node: weights.iter().enumerate().map(add).collect(),
         input: vec![float("x", &["N", "4"])],
         output: vec![ValueInfoProto { name: "y".into(), ty: None }],
-        initializer: vec![weight],
+        initializer: weights,
         ..Default::default()
     };
     let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 21 }];
@@ -151,4 +168,25 @@ fn links_without_a_target_are_refused() {
         let path = folders.root.path().join("models").join(location.split('/').next().unwrap_or(location));
         assert!(refusal.starts_with(&format!("external data: {}", path.display())), "{refusal}");
     }
+}
+
+#[test]
+fn parts_of_a_file_are_shared_whole_or_not_at_all() {
+    let root = tempfile::tempdir().expect("a folder");
+    let model = root.path().join("model.onnx");
+    let numbers: Vec<u8> = (0..10).flat_map(|k| (k as f32).to_le_bytes()).collect();
+    fs::write(root.path().join("w"), numbers).expect("the folder can be written");
+    let place = |parts: &[(&str, usize)]| {
+        write_sum(&model, parts.iter().map(|(name, offset)| weight(name, "w", *offset)).collect());
+        sums(&model).map_err(|error| error.to_string())
+    };
+    assert_eq!(place(&[("a", 0), ("tied", 0), ("b", 16)]).expect("parts"), [14.0, 17.0, 20.0, 23.0]);
+
+    let error = place(&[("a", 0), ("b", 12)]).expect_err("one element is in both");
+    assert!(error.contains("tensor `b`"), "{error}");
+    assert!(error.contains("bytes 12..28 of `w` overlap bytes 0..16, which are tensor `a`"), "{error}");
+    let error = place(&[("last", 24), ("first", 20)]).expect_err("three elements are in both");
+    assert!(error.contains("tensor `first`") && error.contains("tensor `last`"), "{error}");
+    let error = place(&[("w", 28)]).expect_err("one element is missing");
+    assert!(error.contains("16 bytes at offset 28 leave `w`, which has 40"), "{error}");
 }

@@ -15,7 +15,8 @@ use crate::{
 use memmap2::Mmap;
 use std::{
     cell::RefCell,
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
+    ops::Range,
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
@@ -30,7 +31,12 @@ pub(crate) struct Files {
     pub(crate) folder: Option<PathBuf>,
     /// External files by the name under which tensors refer to them.
     pub(crate) external: RefCell<HashMap<String, Arc<Mmap>>>,
+    /// The parts of external files that tensors use so far.
+    pub(crate) parts: RefCell<HashMap<String, Parts>>,
 }
+
+/// Parts of a file by their begins: their ends, and the tensors that use them.
+pub(crate) type Parts = BTreeMap<usize, (usize, String)>;
 
 /// How the elements of a tensor are stored.
 #[derive(Clone, Copy)]
@@ -118,7 +124,7 @@ fn decode(proto: &TensorProto, files: &Files) -> Result<Tensor> {
     let bytes = match (proto.data_location, &proto.raw_data) {
         (0, Some(raw)) if !raw.is_empty() => files.share(raw),
         (0, _) => listed(proto, storage, elems)?,
-        (1, _) => files.external(&proto.external_data, size)?,
+        (1, _) => files.external(&proto.name, &proto.external_data, size)?,
         (other, _) => return Err(Error::invalid(format!("unknown data_location {other}"))),
     };
 
@@ -219,8 +225,8 @@ impl Files {
         Bytes::Owned(part.into())
     }
 
-    /// `size` bytes of the external file that `entries` name.
-    fn external(&self, entries: &[StringStringEntryProto], size: usize) -> Result<Bytes> {
+    /// `size` bytes of the external file that `entries` name, for the tensor `name`.
+    fn external(&self, name: &str, entries: &[StringStringEntryProto], size: usize) -> Result<Bytes> {
         let entry =
             |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str());
 
@@ -246,12 +252,35 @@ impl Files {
 
         let map = self.open(location)?;
         match offset.checked_add(size).filter(|end| *end <= map.len()) {
-            Some(end) => Ok(Bytes::Mapped(map, offset..end)),
+            Some(end) => {
+                self.take_part(name, location, offset..end)?;
+                Ok(Bytes::Mapped(map, offset..end))
+            }
             None => Err(Error::invalid(format!(
                 "external data: {size} bytes at offset {offset} leave `{location}`, which has {}",
                 map.len()
             ))),
         }
+    }
+
+    /// Notes that the tensor `name` uses a part of an external file. Tensors may share a part, but parts that overlap
+    /// otherwise are a sign of wrong offsets.
+    fn take_part(&self, name: &str, location: &str, part: Range<usize>) -> Result<()> {
+        let mut files = self.parts.borrow_mut();
+        let parts = files.entry(location.to_string()).or_default();
+        if parts.get(&part.start).is_some_and(|(end, _)| *end == part.end) {
+            return Ok(());
+        }
+        // Parts that are taken don't overlap, so only the last one that begins before the end can.
+        let last = parts.range(..part.end).next_back().filter(|(_, (end, _))| *end > part.start);
+        if let Some((begin, (end, other))) = last {
+            return Err(Error::invalid(format!(
+                "external data: bytes {}..{} of `{location}` overlap bytes {begin}..{end}, which are tensor `{other}`",
+                part.start, part.end
+            )));
+        }
+        parts.insert(part.start, (part.end, name.to_string()));
+        Ok(())
     }
 
     fn open(&self, location: &str) -> Result<Arc<Mmap>> {
