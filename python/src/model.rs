@@ -20,10 +20,16 @@ pub(crate) struct Model(pub(crate) runtime::Model);
 
 #[pymethods]
 impl Model {
-    /// Opens the shared object at `path`.
+    /// Opens the shared object at `path`, with the weights file that was written with it or with another one.
     #[staticmethod]
-    fn open(py: Python<'_>, path: PathBuf) -> PyResult<Model> {
-        let model = py.detach(|| runtime::Model::open(&path));
+    #[pyo3(signature = (path, weights=None, verify=false))]
+    fn open(py: Python<'_>, path: PathBuf, weights: Option<PathBuf>, verify: bool) -> PyResult<Model> {
+        let options = runtime::OpenOptions::new().verify(verify);
+        let options = match weights {
+            Some(weights) => options.weights(weights),
+            None => options,
+        };
+        let model = py.detach(|| options.open(&path));
         model.map(Model).map_err(|error| exception("ArtefactError", &error))
     }
 

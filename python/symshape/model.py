@@ -45,18 +45,26 @@ class Model:
         self._index = {symbol.name: k for k, symbol in enumerate(self.contract.symbols)}
 
     @staticmethod
-    def load(path: str | os.PathLike) -> Model:
+    def load(path: str | os.PathLike, *, weights: str | os.PathLike | None = None, verify: bool = False) -> Model:
         """Opens a shared object that :meth:`save` or ``symc compile`` has written.
 
         Opening runs code of the file: open only files that you trust.
 
+        Parameters
+        ----------
+        weights : path, optional
+            The weights file of the model, if it is not the one that was written with it.
+        verify : bool
+            Compare all bytes of the files with the hashes that they contain, before any code is mapped.
+
         Raises
         ------
         ArtefactError
-            The file is missing, or is not a compiled model of this version.
+            A file is missing or damaged, or is not a compiled model of this version.
         """
         path = pathlib.Path(path)
-        return Model(_native.Model.open(path), path)
+        weights = None if weights is None else pathlib.Path(weights)
+        return Model(_native.Model.open(path, weights, verify), path)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the shared object. It runs on its own from C, Rust and Python, on this operating system and on CPUs

@@ -137,6 +137,14 @@ class _State(ctypes.Structure):
     ]
 
 
+class _Weights(ctypes.Structure):
+    _fields_ = [
+        ("artefact", ctypes.c_ubyte * 32),
+        ("bytes", c_uint64),
+        ("file_name", ctypes.c_char * 256),
+    ]
+
+
 class _Descriptor(ctypes.Structure):
     _fields_ = [
         ("magic", c_uint64),
@@ -166,6 +174,7 @@ class _Descriptor(ctypes.Structure):
         ("product_error", c_double),
         ("uses_tiles", c_void_p),
         ("state", POINTER(_State)),
+        ("weights", POINTER(_Weights)),
     ]
 
 
@@ -176,14 +185,16 @@ class Model:
     ----------
     path : path
         A shared object of ``symc compile``. Opening it runs its code: open only files that you trust.
+    weights : path, optional
+        The weights file of the model, if it is not the one that was written with it.
 
     Raises
     ------
     OSError
-        The file can't be loaded, or is not a model of this version.
+        A file can't be loaded, or is not a model of this version.
     """
 
-    def __init__(self, path):
+    def __init__(self, path, weights=None):
         _check_complete(path)
         self._library = ctypes.CDLL(str(path))
         try:
@@ -193,6 +204,7 @@ class Model:
         desc = self._desc
         if desc.magic != _MAGIC or desc.abi_version != _ABI_VERSION:
             raise OSError(f"{path}: interface version {desc.abi_version}; this file calls version {_ABI_VERSION}")
+        self._weights = _weights(desc, path, weights)
         self.name = desc.name.decode()
         self.symbols = {s.name.decode(): (s.lo, s.hi) for s in desc.symbols[: desc.n_symbols]}
         self._inputs = [self._tensor(t) for t in desc.inputs[: desc.n_inputs]]
@@ -289,7 +301,9 @@ class Model:
             raise CallError(_text(error))
 
         results = [np.empty(self._shape(k, dims), _numpy(dtype)) for k, (_, dtype, _) in enumerate(self._outputs)]
-        given = (c_void_p * max(1, len(arrays)))(*[a.ctypes.data for a in arrays])
+        given = (c_void_p * (len(arrays) + 1))(*[a.ctypes.data for a in arrays])
+        if self._weights is not None:
+            given[len(arrays)] = self._weights.ctypes.data
         targets = (c_void_p * max(1, len(results)))(*[a.ctypes.data for a in results])
         execution = _Exec(threads=1, error=ctypes.pointer(error))
         arena = self._arena(self._desc.arena_bytes(dims))
@@ -510,6 +524,25 @@ def _smallest(symbol):
         return next((value for value in values if value > 0), values[0])
     first = symbol.lo + (symbol.offset - symbol.lo) % symbol.step
     return first if first > 0 or first + symbol.step > symbol.hi else first + symbol.step
+
+
+def _weights(desc, path, weights):
+    """The weights file of a model, mapped for reading; ``None`` if the model contains its weights."""
+    if not desc.weights:
+        if weights is not None:
+            raise OSError(f"{path}: the model contains its weights, and takes no weights file")
+        return None
+    own = desc.weights.contents
+    file = weights if weights is not None else os.path.join(os.path.dirname(path), os.fsdecode(own.file_name))
+    size = os.stat(file).st_size
+    head = np.fromfile(file, np.uint8, 64).tobytes()
+    if head[:12] != b"symwghts" + struct.pack("<I", 1):
+        raise OSError(f"{file}: not a weights file of this version")
+    if head[32:64] != bytes(own.artefact):
+        raise OSError(f"{file}: the weights belong to another artefact than {path}")
+    if size != own.bytes or struct.unpack_from("<Q", head, 16)[0] != size:
+        raise OSError(f"{file}: the file is truncated")
+    return np.memmap(file, np.uint8, "r")
 
 
 def _check_complete(path):

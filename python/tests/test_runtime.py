@@ -1,5 +1,8 @@
 """Saved models: opened by the package, and by its one file that needs no compiler."""
 
+import os
+import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -98,3 +101,29 @@ def test_runtime_needs_only_numpy(saved):
         "assert 'symshape' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_weights_files_are_opened_and_checked(tmp_path):
+    onnx = tmp_path / "block.onnx"
+    block = pathlib.Path(__file__).parents[2] / "compiler/examples/block.onnx"
+    onnx.write_bytes(block.read_bytes())
+    symc = shutil.which("symc") or pathlib.Path(os.environ.get("SYMC", ""))
+    if not symc or not pathlib.Path(symc).is_file():
+        pytest.skip("symc is not on the path")
+    path, weights = tmp_path / "block.so", tmp_path / "block.weights"
+    flags = ["--dim", "N=1..4", "--dim", "S=1..9", "--weights-file", weights, "-o", path]
+    subprocess.run([symc, "compile", onnx, *flags], check=True)
+    x = np.random.default_rng(0).standard_normal((2, 5, 64)).astype(np.float32)
+    expected = symshape.load(path, verify=True)(x)
+    np.testing.assert_array_equal(runtime.Model(path)(x), expected)
+    other = tmp_path / "other.weights"
+    weights.rename(other)
+    with pytest.raises(symshape.ArtefactError):
+        symshape.load(path)
+    np.testing.assert_array_equal(symshape.load(path, weights=other)(x), expected)
+    np.testing.assert_array_equal(runtime.Model(path, other)(x), expected)
+    other.write_bytes(other.read_bytes()[:-1])
+    with pytest.raises(symshape.ArtefactError, match=r"other\.weights"):
+        symshape.load(path, weights=other)
+    with pytest.raises(OSError, match=r"other\.weights"):
+        runtime.Model(path, other)
