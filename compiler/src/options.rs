@@ -47,6 +47,9 @@ pub struct CompileOptions {
     /// C source calls the functions of `math.h`. Without them it contains its own, includes only `stddef.h` and
     /// `stdint.h`, and calls no function of a library.
     pub libm: bool,
+    /// The constants are in a file of their own, which callers open and pass to each call. An artefact in the memory of
+    /// this process has none.
+    pub weights_file: bool,
     /// Form of the inner loops; a switch for tests.
     pub microkernels: Microkernels,
     /// Keeps the text of every generated function, see [`crate::codegen::Summary::clif`].
@@ -104,6 +107,7 @@ impl CompileOptions {
             dynamic_memory: false,
             require_tiles: false,
             libm: true,
+            weights_file: false,
             microkernels: Microkernels::Native,
             listing: false,
         }
@@ -157,6 +161,11 @@ impl CompileOptions {
     /// Sets [`CompileOptions::libm`].
     pub fn libm(self, libm: bool) -> CompileOptions {
         CompileOptions { libm, ..self }
+    }
+
+    /// Sets [`CompileOptions::weights_file`].
+    pub fn weights_file(self, weights_file: bool) -> CompileOptions {
+        CompileOptions { weights_file, ..self }
     }
 
     /// Sets [`CompileOptions::microkernels`].

@@ -363,7 +363,8 @@ impl Lowered {
             Artifact::Object | Artifact::Archive => ModuleKind::Object,
         };
         let (object, summary) = emit::object::object(program, plan, target, kind, options)?;
-        Ok(Compiled { object, header: emit::header::header(program, plan), summary })
+        let header = emit::header::header(program, plan, object.weights_file());
+        Ok(Compiled { object, header, summary })
     }
 
     /// An HTML page that shows the contract, the arena at any size, and the kernels. With the times of the kernels:
@@ -378,7 +379,7 @@ impl Lowered {
     /// # Errors
     /// When a size does not fit in 64 bits, or the shapes of the inputs don't determine a symbol.
     pub fn source(&self, header: &str) -> Result<emit::c::Source> {
-        emit::c::source(&self.program, &self.plan, header, self.options.libm)
+        emit::c::source(&self.program, &self.plan, header, &self.options)
     }
 }
 

@@ -68,6 +68,8 @@ pub enum Code {
     WrongState = 10,
     /// The rows after the call would exceed the capacity of the state.
     StateFull = 11,
+    /// The weights are not those of the artefact: the address leads to something else, or to weights of another one.
+    WrongWeights = 12,
 }
 
 /// How the partitions of an artefact run, if it has any.
@@ -193,6 +195,68 @@ pub type UsesTilesFn = unsafe extern "C" fn() -> i32;
 
 /// First field of every [`StateHeader`]: the bytes `symstate` read as a little-endian integer.
 pub const STATE_MAGIC: u64 = u64::from_le_bytes(*b"symstate");
+
+/// First field of every [`WeightsHeader`]: the bytes `symwghts` read as a little-endian integer.
+pub const WEIGHTS_MAGIC: u64 = u64::from_le_bytes(*b"symwghts");
+
+/// Version of the format of weights files; a loader refuses a file with another one.
+pub const WEIGHTS_VERSION: u32 = 1;
+
+/// A weights file begins at a multiple of this in memory, and its large segments are at multiples of it in the file.
+pub const WEIGHTS_ALIGN: usize = 4096;
+
+/// The beginning of a weights file, in its first page of [`WEIGHTS_ALIGN`] bytes. The segments follow. The table of
+/// segments, [`WeightsHeader::n_segments`] entries of [`WeightsSegment`], and then their names are the end of the file.
+/// All bytes in between are zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct WeightsHeader {
+    /// [`WEIGHTS_MAGIC`].
+    pub magic: u64,
+    /// [`WEIGHTS_VERSION`].
+    pub version: u32,
+    /// Number of segments.
+    pub n_segments: u32,
+    /// Bytes of the whole file.
+    pub bytes: u64,
+    /// Offset of the table of segments.
+    pub table_offset: u64,
+    /// [`WeightsDesc::artefact`] of the artefacts that can read the file.
+    pub artefact: [u8; 32],
+    /// The ISA levels that the segments are packed for, separated by commas and padded with zeros.
+    pub levels: [u8; 64],
+    /// BLAKE3 hash of the header, with zeros in place of this field, and of the bytes from `table_offset` on.
+    pub hash: [u8; 32],
+}
+
+/// A constant of the artefact in a weights file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct WeightsSegment {
+    /// Offset of its bytes in the file.
+    pub offset: u64,
+    /// Number of its bytes.
+    pub bytes: u64,
+    /// Offset of its name in the file.
+    pub name_offset: u64,
+    /// Bytes of its name, which is UTF-8.
+    pub name_bytes: u64,
+    /// BLAKE3 hash of its bytes.
+    pub hash: [u8; 32],
+}
+
+/// The weights file that an artefact needs. Its address is one more input for [`RunFn`], [`BeginFn`] and
+/// [`RunStatefulFn`], after those of the model. It is a multiple of 64.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct WeightsDesc {
+    /// A hash of the artefact without its weights: files for it have the same value in their headers.
+    pub artefact: [u8; 32],
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Name of the file that was written with the artefact, without its folder. It ends with a zero byte.
+    pub file_name: [u8; 256],
+}
 
 /// The beginning of a state's block. [`StateDesc::n_words`] words follow it, then the tensors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -401,8 +465,11 @@ pub struct ModelDesc {
     /// Null if there is no code for tile registers.
     pub uses_tiles: Option<UsesTilesFn>,
     /// The state, or null. With state, the words of a block's header count as the shape of one more input for
-    /// [`CheckFn`], and the block's address as the address of one more input for [`RunFn`] and [`BeginFn`].
+    /// [`CheckFn`], and the block's address as the address of one more input for [`RunFn`] and [`BeginFn`]. It follows
+    /// the weights, if there are any.
     pub state: *const StateDesc,
+    /// The weights file that calls need, or null if the artefact contains its weights.
+    pub weights: *const WeightsDesc,
 }
 
 /// A tensor of a [`Call`]: dense and row-major, its memory aligned to its elements.

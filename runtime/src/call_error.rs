@@ -128,6 +128,9 @@ pub enum CallError {
     /// The state does not fit the call.
     #[error("{0}")]
     WrongState(Violation),
+    /// The model has no weights, or they belong to another artefact.
+    #[error("{0}")]
+    WrongWeights(Violation),
     /// A symbol's value is outside its range.
     #[error("{0}")]
     OutOfRange(Violation),
@@ -181,6 +184,7 @@ impl CallError {
             9 => CallError::NoTiles(violation),
             10 => CallError::WrongState(violation),
             11 => CallError::StateFull(violation),
+            12 => CallError::WrongWeights(violation),
             _ => CallError::Unknown(violation),
         }
     }

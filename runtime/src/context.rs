@@ -120,7 +120,12 @@ impl Context {
             memory,
             layout,
             growths: 0,
-            slots: Slots::new(model.inputs().len(), model.outputs().len(), model.max_states()),
+            slots: Slots::new(
+                model.inputs().len(),
+                model.outputs().len(),
+                model.max_states(),
+                model.weights_address(),
+            ),
             #[cfg(feature = "std")]
             pool: None,
             policy: Policy::Auto,

@@ -7,7 +7,7 @@ use crate::{
     DType, MAX_AXES, OpenError, PartitionInfo, StateInfo, SymbolInfo, TensorInfo,
     abi::{
         ABI_VERSION, ANY_ORDER, Code, Error, Exec, GROWS, MAGIC, MONOTONE, ModelDesc, PartitionDesc,
-        Precision, StateDesc, StateHeader, StateTensorDesc, SymbolDesc, TensorDesc,
+        Precision, StateDesc, StateHeader, StateTensorDesc, SymbolDesc, TensorDesc, WeightsDesc,
     },
 };
 use alloc::{string::String, sync::Arc, vec::Vec};
@@ -180,6 +180,20 @@ impl Desc {
         }
     }
 
+    /// The description of the weights file that calls need; `None` if the artefact contains its weights.
+    pub(crate) fn weights_desc(&self) -> Option<&WeightsDesc> {
+        // SAFETY: the pointer is null or as the ABI says, and what it leads to lives as long as `self`.
+        unsafe { self.raw.weights.as_ref() }
+    }
+
+    /// The name of the weights file that was written with the artefact.
+    #[cfg(feature = "std")]
+    pub(crate) fn weights_name(&self) -> Result<Option<&str>, OpenError> {
+        let Some(desc) = self.weights_desc() else { return Ok(None) };
+        let name = CStr::from_bytes_until_nul(&desc.file_name).ok().and_then(|name| name.to_str().ok());
+        name.map(Some).ok_or(OpenError::Malformed("the name of its weights file is damaged"))
+    }
+
     /// Length of `dims`: the symbols, then the data-dependent sizes.
     pub(crate) fn n_dims(&self) -> usize {
         self.symbols.len() + self.raw.n_data_dependent as usize
@@ -243,7 +257,7 @@ impl Desc {
         frame: *mut u8,
     ) -> i32 {
         assert!(dims.len() == self.n_dims());
-        assert!(slots.inputs.len() == self.inputs.len() && slots.outputs.len() == self.outputs.len());
+        assert!(slots.inputs.len() == self.inputs.len() + 1 && slots.outputs.len() == self.outputs.len());
         let begin = self.raw.begin.expect("`Desc::read` checked it");
         let inputs = slots.inputs.as_ptr();
         let outputs = slots.outputs.as_ptr();
@@ -345,7 +359,7 @@ impl Desc {
         exec: Exec,
     ) -> Result<(), Error> {
         assert!(dims.len() == self.n_dims());
-        assert!(slots.inputs.len() == self.inputs.len() && slots.outputs.len() == self.outputs.len());
+        assert!(slots.inputs.len() == self.inputs.len() + 1 && slots.outputs.len() == self.outputs.len());
         let state = self.state.as_ref().expect("the caller has a state of this model");
         let mut error = Error::NONE;
         let exec = Exec { error: &mut error, ..exec };
@@ -375,7 +389,7 @@ impl Desc {
         exec: Exec,
     ) -> Result<(), Error> {
         assert!(dims.len() == self.n_dims());
-        assert!(slots.inputs.len() == self.inputs.len() && slots.outputs.len() == self.outputs.len());
+        assert!(slots.inputs.len() == self.inputs.len() + 1 && slots.outputs.len() == self.outputs.len());
         let mut error = Error::NONE;
         let exec = Exec { error: &mut error, ..exec };
         let inputs = slots.inputs.as_ptr();
@@ -389,21 +403,25 @@ impl Desc {
 /// The pointer tables of a call, allocated once for each context.
 pub(crate) struct Slots {
     shapes: Vec<*const i64>,
+    /// The inputs, then the weights.
     inputs: Vec<*const c_void>,
     outputs: Vec<*mut c_void>,
     states: Vec<*mut c_void>,
 }
 
-// SAFETY: each call writes the pointers before it uses them; they are not used between calls.
+// SAFETY: each call writes the pointers before it uses them; they are not used between calls. The weights are shared.
 unsafe impl Send for Slots {}
 
 impl Slots {
-    /// Tables for a model with these numbers of tensors, and calls with at most `n_states` states.
-    pub(crate) fn new(n_inputs: usize, n_outputs: usize, n_states: usize) -> Slots {
+    /// Tables for a model with these numbers of tensors, and calls with at most `n_states` states. `weights` is the
+    /// address of its weights file, or null.
+    pub(crate) fn new(n_inputs: usize, n_outputs: usize, n_states: usize, weights: *const u8) -> Slots {
+        let mut inputs = alloc::vec![core::ptr::null(); n_inputs + 1];
+        inputs[n_inputs] = weights.cast();
         Slots {
             // The state's words are the shape of one more input.
             shapes: alloc::vec![core::ptr::null(); n_inputs + 1],
-            inputs: alloc::vec![core::ptr::null(); n_inputs],
+            inputs,
             outputs: alloc::vec![core::ptr::null_mut(); n_outputs],
             states: alloc::vec![core::ptr::null_mut(); n_states],
         }

@@ -29,6 +29,10 @@ pub enum OpenError {
         /// The version of this program.
         expected: u32,
     },
+    /// The weights file is missing, damaged, or of another artefact.
+    #[cfg(feature = "std")]
+    #[error(transparent)]
+    Weights(#[from] crate::WeightsError),
     /// An input or output has too many axes.
     #[error("`{tensor}` has {axes} axes; inputs and outputs may have at most {MAX_AXES}")]
     TooManyAxes {

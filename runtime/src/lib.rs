@@ -62,6 +62,8 @@ mod loader;
 mod mmap;
 #[cfg(feature = "alloc")]
 mod model;
+#[cfg(feature = "std")]
+mod open_options;
 #[cfg(feature = "alloc")]
 mod partitions;
 #[cfg(feature = "alloc")]
@@ -69,6 +71,8 @@ mod pool;
 #[cfg(feature = "std")]
 mod prefault;
 mod range;
+#[cfg(feature = "std")]
+mod seal;
 #[cfg(feature = "alloc")]
 mod state;
 mod states;
@@ -79,6 +83,7 @@ mod stream;
 mod tensor;
 #[cfg(feature = "alloc")]
 mod violation;
+mod weights;
 
 pub use abi::{Policy, Precision};
 #[cfg(feature = "std")]
@@ -99,7 +104,11 @@ pub use mmap::map_file;
 #[cfg(feature = "alloc")]
 pub use model::Model;
 #[cfg(feature = "std")]
+pub use open_options::OpenOptions;
+#[cfg(feature = "std")]
 pub use prefault::Prefault;
+#[cfg(feature = "std")]
+pub use seal::{SealedPart, check_seal, seal};
 #[cfg(feature = "alloc")]
 pub use state::{State, StateError};
 #[cfg(feature = "alloc")]
@@ -107,6 +116,8 @@ pub use steps::Steps;
 pub use tensor::{MAX_AXES, TensorError, TensorMut, TensorRef};
 #[cfg(feature = "alloc")]
 pub use violation::{TensorName, Violation};
+#[cfg(feature = "std")]
+pub use weights::{SegmentInfo, Weights, WeightsError};
 
 /// The module of a model that the build script compiled (`symshape_compiler::embed`): a type with the contract as
 /// constants and the function `run`.
@@ -125,6 +136,11 @@ macro_rules! include_model {
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/serving.md")]
 struct Serving;
+
+/// Compiles the snippets of the chapter on weights files.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/weights.md")]
+struct WeightsChapter;
 
 /// Compiles the snippets of the chapter on generation.
 #[cfg(doctest)]

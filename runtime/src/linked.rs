@@ -9,6 +9,7 @@ use crate::{
     abi::{ABI_VERSION, Error, Exec, GROWS, MAGIC, MONOTONE, ModelDesc, SymbolDesc, TensorDesc},
     range::SymbolRange,
     tensor::{self, MAX_AXES},
+    weights,
 };
 use core::{
     ffi::{CStr, c_char, c_void},
@@ -28,6 +29,7 @@ const ALIGN_BYTES: usize = 64;
 #[derive(Clone, Copy)]
 pub struct Linked {
     desc: &'static ModelDesc,
+    weights: Option<&'static [u8]>,
 }
 
 /// The values of a model's symbols and data-dependent sizes, in the order of the header's `dims`.
@@ -105,6 +107,9 @@ pub enum LinkedError {
     /// The model has no symbol of that name.
     #[error("the model has no such symbol")]
     NoSymbol,
+    /// The weights do not belong to the artefact.
+    #[error("the weights: {0}")]
+    WrongWeights(&'static str),
     /// The artefact refuses the call, or ended it.
     #[error("{0}")]
     Refused(Refusal),
@@ -199,7 +204,7 @@ impl Linked {
             return Err(LinkedError::TooLarge("its memory grows"));
         }
 
-        let model = Linked { desc };
+        let model = Linked { desc, weights: None };
         if desc.n_inputs as usize > MAX_TENSORS || desc.n_outputs as usize > MAX_TENSORS {
             return Err(LinkedError::TooLarge("its tensors"));
         }
@@ -212,6 +217,20 @@ impl Linked {
         } else {
             Err(LinkedError::TooLarge("the axes of a tensor"))
         }
+    }
+
+    /// The same model with these weights: the contents of its weights file, in memory at a multiple of 64. Their
+    /// header, their size and their address are checked.
+    ///
+    /// # Errors
+    /// When they belong to another artefact or are truncated, or the artefact contains its weights.
+    pub fn with_weights(self, weights: &'static [u8]) -> Result<Linked, LinkedError> {
+        // SAFETY: `Linked::from_desc` requires a descriptor from the compiler, whose pointer is null or valid.
+        let Some(desc) = (unsafe { self.desc.weights.as_ref() }) else {
+            return Err(LinkedError::WrongWeights("the artefact contains its weights"));
+        };
+        weights::check(weights, desc).map_err(LinkedError::WrongWeights)?;
+        Ok(Linked { weights: Some(weights), ..self })
     }
 
     fn inputs(&self) -> &'static [TensorDesc] {
@@ -344,7 +363,8 @@ impl Linked {
             return Err(LinkedError::WrongCount { expected: infos.len(), got: outputs.len() });
         }
 
-        let mut from: [*const c_void; MAX_TENSORS] = [ptr::null(); MAX_TENSORS];
+        let mut from: [*const c_void; MAX_TENSORS + 1] = [ptr::null(); MAX_TENSORS + 1];
+        from[inputs.len()] = self.weights.map_or(ptr::null(), |weights| weights.as_ptr().cast());
         let mut to: [*mut c_void; MAX_TENSORS] = [ptr::null_mut(); MAX_TENSORS];
         for (slot, input) in from.iter_mut().zip(inputs) {
             *slot = input.bytes().as_ptr().cast();

@@ -15,12 +15,8 @@ use core::ops::Range;
 use libloading::{Library, Symbol};
 use std::path::{Path, PathBuf};
 
-/// The descriptor of the model in the shared object at `path`, whose pages are read as `prefault` says.
-pub(crate) fn open(
-    path: &Path,
-    prefault: Prefault,
-    progress: &mut dyn FnMut(usize, usize),
-) -> Result<Desc, OpenError> {
+/// The descriptor of the model in the shared object at `path`, and an address in it.
+pub(crate) fn load(path: &Path) -> Result<(Desc, usize), OpenError> {
     let failed =
         |reason: &str| OpenError::Load { path: path.display().to_string(), reason: reason.to_string() };
     let full = full_path(path).map_err(|error| failed(&error))?;
@@ -35,18 +31,20 @@ pub(crate) fn open(
         .map_err(|_| OpenError::Malformed("it does not export the symbol `symshape_model`"))?;
     let desc = *desc;
 
-    if cfg!(target_os = "linux") {
-        read_ahead(desc as usize, prefault, progress);
-    }
-
     // SAFETY: `Desc::read` checks magic and version first; everything else is as the ABI says for that version, and
     // stays mapped while the library is kept.
-    unsafe { Desc::read(desc, Arc::new(library)) }
+    let read = unsafe { Desc::read(desc, Arc::new(library)) }?;
+    Ok((read, desc as usize))
 }
 
-/// Reads the pages of the file that contains the address `inside`, as `prefault` says.
-fn read_ahead(inside: usize, prefault: Prefault, progress: &mut dyn FnMut(usize, usize)) {
-    let ranges = prefault::ranges(inside, prefault);
+/// Reads pages of the file that contains the address `inside`, and of `weights`, as `prefault` says.
+pub(crate) fn read_ahead(
+    inside: usize,
+    weights: Option<&[u8]>,
+    prefault: Prefault,
+    progress: &mut dyn FnMut(usize, usize),
+) {
+    let ranges = prefault::ranges(inside, weights, prefault);
     let total = ranges.iter().map(|range| range.len()).sum();
     if prefault == Prefault::Background {
         ranges.into_iter().for_each(|range| _ = advise(range, Advice::ReadAhead));

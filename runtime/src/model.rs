@@ -15,46 +15,47 @@ const MAX_STATES: usize = 1 << 16;
 #[derive(Clone)]
 pub struct Model {
     pub(crate) desc: Arc<Desc>,
+    #[cfg(feature = "std")]
+    weights: Option<crate::Weights>,
 }
 
 impl Model {
-    /// Loads the shared object at `path`.
-    ///
-    /// Loading runs the file's code in this process: open only files that you trust. On Linux, up to 256 MB of its
-    /// pages are read once, so that the first call takes no longer than later ones. [`Model::open_with`] reads more.
-    ///
-    /// # Errors
-    /// When it cannot be loaded, or is not a symshape artefact of this version.
+    /// A model of a loaded descriptor.
     #[cfg(feature = "std")]
-    pub fn open(path: impl AsRef<std::path::Path>) -> Result<Model, OpenError> {
-        Model::open_with(path, crate::Prefault::Start, |_, _| {})
+    pub(crate) fn loaded(desc: Desc) -> Model {
+        Model { desc: Arc::new(desc), weights: None }
     }
 
-    /// As [`Model::open`], but reads as many pages of the file as `prefault` says. While it reads,
-    /// `progress(done, total)` gets the bytes of address space that are read and that will be.
-    ///
-    /// ```no_run
-    /// use symshape_runtime::{Model, Prefault};
-    ///
-    /// let model = Model::open_with("gpt2.so", Prefault::All, |done, total| {
-    ///     eprintln!("{} of {} MB", done >> 20, total >> 20);
-    /// })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// The same model with other weights, which share its code.
     ///
     /// # Errors
-    /// As [`Model::open`].
+    /// When the weights belong to another artefact, or the artefact contains its weights.
     #[cfg(feature = "std")]
-    pub fn open_with(
-        path: impl AsRef<std::path::Path>,
-        prefault: crate::Prefault,
-        mut progress: impl FnMut(usize, usize),
-    ) -> Result<Model, OpenError> {
-        let desc = crate::loader::open(path.as_ref(), prefault, &mut progress)?;
-        Ok(Model { desc: Arc::new(desc) })
+    pub fn with_weights(&self, weights: crate::Weights) -> Result<Model, OpenError> {
+        let Some(desc) = self.desc.weights_desc() else {
+            return Err(OpenError::Malformed("it contains its weights, and takes no weights file"));
+        };
+        weights.require_artefact(desc, &self.desc.name)?;
+        Ok(Model { desc: self.desc.clone(), weights: Some(weights) })
     }
 
-    /// A model whose code and data are already in this process: linked in, or just compiled.
+    /// The weights file; `None` if the artefact contains its weights.
+    #[cfg(feature = "std")]
+    pub fn weights(&self) -> Option<&crate::Weights> {
+        self.weights.as_ref()
+    }
+
+    /// The address of the weights file, or null if there is none.
+    pub(crate) fn weights_address(&self) -> *const u8 {
+        #[cfg(feature = "std")]
+        if let Some(weights) = &self.weights {
+            return weights.bytes().as_ptr();
+        }
+        core::ptr::null()
+    }
+
+    /// A model whose code and data are already in this process: linked in, or just compiled. If it has a weights file,
+    /// calls need [`Model::with_weights`].
     ///
     /// # Errors
     /// When the descriptor is malformed or of another version.
@@ -69,7 +70,11 @@ impl Model {
         let keep: Keep = keep;
         // SAFETY: as the caller promises.
         let desc = unsafe { Desc::read(desc, keep) }?;
-        Ok(Model { desc: Arc::new(desc) })
+        Ok(Model {
+            desc: Arc::new(desc),
+            #[cfg(feature = "std")]
+            weights: None,
+        })
     }
 
     /// The model's name.

@@ -24,9 +24,9 @@ const START_BYTES: usize = 256 << 20;
 /// Bytes that are read between two reports of progress.
 const CHUNK_BYTES: usize = 16 << 20;
 
-/// The addresses that are read: readable mappings of the file that contains the address `inside`. None if the system
-/// does not list its mappings.
-pub(crate) fn ranges(inside: usize, prefault: Prefault) -> Vec<Range<usize>> {
+/// The addresses that are read: readable mappings of the file that contains the address `inside`, then the weights
+/// file, which is mapped at the beginning of a page. Only the latter if the system does not list its mappings.
+pub(crate) fn ranges(inside: usize, weights: Option<&[u8]>, prefault: Prefault) -> Vec<Range<usize>> {
     let mut left = match prefault {
         Prefault::Nothing => return Vec::new(),
         Prefault::Start => START_BYTES,
@@ -34,16 +34,18 @@ pub(crate) fn ranges(inside: usize, prefault: Prefault) -> Vec<Range<usize>> {
     };
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_else(|_| String::new());
     let mappings: Vec<(Range<usize>, &str)> = maps.lines().filter_map(mapping).collect();
-    let Some((_, file)) = mappings.iter().find(|(range, _)| range.contains(&inside)) else {
-        return Vec::new();
-    };
-    let own = mappings.iter().filter(|(_, other)| other == file);
-    let shorten = |(range, _): &(Range<usize>, &str)| {
+    let file = mappings.iter().find(|(range, _)| range.contains(&inside)).map(|(_, file)| *file);
+    let own = mappings.iter().filter(|(_, other)| Some(*other) == file).map(|(range, _)| range.clone());
+    let weights = weights.map(|bytes| {
+        let start = bytes.as_ptr() as usize;
+        start..start + bytes.len()
+    });
+    let shorten = |range: Range<usize>| {
         let bytes = range.len().min(left);
         left -= bytes;
         range.start..range.start + bytes
     };
-    own.map(shorten).filter(|range| !range.is_empty()).collect()
+    own.chain(weights).map(shorten).filter(|range| !range.is_empty()).collect()
 }
 
 /// The ranges in pieces.

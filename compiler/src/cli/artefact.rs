@@ -3,7 +3,7 @@
 use super::{copies::Copies, errors::usage, output::print_line, stateful::StateSummary};
 use crate::{
     emit,
-    error::Result,
+    error::{Error, Result},
     kernel::{Program, RepeatedWeight},
     pipeline::{Artifact, Compiled, Lowered},
     target::Target,
@@ -85,6 +85,8 @@ pub(super) struct Summary {
     repeated_weights: Vec<RepeatedWeight>,
     copies: Copies,
     state: Option<StateSummary>,
+    /// The file with the weights, if the artefact does not contain them.
+    weights_file: Option<String>,
 }
 
 impl Summary {
@@ -101,6 +103,9 @@ impl Summary {
             });
             if let Some(state) = &self.state {
                 line["state"] = state.json();
+            }
+            if let Some(file) = &self.weights_file {
+                line["weights_file"] = json!(file);
             }
             print_line(&line.to_string());
             return;
@@ -130,6 +135,9 @@ impl Summary {
         }
         if let Some(state) = &self.state {
             line += &format!("; {}", state.phrase());
+        }
+        if let Some(file) = &self.weights_file {
+            line += &format!("; its weights are in {file}");
         }
         if !self.callees.is_empty() {
             line += &format!("; link it with definitions of {}", self.callees.join(", "));
@@ -179,15 +187,24 @@ fn callees(lowered: &Lowered) -> Vec<String> {
     lowered.program.callees().into_iter().map(|callee| callee.symbol.clone()).collect()
 }
 
-/// Writes the artefact and its header. `libraries` define the external functions of a shared object.
+/// The files of an artefact.
+pub(super) struct Files<'a> {
+    pub(super) path: &'a Path,
+    /// The weights file, if the artefact has one.
+    pub(super) weights: Option<&'a Path>,
+    /// They define the external functions of a shared object.
+    pub(super) libraries: &'a [PathBuf],
+}
+
+/// Writes the artefact, its header and its weights.
 pub(super) fn write(
-    path: &Path,
+    files: &Files<'_>,
     artifact: Artifact,
     lowered: &Lowered,
-    compiled: Compiled,
+    mut compiled: Compiled,
     target: &Target,
-    libraries: &[PathBuf],
 ) -> Result<Summary> {
+    let Files { path, weights, libraries } = *files;
     let summary = Summary {
         code_bytes: compiled.summary.code_bytes,
         driver_bytes: Some(compiled.summary.driver_bytes()),
@@ -200,8 +217,10 @@ pub(super) fn write(
         repeated_weights: compiled.summary.repeated_weights.clone(),
         copies: Copies::of(&lowered.program),
         state: StateSummary::of(&lowered.program),
+        weights_file: weights.map(|path| path.display().to_string()),
     };
 
+    let weights = weights.map(|path| stage_weights(&mut compiled.object, path)).transpose()?;
     let header = emit::stage(&path.with_extension("h"), compiled.header.as_bytes())?;
     match artifact {
         Artifact::Object => emit::write_atomically(path, &compiled.object.into_bytes()?)?,
@@ -214,8 +233,16 @@ pub(super) fn write(
             emit::shared::shared(compiled.object, libraries, path)?;
         }
     }
-    header.commit()?;
+    weights.into_iter().chain([header]).try_for_each(emit::Staged::commit)?;
     Ok(summary)
+}
+
+/// Writes the weights file of an artefact under a temporary name, and keeps its name in the artefact.
+fn stage_weights(object: &mut emit::Object, path: &Path) -> Result<emit::Staged> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    object.name_weights_file(&name)?;
+    let file = object.weights_file().ok_or_else(|| Error::internal("the artefact has no weights file"))?;
+    file.stage(path, &mut |_, _| {})
 }
 
 /// Refuses a shared object whose external functions or whose linker is missing.
@@ -247,13 +274,17 @@ fn require_linker(
 }
 
 /// Writes the C file and its header.
-pub(super) fn write_source(path: &Path, lowered: &Lowered) -> Result<Summary> {
+pub(super) fn write_source(path: &Path, weights: Option<&Path>, lowered: &Lowered) -> Result<Summary> {
     let header_path = path.with_extension("h");
     let header_name = header_path.file_name().unwrap_or_default().to_string_lossy();
     let source = lowered.source(&header_name)?;
     let header = emit::stage(&header_path, source.header.as_bytes())?;
+    let file = match (&source.weights, weights) {
+        (Some(file), Some(path)) => Some(file.stage(path, &mut |_, _| {})?),
+        _ => None,
+    };
     emit::write_atomically(path, source.code.as_bytes())?;
-    header.commit()?;
+    file.into_iter().chain([header]).try_for_each(emit::Staged::commit)?;
 
     let program = &lowered.program;
     Ok(Summary {
@@ -268,5 +299,6 @@ pub(super) fn write_source(path: &Path, lowered: &Lowered) -> Result<Summary> {
         repeated_weights: program.repeated_weights(&program.stored_constants()),
         copies: Copies::of(program),
         state: None,
+        weights_file: weights.map(|path| path.display().to_string()),
     })
 }

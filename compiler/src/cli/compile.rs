@@ -26,8 +26,8 @@ use crate::{
     scalar::Precision,
     target::Target,
 };
-use clap::ValueEnum;
-use std::{path::PathBuf, sync::Arc, time::Instant};
+use clap::{ValueEnum, builder::PossibleValue};
+use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Instant};
 
 /// Examples at the end of `symc help compile`.
 const EXAMPLES: &str = "\
@@ -88,6 +88,13 @@ pub(super) struct Args {
     /// operating system
     #[arg(long, conflicts_with = "emit")]
     no_libm: bool,
+    /// Write the weights to this file instead of the artefact; its name must end with .weights. A model with more than
+    /// 1 GB of weights gets such a file next to the artefact by itself
+    #[arg(long, value_name = "M.weights", conflicts_with_all = ["emit", "in_artefact"])]
+    weights_file: Option<PathBuf>,
+    /// Keep the weights in the artefact, however large they are
+    #[arg(long = "weights-in-artefact", conflicts_with = "emit")]
+    in_artefact: bool,
     /// Print the text of a stage instead of writing an artefact
     #[arg(long, value_enum)]
     emit: Option<Stage>,
@@ -163,6 +170,11 @@ fn validate(args: &Args) -> Result<Request<'_>> {
     if args.dynamic_memory && args.ragged.length.is_some() {
         return Err(usage("--dynamic-memory: a ragged batch needs upper bounds; declare them with --dim"));
     }
+    if let Some(file) = &args.weights_file
+        && file.extension() != Some("weights".as_ref())
+    {
+        return Err(usage(format!("--weights-file {}: the name must end with .weights", file.display())));
+    }
     let Selection { targets, machine } = args::select_targets(args.target.as_deref())?;
     let output = args.output.as_deref().map(Output::named).transpose()?;
     let is_source = output.as_ref().is_some_and(|output| output.kind == OutputKind::Source);
@@ -181,7 +193,12 @@ fn validate(args: &Args) -> Result<Request<'_>> {
 
     let output = output.filter(|_| args.emit.is_none());
     if let Some(Output { path, .. }) = output {
-        let files = [Some(path.to_path_buf()), Some(path.with_extension("h")), args.report.clone()];
+        let files = [
+            Some(path.to_path_buf()),
+            Some(path.with_extension("h")),
+            args.weights_file.clone(),
+            args.report.clone(),
+        ];
         files.iter().flatten().try_for_each(|file| emit::stage(file, &[]).map(drop))?;
     }
     Ok(Request { args, targets, target, output, options })
@@ -203,6 +220,9 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     } else {
         lower(request, &options, &mut watch, &progress)?
     };
+    let mut model = model;
+    let weights_path = weights_path(request, &model.lowered);
+    model.lowered.options.weights_file = weights_path.is_some();
     let lowered = &model.lowered;
     source::print_warnings(&args.model, lowered);
     let place = || args.model.display().to_string();
@@ -223,12 +243,15 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     progress.say("generating code");
     let summary = match output.kind {
         OutputKind::Artifact(artifact) => {
-            let compiled = lowered.compile(target, artifact).at(place)?;
+            let mut compiled = lowered.compile(target, artifact).at(place)?;
+            compiled.object.keep_recipe(recipe(args, target, lowered));
             watch.lap("code");
             progress.say("writing");
-            artefact::write(output.path, artifact, lowered, compiled, target, &args.dims.customs.libraries)?
+            let libraries = &args.dims.customs.libraries;
+            let files = artefact::Files { path: output.path, weights: weights_path.as_deref(), libraries };
+            artefact::write(&files, artifact, lowered, compiled, target)?
         }
-        OutputKind::Source => artefact::write_source(output.path, lowered)?,
+        OutputKind::Source => artefact::write_source(output.path, weights_path.as_deref(), lowered)?,
     };
     report.map_or(Ok(()), emit::Staged::commit)?;
     let bytes = at_path(std::fs::metadata(output.path), output.path)?.len();
@@ -247,6 +270,79 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     let compile_ms = milliseconds(start);
     summary.print(output.path, bytes, lowered.plan.arena_max, compile_ms, args.json);
     Ok(Verdict::Yes)
+}
+
+/// Weights of more bytes than this are in a file of their own, unless the command line says otherwise.
+const MAX_WEIGHTS_IN_ARTEFACT: usize = 1 << 30;
+
+/// The weights file to write, if there is one.
+fn weights_path(request: &Request<'_>, lowered: &Lowered) -> Option<PathBuf> {
+    let output = request.output.as_ref()?;
+    if let Some(path) = &request.args.weights_file {
+        return Some(path.clone());
+    }
+    let is_large = lowered.program.const_bytes() as usize > MAX_WEIGHTS_IN_ARTEFACT;
+    (is_large && !request.args.in_artefact).then(|| output.path.with_extension("weights"))
+}
+
+/// The object of a model whose weights are in a file, for the machine of the command line.
+pub(super) fn object(args: &Args) -> Result<emit::Object> {
+    let request = validate(args)?;
+    let mut watch = passes::Watch::new(&args.passes)?;
+    let progress = Progress::new(format!("importing {}", args.model.display()), 0);
+    let options = ImportOptions { name: args.name.clone(), ..args.dims.options(&args.model)? };
+    let mut model = if args.dynamic_memory {
+        lower_with_dynamic_memory(&request, &options, &progress)?
+    } else {
+        lower(&request, &options, &mut watch, &progress)?
+    };
+    model.lowered.options.weights_file = true;
+    let artifact = match request.output.as_ref().map(|output| output.kind) {
+        Some(OutputKind::Artifact(artifact)) => artifact,
+        _ => return Err(usage("C source has no weights file")),
+    };
+    progress.say("packing weights");
+    let compiled =
+        model.lowered.compile(&request.target, artifact).at(|| args.model.display().to_string())?;
+    Ok(compiled.object)
+}
+
+/// The arguments that make the same artefact of another model, separated by zero bytes. Names, levels and the precision
+/// are those that were chosen.
+fn recipe(args: &Args, target: &Target, lowered: &Lowered) -> String {
+    let levels: Vec<&str> = [target.level].iter().chain(&target.wider).map(|level| level.name()).collect();
+    let mut words: Vec<OsString> = Vec::new();
+    let mut flag = |name: &str, value: String| words.extend([name.into(), value.into()]);
+    flag("--name", lowered.program.name.clone());
+    flag("--cpu", levels.join(","));
+    flag("--threads", args.threads.to_string());
+    flag("--precision", lowered.program.precision.name().to_string());
+    flag("--max-error", "inf".into());
+    if let Some(target) = &args.target {
+        flag("--target", target.clone());
+    }
+    let named = |value: Option<PossibleValue>| value.map_or(String::new(), |value| value.get_name().into());
+    match args.partitions {
+        Some(partitions) => {
+            flag("--partitions", partitions.to_string());
+            flag("--policies", named(args.policies.to_possible_value()));
+        }
+        None => flag("--fallback", named(args.fallback.to_possible_value())),
+    }
+    flag("--oversized-parts", named(args.oversized.oversized_parts.to_possible_value()));
+    if args.dims.bounds.is_none()
+        && let Some(file) = args::default_bounds(&args.model)
+    {
+        let file = std::path::absolute(&file).unwrap_or(file);
+        words.extend(["--bounds".into(), file.into()]);
+    }
+    if args.dynamic_memory {
+        words.push("--dynamic-memory".into());
+    }
+    words.extend(args.dims.command_line());
+    words.extend(args.ragged.command_line());
+    let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    words.join("\0")
 }
 
 /// Imports and lowers the model.

@@ -25,6 +25,7 @@ mod query;
 mod ragged;
 mod report;
 mod run;
+mod sealed;
 mod selfcheck;
 mod sensitivity;
 mod shapes;
@@ -32,6 +33,8 @@ mod source;
 mod stateful;
 mod sym;
 mod test;
+mod verify;
+mod weights;
 
 use self::output::Verdict;
 use crate::offload::Target;
@@ -58,6 +61,10 @@ enum Command {
     Bench(bench::Args),
     /// Print the call contract, the sizes of a call, or the largest dim for a memory budget
     Query(query::Args),
+    /// Compare artefacts and weights files with the hashes that they contain
+    Verify(verify::Args),
+    /// Write other weights of the same structure for an artefact with a weights file
+    Weights(weights::Args),
     /// Infer the symbolic shape of every value
     Shapes(shapes::Args),
     /// Answer queries to the symbolic engine (for developers)
@@ -91,6 +98,8 @@ pub fn main(allocations: fn() -> u64) -> ExitCode {
         Command::Test(args) => test::main(&args),
         Command::Bench(args) => bench::main(&args, allocations),
         Command::Query(args) => query::main(&args),
+        Command::Verify(args) => verify::main(&args),
+        Command::Weights(args) => weights::main(&args),
         Command::Shapes(args) => shapes::main(&args),
         Command::Sym(args) => sym::main(&args),
         Command::Plan(args) => plan::main(&args),
@@ -152,6 +161,7 @@ mod tests {
             include_str!("../../../docs/releasing.md"),
             include_str!("../../../docs/serving.md"),
             include_str!("../../../docs/targets.md"),
+            include_str!("../../../docs/weights.md"),
         ] {
             let snippets = chapter.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
             for line in snippets.flat_map(str::lines) {

@@ -1,6 +1,7 @@
 //! Ragged batches on the command line.
 
 use crate::ragged::RaggedRequest;
+use std::ffi::OsString;
 
 /// Calls that take sequences of different lengths without padding.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -21,6 +22,15 @@ pub(super) struct RaggedArgs {
 }
 
 impl RaggedArgs {
+    /// The command line of these arguments.
+    pub(super) fn command_line(&self) -> Vec<OsString> {
+        let RaggedArgs { length, mask, ragged_batch, max_rows } = self;
+        let texts = [("--ragged", length), ("--mask", mask), ("--ragged-batch", ragged_batch)];
+        let texts = texts.into_iter().filter_map(|(name, value)| Some((name, value.clone()?)));
+        let rows = max_rows.map(|rows| ("--max-rows", rows.to_string()));
+        texts.chain(rows).flat_map(|(name, value)| [OsString::from(name), value.into()]).collect()
+    }
+
     /// The request for the compiler.
     pub(super) fn request(&self) -> RaggedRequest {
         let RaggedArgs { length, mask, ragged_batch: batch, max_rows } = self.clone();

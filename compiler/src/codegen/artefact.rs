@@ -7,6 +7,7 @@ use super::{
         ModuleBuilder, frame,
         module::{FunctionSummary, ModuleKind},
         table::Table,
+        weights::WeightsLayout,
     },
     run::{
         dispatch,
@@ -45,6 +46,9 @@ pub struct Summary {
     pub repeated_weights: Vec<RepeatedWeight>,
     /// Large weights. The module declares each and holds one byte of it; the object writer adds the bytes.
     pub lent: Vec<(DataId, Bytes)>,
+    /// The constants of the weights file, and the data object of its [`symshape_runtime::abi::WeightsDesc`]; `None` if
+    /// the artefact contains its constants. The object writer fills in the description.
+    pub weights: Option<(DataId, WeightsLayout)>,
     /// Number of kernels.
     pub kernels: usize,
     /// CLIF of all functions, if the options request a listing.
@@ -95,6 +99,7 @@ pub(crate) fn summary(unit: &mut ModuleBuilder, functions: &ExportedFunctions) -
         const_bytes: unit.data_pool.const_bytes(),
         repeated_weights: unit.program.repeated_weights(&unit.data_pool.forms),
         lent: mem::take(&mut unit.data_pool.lent),
+        weights: unit.data_pool.weights_desc.map(|desc| (desc, mem::take(&mut unit.data_pool.file))),
         kernels: unit.program.kernels.len(),
         clif: mem::take(&mut unit.clif),
     })
@@ -166,6 +171,11 @@ fn model(
     if let (Some(block), Some(functions)) = (&program.state, &functions.state) {
         let state = state(unit, block, functions)?;
         table.data.push((offset_of!(ModelDesc, state), state));
+    }
+
+    if unit.has_weights_file() {
+        let weights = unit.weights_desc()?;
+        table.data.push((offset_of!(ModelDesc, weights), weights));
     }
 
     table.put_i64(offset_of!(ModelDesc, arena_max), unit.plan.arena_max as i64);

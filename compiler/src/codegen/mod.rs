@@ -24,7 +24,10 @@ pub mod vector;
 pub use artefact::Summary;
 pub use body::scalar_loops::{ScalarLoop, scalar_loops};
 pub(crate) use function::ModuleBuilder;
-pub use function::module::{ModuleForm, ModuleKind};
+pub use function::{
+    module::{ModuleForm, ModuleKind},
+    weights::{WeightsLayout, WeightsSegment},
+};
 
 use crate::{
     error::Result,

@@ -21,7 +21,8 @@ enum {
     SYMSHAPE_NOT_PLANNED = 8,         /* the arena is not planned for partitions that run at once */
     SYMSHAPE_NO_TILES = 9,            /* the model needs tile registers; the machine lacks or the system refused them */
     SYMSHAPE_WRONG_STATE = 10,        /* a state belongs to another artefact, is damaged, or has other sizes */
-    SYMSHAPE_STATE_FULL = 11          /* the rows after the call would exceed the capacity of the state */
+    SYMSHAPE_STATE_FULL = 11,         /* the rows after the call would exceed the capacity of the state */
+    SYMSHAPE_WRONG_WEIGHTS = 12       /* the weights are missing, or belong to another artefact */
 };
 
 /* How the partitions of a model run, if it has any. */

@@ -150,7 +150,7 @@ static inline void PREFIX_copy(void *to, const void *from, size_t bytes) {
 static inline int32_t PREFIX_run_group(const symshape_request *requests, const size_t *group, size_t n_grouped,
                                        int64_t *dims, void *arena, void *staging, const PREFIX_exec *exec) {
     static const uint8_t has_rows[UPPER_N_INPUTS] = {INPUT_HAS_ROWS};
-    const void *inputs[UPPER_N_INPUTS];
+    const void *inputs[ADDRESS_COUNT];
     void *outputs[UPPER_N_OUTPUTS];
     unsigned char *at = (unsigned char *)staging;
     const size_t rows = (size_t)dims[UPPER_ROW_SYMBOL];
@@ -179,6 +179,7 @@ static inline int32_t PREFIX_run_group(const symshape_request *requests, const s
         at += PREFIX_padded(rows * PREFIX_output_row_bytes(output, dims));
     }
 
+    WEIGHTS_ADDRESS
     code = PREFIX_run(inputs, outputs, dims, arena, exec);
     if (code != SYMSHAPE_OK) return code;
     for (uint32_t output = 0; output < UPPER_N_OUTPUTS; output++) {

@@ -8,8 +8,9 @@ use symshape::Symbol;
 /// The structs of requests. An include guard keeps one copy if a program includes several headers.
 const REQUEST: &str = include_str!("request.h");
 
-/// The functions, if the model's tensors consist of rows; otherwise nothing.
-pub(super) fn functions(program: &Program) -> String {
+/// The functions, if the model's tensors consist of rows; otherwise nothing. With a weights file, its address follows
+/// those of the inputs of each request.
+pub(super) fn functions(program: &Program, has_weights: bool) -> String {
     let Some(symbol) = row_symbol(program) else { return String::new() };
     let Some(staging) = staging_bytes(program, symbol) else { return String::new() };
     let index = program.symbols.iter().position(|other| other == symbol).unwrap_or(0);
@@ -22,7 +23,15 @@ pub(super) fn functions(program: &Program) -> String {
         ports.iter().map(|port| entry(port).to_string()).collect::<Vec<_>>().join(", ")
     };
     let upper = program.name.to_uppercase();
-    let gaps: [(&str, &str); 13] = [
+    let n_addresses = if has_weights { format!("{upper}_N_INPUTS + 1") } else { format!("{upper}_N_INPUTS") };
+    let weights = if has_weights {
+        format!("    inputs[{upper}_N_INPUTS] = requests[group[0]].inputs[{upper}_N_INPUTS];\n")
+    } else {
+        String::new()
+    };
+    let gaps: [(&str, &str); 15] = [
+        ("ADDRESS_COUNT", &n_addresses),
+        ("    WEIGHTS_ADDRESS\n", &weights),
         ("PREFIX", &program.name),
         ("UPPER", &upper),
         ("ROW_INDEX", &index.to_string()),

@@ -1,6 +1,6 @@
 //! Files that appear completely or not at all. Several files can be staged first and then committed.
 
-use super::link::Piece;
+use super::{link::Piece, seal::seal};
 use crate::error::{At, Error, ErrorKind, Result};
 use ar_archive_writer::{ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember, write_archive_to_stream};
 use object::FileKind;
@@ -36,7 +36,7 @@ impl Staged {
 /// # Errors
 /// When the folder is missing or can't be written to, or `path` is a folder.
 pub fn stage(path: &Path, bytes: &[u8]) -> Result<Staged> {
-    fill(path, 0o666, &|file| file.write_all(bytes))
+    fill(path, 0o666, &mut |file| file.write_all(bytes))
 }
 
 /// Writes a file under a temporary name in the same folder, and then gives it its final name.
@@ -47,25 +47,38 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     stage(path, bytes)?.commit()
 }
 
-/// Writes an executable file from pieces at ascending offsets. The bytes between pieces are zero.
+/// Writes an executable file from pieces at ascending offsets, and its seal. The bytes between pieces are zero.
 ///
 /// # Errors
 /// When the folder is missing or can't be written to.
-pub(super) fn write_pieces(path: &Path, pieces: &[Piece<'_>]) -> Result<()> {
-    let staged = fill(path, 0o777, &|file| {
+pub(super) fn write_pieces(path: &Path, pieces: &[Piece<'_>], recipe: &str) -> Result<()> {
+    let staged = fill(path, 0o777, &mut |file| {
         for (at, bytes) in pieces {
             file.seek(SeekFrom::Start(*at))?;
             file.write_all(bytes)?;
         }
         Ok(())
-    });
-    staged?.commit()
+    })?;
+    append_seal(staged.file.path(), recipe)
+        .map_err(|error| unwritable(&error))
+        .at(|| path.display().to_string())?;
+    staged.commit()
+}
+
+/// Appends the seal of an artefact to its file. `recipe` is how it was made.
+pub(super) fn append_seal(path: &Path, recipe: &str) -> std::io::Result<()> {
+    let seal = seal(&symshape_runtime::map_file(path)?, recipe);
+    File::options().append(true).open(path)?.write_all(&seal)
 }
 
 /// Creates a file under a temporary name in the same folder, and lets `write` fill it.
-fn fill(path: &Path, mode: u32, write: &dyn Fn(&mut File) -> std::io::Result<()>) -> Result<Staged> {
+pub(super) fn fill(
+    path: &Path,
+    mode: u32,
+    write: &mut dyn FnMut(&mut File) -> std::io::Result<()>,
+) -> Result<Staged> {
     let folder = folder(path)?;
-    let create = || -> std::io::Result<NamedTempFile> {
+    let mut create = || -> std::io::Result<NamedTempFile> {
         if path.is_dir() {
             return Err(std::io::ErrorKind::IsADirectory.into());
         }

@@ -5,6 +5,7 @@
 use super::{
     batch, max_dim, state,
     template::{comment, named},
+    weights::WeightsFile,
 };
 use crate::{
     codegen,
@@ -17,10 +18,10 @@ use std::{collections::HashSet, fmt::Write};
 /// The structs of the ABI. An include guard keeps one copy if a program includes several headers.
 const ABI: &str = include_str!("abi.h");
 
-/// The header of `program`.
-pub fn header(program: &Program, plan: &Plan) -> String {
+/// The header of `program`, whose weights are in `weights` or in the object.
+pub fn header(program: &Program, plan: &Plan, weights: Option<&WeightsFile>) -> String {
     let mut text = String::new();
-    write_header(&mut text, program, plan, None).expect("writing to a string can't fail");
+    write_header(&mut text, program, plan, None, weights).expect("writing to a string can't fail");
     text
 }
 
@@ -33,9 +34,14 @@ pub(super) struct SourceHeader<'a> {
 }
 
 /// The header of `program` for its C source.
-pub(super) fn header_for_source(program: &Program, plan: &Plan, source: &SourceHeader<'_>) -> String {
+pub(super) fn header_for_source(
+    program: &Program,
+    plan: &Plan,
+    source: &SourceHeader<'_>,
+    weights: Option<&WeightsFile>,
+) -> String {
     let mut text = String::new();
-    write_header(&mut text, program, plan, Some(source)).expect("writing to a string can't fail");
+    write_header(&mut text, program, plan, Some(source), weights).expect("writing to a string can't fail");
     text
 }
 
@@ -44,6 +50,7 @@ fn write_header(
     program: &Program,
     plan: &Plan,
     source: Option<&SourceHeader<'_>>,
+    weights: Option<&WeightsFile>,
 ) -> std::fmt::Result {
     let prefix = program.name.as_str();
     let upper = prefix.to_uppercase();
@@ -59,11 +66,14 @@ fn write_header(
     let frame_bytes = source.map_or_else(|| codegen::frame_bytes(program), |source| source.frame_bytes);
     constants(out, program, plan, &upper, frame_bytes)?;
     prototypes(out, prefix)?;
+    if let Some(weights) = weights {
+        out.write_str(&weights.declarations(prefix))?;
+    }
     out.write_str(&max_dim::functions(program, plan))?;
     out.write_str(&state::functions(program))?;
     // A batch of requests would need a state for each of them.
     if program.state.is_none() {
-        out.write_str(&batch::functions(program))?;
+        out.write_str(&batch::functions(program, weights.is_some()))?;
     }
 
     if program.may_use_tiles() && source.is_none() {

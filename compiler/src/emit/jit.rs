@@ -41,7 +41,8 @@ pub fn jit(program: &Program, plan: &Plan, options: &CompileOptions) -> Result<(
     let module = pages.module.as_mut().expect("just put there");
 
     let form = ModuleForm { kind: ModuleKind::InProcess, level: Some(target.level), wider: target.wider };
-    let summary = codegen::generate(program, plan, &form, options, module)?;
+    let options = options.weights_file(false);
+    let summary = codegen::generate(program, plan, &form, &options, module)?;
     module.finalize_definitions().map_err(|error| Error::internal(format!("jit: {error}")))?;
     if let Some(load) = summary.load {
         let load = module.get_finalized_function(load);

@@ -14,9 +14,13 @@ mod max_dim;
 pub mod object;
 pub(crate) mod report;
 pub(crate) mod rust;
+mod seal;
 pub mod shared;
 mod state;
 mod template;
+mod weights;
 
 pub use file::{Staged, archive, stage, write_atomically};
 pub use object::Object;
+pub use seal::RECIPE;
+pub use weights::WeightsFile;

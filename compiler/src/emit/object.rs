@@ -1,10 +1,14 @@
 //! Compiles a program to an object file. It is position-independent and imports only the external functions of the
 //! model.
 
-use super::link::{Format, INIT_ARRAY, WEIGHTS};
+use super::{
+    link::{Format, INIT_ARRAY, WEIGHTS},
+    seal::seal,
+    weights::WeightsFile,
+};
 use crate::{
-    codegen::{self, ModuleForm, ModuleKind, Summary},
-    error::{Error, Result},
+    codegen::{self, ModuleForm, ModuleKind, Summary, WeightsLayout},
+    error::{Error, ErrorKind, Result},
     kernel::Program,
     options::CompileOptions,
     plan::{ALIGN_BYTES, Plan},
@@ -20,12 +24,17 @@ use cranelift_object::{
     },
 };
 use object::{Object as _, ObjectSymbol};
-use std::fmt;
+use std::{fmt, mem::offset_of};
+use symshape_runtime::abi::WeightsDesc;
 
 /// An object file under construction. It shares the weights, which are most of its bytes, with the program.
 pub struct Object {
     product: ObjectProduct,
     weights: Vec<(SymbolId, Bytes)>,
+    /// The weights file, and the symbol of its description.
+    file: Option<(SymbolId, WeightsFile)>,
+    /// How the artefact was made, see [`Object::keep_recipe`].
+    pub(super) recipe: String,
     /// External functions.
     callees: Vec<String>,
     platform: Platform,
@@ -37,11 +46,20 @@ pub struct Object {
 pub(super) type WithoutWeights<'o> = (Vec<u8>, Vec<(u64, &'o [u8])>);
 
 impl Object {
-    /// The bytes of the file.
+    /// The bytes of the file, with its seal.
     ///
     /// # Errors
     /// When the file would import more than the external functions of the program.
-    pub fn into_bytes(mut self) -> Result<Vec<u8>> {
+    pub fn into_bytes(self) -> Result<Vec<u8>> {
+        let recipe = self.recipe.clone();
+        let mut bytes = self.into_unsealed()?;
+        let seal = seal(&bytes, &recipe);
+        bytes.extend(seal);
+        Ok(bytes)
+    }
+
+    /// The bytes of the file without a seal, for a linker.
+    pub(super) fn into_unsealed(mut self) -> Result<Vec<u8>> {
         let object = &mut self.product.object;
         let section = object.section_id(StandardSection::ReadOnlyData);
         for (symbol, bytes) in self.weights.drain(..) {
@@ -68,6 +86,54 @@ impl Object {
         let bytes = self.write()?;
         let weights = self.weights.iter().map(|(_, bytes)| &**bytes);
         Ok((bytes, offsets.into_iter().zip(weights).collect()))
+    }
+
+    /// The weights file that calls of the artefact need, if it has one.
+    pub fn weights_file(&self) -> Option<&WeightsFile> {
+        self.file.as_ref().map(|(_, file)| file)
+    }
+
+    /// Keeps in the artefact the name under which loaders look for the weights file, in the folder of the artefact. The
+    /// name may change without making other artefacts of the same weights.
+    ///
+    /// # Errors
+    /// The name has more than 255 bytes.
+    pub fn name_weights_file(&mut self, name: &str) -> Result<()> {
+        let at = offset_of!(WeightsDesc, file_name);
+        if name.len() >= size_of::<WeightsDesc>() - at {
+            return Err(Error::new(ErrorKind::Usage, "the name of a weights file has at most 255 bytes"));
+        }
+        match self.file {
+            Some((symbol, _)) => self.put(symbol, at, name.as_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps a text in the file that says how the artefact was made. It has no effect on the artefact.
+    pub fn keep_recipe(&mut self, recipe: String) {
+        self.recipe = recipe;
+    }
+
+    /// Computes the hash by which weights name the artefact: that of the file before anything is known about weights.
+    fn identify(&mut self, levels: String, symbol: SymbolId, layout: WeightsLayout) -> Result<()> {
+        let artefact = *blake3::hash(&self.write()?).as_bytes();
+        let file = WeightsFile { artefact, levels, layout };
+        self.put(symbol, offset_of!(WeightsDesc, artefact), &artefact)?;
+        self.put(symbol, offset_of!(WeightsDesc, bytes), &file.bytes().to_le_bytes())?;
+        self.file = Some((symbol, file));
+        Ok(())
+    }
+
+    /// Replaces bytes of a data object that is defined.
+    fn put(&mut self, symbol: SymbolId, offset: usize, bytes: &[u8]) -> Result<()> {
+        let object = &mut self.product.object;
+        let place = object.symbol(symbol);
+        let section = place.section.id().ok_or_else(|| Error::internal("a data object has no section"))?;
+        let at = place.value as usize + offset;
+        let data = object.section_mut(section).data_mut().get_mut(at..at + bytes.len());
+        data.ok_or_else(|| Error::internal("a data object is outside of its section"))?
+            .copy_from_slice(bytes);
+        Ok(())
     }
 
     /// The format of the shared library that [`super::link`] makes of the object; `None` if a C compiler must link it.
@@ -127,7 +193,22 @@ pub fn object(
     let lent = std::mem::take(&mut summary.lent);
     let weights = lent.into_iter().map(|(id, bytes)| (product.data_symbol(id), bytes)).collect();
     let callees = program.callees().iter().map(|callee| callee.symbol.clone()).collect();
-    Ok((Object { product, weights, callees, platform: target.platform(), library }, summary))
+    let mut object = Object {
+        product,
+        weights,
+        file: None,
+        recipe: String::new(),
+        callees,
+        platform: target.platform(),
+        library,
+    };
+    if let Some((desc, layout)) = summary.weights.take() {
+        let levels: Vec<&str> =
+            [target.level].iter().chain(&target.wider).map(|level| level.name()).collect();
+        let symbol = object.product.data_symbol(desc);
+        object.identify(levels.join(","), symbol, layout)?;
+    }
+    Ok((object, summary))
 }
 
 /// The format of a shared library that this compiler can link itself.

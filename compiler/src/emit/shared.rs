@@ -2,7 +2,7 @@
 //! external functions.
 
 use super::{
-    file::{folder, unwritable, write_pieces},
+    file::{append_seal, folder, unwritable, write_pieces},
     link,
     object::Object,
 };
@@ -25,16 +25,28 @@ use std::{
 pub fn shared(mut object: Object, libraries: &[PathBuf], path: &Path) -> Result<()> {
     let Some(format) = object.library() else {
         let platform = object.platform();
-        return link_by_compiler(&object.into_bytes()?, platform, libraries, path);
+        let recipe = std::mem::take(&mut object.recipe);
+        let linking = Linking { platform, libraries, recipe: &recipe };
+        return link_by_compiler(&object.into_unsealed()?, &linking, path);
     };
 
     let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let recipe = std::mem::take(&mut object.recipe);
     let (bytes, weights) = object.without_weights()?;
-    write_pieces(path, &link::link(format, &bytes, weights, &name)?)
+    write_pieces(path, &link::link(format, &bytes, weights, &name)?, &recipe)
+}
+
+/// How a C compiler links an object.
+struct Linking<'a> {
+    platform: Platform,
+    libraries: &'a [PathBuf],
+    /// How the artefact was made.
+    recipe: &'a str,
 }
 
 /// Links by the compiler that the environment variable `CC` names, or else by `cc`.
-fn link_by_compiler(object: &[u8], platform: Platform, libraries: &[PathBuf], path: &Path) -> Result<()> {
+fn link_by_compiler(object: &[u8], linking: &Linking<'_>, path: &Path) -> Result<()> {
+    let Linking { platform, libraries, recipe } = *linking;
     let compiler =
         std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| OsString::from("cc"));
     let folder = folder(path)?;
@@ -71,6 +83,8 @@ fn link_by_compiler(object: &[u8], platform: Platform, libraries: &[PathBuf], pa
         let message = format!("`{}` can't link a shared object: {}", compiler.display(), text.trim());
         return Err(Error::new(ErrorKind::Io, message));
     }
+    let written = append_seal(&output, recipe).map_err(|error| unwritable(&error));
+    written.at(|| output.display().to_string())?;
     fs::rename(&output, path).map_err(|error| unwritable(&error)).at(|| path.display().to_string())
 }
 

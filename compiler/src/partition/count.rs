@@ -1,7 +1,7 @@
 //! The number of partitions that a user requests.
 
 use crate::error::{Error, ErrorKind, Result};
-use std::{num::NonZeroU32, str::FromStr};
+use std::{fmt, num::NonZeroU32, str::FromStr};
 
 /// The requested number of partitions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +14,16 @@ pub enum Count {
 
 /// The largest number of partitions: tables must stay readable, and drivers decide within microseconds.
 pub const MAX_PARTITIONS: u32 = 256;
+
+/// As [`FromStr`] reads it.
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Count::Auto => f.write_str("auto"),
+            Count::Of(count) => count.fmt(f),
+        }
+    }
+}
 
 impl FromStr for Count {
     type Err = Error;

@@ -16,7 +16,7 @@ use symshape_compiler::{
 };
 #[cfg(target_os = "linux")]
 use symshape_runtime::Prefault;
-use symshape_runtime::{CallError, Context, DType, Model, TensorRef};
+use symshape_runtime::{CallError, Context, DType, Model, OpenOptions, TensorRef};
 
 /// `y[N, 4] = softmax(x) + x` and `total[N]`, the sums of the rows of `y`, for N in 1..=8.
 fn blend() -> Graph {
@@ -254,13 +254,22 @@ fn shared_objects_without_an_end_are_refused() {
     compile(folder.path(), Artifact::Shared);
     let bytes = std::fs::read(folder.path().join("blend.so")).unwrap();
     let cut = folder.path().join("cut.so");
-    for len in [0, 1, 63, 64, 65, 500, bytes.len() / 2, bytes.len() - 1] {
+    let end = symshape_runtime::check_seal(&bytes).unwrap().last().unwrap().range.end;
+    for len in [0, 1, 63, 64, 65, 500, end / 2, end - 1] {
         std::fs::write(&cut, &bytes[..len]).unwrap();
         let error = Model::open(&cut).map(|_| ()).unwrap_err().to_string();
         assert!(
             error.contains("it is truncated") || error.contains("it is not a shared object"),
             "{len}: {error}"
         );
+    }
+
+    // The seal is no part of the shared object, and its end is missing only to those who read it.
+    for len in [end, bytes.len() - 1] {
+        std::fs::write(&cut, &bytes[..len]).unwrap();
+        assert!(Model::open(&cut).is_ok());
+        let error = OpenOptions::new().verify(true).open(&cut).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("it has no seal"), "{len}: {error}");
     }
 }
 

@@ -253,7 +253,7 @@ fn library(folder: &Path) -> (String, String) {
     use prost::Message;
     let path = |name: &str| folder.join(name).to_str().expect("UTF-8").to_string();
     let header = Pipeline::new(&mixed_graph()).lower().expect("supported");
-    let header = emit::header::header(&header.program, &header.plan);
+    let header = emit::header::header(&header.program, &header.plan, None);
     std::fs::write(folder.join("mixed.h"), header).expect("a header");
     functions(folder, "mixed");
     std::fs::write(folder.join("mixed.onnx"), mixed().encode_to_vec()).expect("a model");
@@ -531,7 +531,7 @@ fn c_snippets_of_the_docs_compile() {
     assert!(!snippets.is_empty(), "the chapter shows a function");
     let lowered = Pipeline::new(&mixed_graph()).lower().expect("supported");
     let folder = tempfile::tempdir().expect("a folder");
-    let header = emit::header::header(&lowered.program, &lowered.plan);
+    let header = emit::header::header(&lowered.program, &lowered.plan, None);
     std::fs::write(folder.path().join("model.h"), header).expect("a header");
     for snippet in snippets {
         std::fs::write(folder.path().join("snippet.c"), snippet).expect("a file");

@@ -260,7 +260,12 @@ impl Checker {
             n_axes += input.rank();
         }
         Checker {
-            slots: Slots::new(model.inputs().len(), model.outputs().len(), model.max_states()),
+            slots: Slots::new(
+                model.inputs().len(),
+                model.outputs().len(),
+                model.max_states(),
+                model.weights_address(),
+            ),
             shapes: vec![0; n_axes],
             first_axes,
             dims: vec![0; model.desc.n_dims()],

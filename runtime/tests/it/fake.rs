@@ -89,6 +89,7 @@ pub(crate) fn desc() -> ModelDesc {
         product_error: 0.0,
         uses_tiles: None,
         state: core::ptr::null(),
+        weights: core::ptr::null(),
     }
 }
 

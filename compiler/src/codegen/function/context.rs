@@ -6,6 +6,7 @@
 use super::{
     frame,
     module::{FunctionSummary, ModuleBuilder, internal},
+    weights::ConstantPlace,
 };
 use crate::{
     error::{Error, Result},
@@ -189,8 +190,8 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
         self.uses_scratch |= matches!(self.unit.program.buffers[buffer].space, MemorySpace::Scratch);
         let value = match self.unit.program.buffers[buffer].space {
             MemorySpace::Const(_) => {
-                let data = self.unit.constant(buffer)?;
-                self.data_address(data)
+                let place = self.unit.constant(buffer)?;
+                self.constant_address(place)?
             }
             _ => {
                 let frame = self.frame()?;
@@ -231,6 +232,21 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
             Some(exit) => self.before(exit).ins().symbol_value(types::I64, global),
             None => self.ins().symbol_value(types::I64, global),
         }
+    }
+
+    /// The address of a constant, computed at the function's top.
+    pub(crate) fn constant_address(&mut self, place: ConstantPlace) -> Result<Value> {
+        let offset = match place {
+            ConstantPlace::Object(data) => return Ok(self.data_address(data)),
+            ConstantPlace::File(offset) => offset,
+        };
+        let offset = i64::try_from(offset).map_err(|_| Error::internal("a weights file of 8 EB"))?;
+        let frame = self.frame()?;
+        let file = self.load_fixed(types::I64, frame, frame::WEIGHTS);
+        Ok(match self.scopes[0].exit {
+            Some(exit) => self.before(exit).ins().iadd_imm_s(file, offset),
+            None => self.ins().iadd_imm_s(file, offset),
+        })
     }
 
     /// The reference to a data object within this function.

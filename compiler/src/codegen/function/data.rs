@@ -1,21 +1,26 @@
 //! Definition of read-only data objects. Equal constants, strings and tables are one object.
 
-use super::module::{ModuleBuilder, ModuleKind, internal};
+use super::{
+    module::{ModuleBuilder, ModuleKind, internal},
+    weights::ConstantPlace,
+};
 use crate::{
     error::{Error, Result},
     kernel::{BufferId, MemorySpace},
     plan::ALIGN_BYTES,
+    tensor::Bytes,
 };
 use cranelift_module::{DataDescription, DataId, Linkage};
+use symshape_runtime::abi::WeightsDesc;
 
 /// The smallest size of a constant that is left to the writer of an object file, see [`crate::codegen::Summary::lent`].
 const MIN_LENT_BYTES: usize = 4096;
 
 impl ModuleBuilder<'_> {
-    /// The data object that holds a buffer of space `Const`.
-    pub(crate) fn constant(&mut self, buffer: BufferId) -> Result<DataId> {
-        if let Some(id) = self.data_pool.constants.get(&buffer) {
-            return Ok(*id);
+    /// The memory that holds a buffer of space `Const`.
+    pub(crate) fn constant(&mut self, buffer: BufferId) -> Result<ConstantPlace> {
+        if let Some(place) = self.data_pool.constants.get(&buffer) {
+            return Ok(*place);
         }
 
         let MemorySpace::Const(tensor) = &self.program.buffers[buffer].space else {
@@ -25,17 +30,19 @@ impl ModuleBuilder<'_> {
         let name = format!("const_{}", buffer.as_u32());
         self.data_pool.add_form(buffer, None, bytes.len());
 
-        let id = if self.form.kind != ModuleKind::InProcess && bytes.len() >= MIN_LENT_BYTES {
+        let place = if self.has_weights_file() {
+            self.file_constant(self.weight_name(buffer, None), tensor.shared_bytes())
+        } else if self.form.kind != ModuleKind::InProcess && bytes.len() >= MIN_LENT_BYTES {
             // One byte, which the writer of the object file replaces by the weights.
             let id = self.data(&name, [0].into(), 1)?;
             self.data_pool.lent.push((id, tensor.shared_bytes()));
-            id
+            ConstantPlace::Object(id)
         } else {
-            self.data(&name, bytes.into(), ALIGN_BYTES as u64)?
+            ConstantPlace::Object(self.data(&name, bytes.into(), ALIGN_BYTES as u64)?)
         };
 
-        self.data_pool.constants.insert(buffer, id);
-        Ok(id)
+        self.data_pool.constants.insert(buffer, place);
+        Ok(place)
     }
 
     /// The constant in `buffer` in the packed form `form`, which is computed once for each name.
@@ -45,15 +52,27 @@ impl ModuleBuilder<'_> {
         name: &str,
         form: &str,
         bytes: impl FnOnce() -> Vec<u8>,
-    ) -> Result<DataId> {
-        if let Some(id) = self.data_pool.tables.get(name) {
-            return Ok(*id);
+    ) -> Result<ConstantPlace> {
+        if let Some(place) = self.data_pool.packed.get(name) {
+            return Ok(*place);
         }
         let bytes = bytes();
         self.data_pool.add_form(buffer, Some(form.to_string()), bytes.len());
-        let id = self.data(name, bytes.into(), ALIGN_BYTES as u64)?;
-        self.data_pool.tables.insert(name.into(), id);
-        Ok(id)
+        let place = if self.has_weights_file() {
+            self.file_constant(self.weight_name(buffer, Some(form)), Bytes::Owned(bytes.into()))
+        } else {
+            ConstantPlace::Object(self.data(name, bytes.into(), ALIGN_BYTES as u64)?)
+        };
+        self.data_pool.packed.insert(name.into(), place);
+        Ok(place)
+    }
+
+    /// The name of a constant in messages: that of its weight, or else that of its buffer.
+    fn weight_name(&self, buffer: BufferId, form: Option<&str>) -> String {
+        let own = &self.program.buffers[buffer].name;
+        let name = self.program.weights.get(&buffer).map_or(own, |known| &known.weight);
+        let name = if name.is_empty() { format!("constant {}", buffer.as_u32()) } else { name.clone() };
+        form.map_or(name.clone(), |form| format!("{name} ({form})"))
     }
 
     /// A string that ends with a zero byte.
@@ -100,5 +119,34 @@ impl ModuleBuilder<'_> {
         let id = self.module.declare_data(name, linkage, false, false).map_err(|e| internal(name, e))?;
         self.module.define_data(id, data).map_err(|e| internal(name, e))?;
         Ok(id)
+    }
+
+    /// Whether constants are in a weights file.
+    pub(crate) fn has_weights_file(&self) -> bool {
+        self.options.weights_file
+    }
+
+    /// Adds a constant to the weights file.
+    pub(super) fn file_constant(&mut self, name: String, bytes: Bytes) -> ConstantPlace {
+        ConstantPlace::File(self.data_pool.file.add(name, bytes))
+    }
+
+    /// The [`WeightsDesc`], which is zero: the writer of the object fills it in.
+    pub(crate) fn weights_desc(&mut self) -> Result<DataId> {
+        if let Some(id) = self.data_pool.weights_desc {
+            return Ok(id);
+        }
+        let mut data = DataDescription::new();
+        data.define(vec![0; size_of::<WeightsDesc>()].into());
+        data.set_align(8);
+        let name = self.symbol("weights");
+        let id = self.define_data(&name, Linkage::Local, &data)?;
+        self.data_pool.weights_desc = Some(id);
+        Ok(id)
+    }
+
+    /// Index of the state's block among the addresses of inputs.
+    pub(crate) fn state_input(&self) -> usize {
+        self.program.inputs.len() + usize::from(self.has_weights_file())
     }
 }

@@ -1,5 +1,6 @@
 //! The pool of a module's read-only data objects.
 
+use super::weights::{ConstantPlace, WeightsLayout};
 use crate::{
     kernel::{BufferId, StoredForm},
     tensor::Bytes,
@@ -14,10 +15,16 @@ pub(crate) struct DataPool {
     pub(crate) forms: Vec<StoredForm>,
     /// The constants that the writer of the object file adds.
     pub(crate) lent: Vec<(DataId, Bytes)>,
-    pub(super) constants: HashMap<BufferId, DataId>,
+    /// The constants in the weights file, if the artefact has one.
+    pub(crate) file: WeightsLayout,
+    pub(super) constants: HashMap<BufferId, ConstantPlace>,
+    /// Constants in other forms, by name.
+    pub(super) packed: HashMap<String, ConstantPlace>,
     pub(super) strings: HashMap<String, DataId>,
-    /// Arrays, and constants in other forms, by name.
+    /// Arrays by name.
     pub(super) tables: HashMap<String, DataId>,
+    /// The description of the weights file.
+    pub(crate) weights_desc: Option<DataId>,
 }
 
 impl DataPool {

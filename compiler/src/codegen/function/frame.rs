@@ -31,10 +31,12 @@ pub(crate) const THREADS: i32 = 72;
 pub(crate) const CALLER_DIMS: i32 = 80;
 /// The most rows of a sequence of a ragged batch that one thread runs. All threads share longer ones.
 pub(crate) const MAX_ROWS_ALONE: i32 = 88;
+/// The address of the weights file, if the artefact has one.
+pub(crate) const WEIGHTS: i32 = 96;
 /// The block of the state, or the caller's array of blocks in a call for several sequences; undefined without state.
-pub(crate) const STATES: i32 = 96;
+pub(crate) const STATES: i32 = 104;
 /// The first symbol.
-const SYMBOLS: i32 = 104;
+const SYMBOLS: i32 = 112;
 
 /// Bytes of a slot.
 const SLOT_BYTES: i32 = 8;

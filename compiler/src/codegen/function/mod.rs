@@ -12,6 +12,7 @@ pub(crate) mod module;
 pub(crate) mod report_error;
 mod scalar;
 pub(crate) mod table;
+pub(crate) mod weights;
 
 pub(crate) use context::FuncCtx;
 pub(crate) use module::ModuleBuilder;

@@ -12,6 +12,7 @@ use super::{
     host::Host,
     offsets, ragged, sizes, state,
     steps::DriverStep,
+    weights,
 };
 use crate::{
     codegen::{
@@ -78,6 +79,7 @@ pub(crate) fn open(f: &mut FuncCtx, frame: Value, arguments: &RunArguments) -> R
     }
     check_dims(f, frame, arguments.dims)?;
     offsets::check(f, frame, arguments)?;
+    weights::open(f, frame, arguments)?;
     store_buffers(f, frame, arguments)?;
     Ok(host)
 }

@@ -164,8 +164,8 @@ fn store_tensor(f: &mut FuncCtx, frame: Value, place: TensorPlace, argument: &Ar
 
     let begin = match buffer.space {
         MemorySpace::Const(_) => {
-            let data = f.unit.constant(id)?;
-            f.data_address(data)
+            let place = f.unit.constant(id)?;
+            f.constant_address(place)?
         }
         _ => frame_pointer(f, frame, Some(id)),
     };

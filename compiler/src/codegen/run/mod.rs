@@ -34,4 +34,5 @@ pub(crate) mod state;
 mod state_header;
 mod states;
 mod steps;
+pub(crate) mod weights;
 mod workers;

@@ -231,6 +231,10 @@ fn open_frame(f: &mut FuncCtx, frame: Value, own: Value) {
         let value = f.load_word(frame, frame::symbol_slot(idx));
         f.store_at(value, own, frame::symbol_slot(idx));
     }
+    if f.unit.has_weights_file() {
+        let weights = f.load_word(frame, frame::WEIGHTS);
+        f.store_at(weights, own, frame::WEIGHTS);
+    }
     let error = i64::from(frame::spare_error(f.unit.program));
     let error = f.ins().iadd_imm_s(own, error);
     let zero = f.int(0);

@@ -1,6 +1,7 @@
 //! State: the addresses of its tensors, its sizes, and the call that reads and updates it.
 //!
-//! The functions that run kernels take the address of the state's block after the addresses of the inputs.
+//! The functions that run kernels take the address of the state's block after the addresses of the inputs and of the
+//! weights file, if there is one.
 //! `run_stateful` checks the block, appends its address to the inputs, and calls `run`. After a success it updates the
 //! length in the header. See [`crate::kernel::StateBlock`] for the layout.
 
@@ -57,7 +58,7 @@ pub(crate) fn tensor_address(f: &mut FuncCtx, arguments: &RunArguments, tensor: 
 
 /// The address of the state's block; in a call for several sequences, that of the array of their blocks.
 pub(crate) fn block(f: &mut FuncCtx, arguments: &RunArguments) -> Value {
-    let after_inputs = 8 * f.unit.program.inputs.len() as i32;
+    let after_inputs = 8 * f.unit.state_input() as i32;
     f.load_word(arguments.inputs, after_inputs)
 }
 

@@ -17,13 +17,13 @@ pub(super) const PARAMS: [Type; 7] =
 
 /// The addresses of the inputs and, after them, that of the state's block or of the array of blocks.
 pub(super) fn stateful_inputs(f: &mut FuncCtx, inputs: Value, states: Value) -> Value {
-    let n_inputs = f.unit.program.inputs.len();
-    let table = f.words(n_inputs + 1);
-    for idx in 0..n_inputs as i32 {
+    let n_given = f.unit.state_input();
+    let table = f.words(n_given + 1);
+    for idx in 0..n_given as i32 {
         let address = f.load_word(inputs, 8 * idx);
         f.store_at(address, table, 8 * idx);
     }
-    f.store_at(states, table, 8 * n_inputs as i32);
+    f.store_at(states, table, 8 * n_given as i32);
     table
 }
 

@@ -3,6 +3,7 @@
 use super::{
     names::SymbolNames,
     variables::{self, Variable},
+    weights::SourceWeights,
 };
 use crate::{
     error::Result,
@@ -18,15 +19,21 @@ pub(super) struct SourceContext<'p> {
     pub(super) call_contract: Contract,
     /// The variables of buffers that functions may use, each after those that it depends on.
     pub(super) variables: Vec<Variable>,
+    /// The weights file, if the source does not contain its constants.
+    pub(super) weights: Option<SourceWeights>,
 }
 
 impl<'p> SourceContext<'p> {
     /// # Errors
     /// A size that does not fit in 64 bits, or symbols that don't follow from the shapes of the inputs.
-    pub(super) fn new(program: &'p Program, plan: &'p Plan) -> Result<SourceContext<'p>> {
+    pub(super) fn new(
+        program: &'p Program,
+        plan: &'p Plan,
+        weights: Option<SourceWeights>,
+    ) -> Result<SourceContext<'p>> {
         let names = SymbolNames::new(program);
         let call_contract = Contract::of(program)?;
-        let variables = variables::of(program, plan, &names)?;
-        Ok(SourceContext { program, plan, names, call_contract, variables })
+        let variables = variables::of(program, plan, &names, weights.as_ref())?;
+        Ok(SourceContext { program, plan, names, call_contract, variables, weights })
     }
 }

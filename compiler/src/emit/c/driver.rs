@@ -16,6 +16,7 @@ use crate::{
     },
 };
 use std::{fmt::Write, ops::Range};
+use symshape_runtime::abi::Code;
 
 /// Prints the functions that compute sizes: `arena_bytes` and `output_shape`.
 pub(super) fn sizes(out: &mut String, cx: &SourceContext) -> Result<()> {
@@ -128,7 +129,17 @@ pub(super) fn guards(printer: &mut FunctionPrinter) -> Result<()> {
     for declared in &call_contract.symbols {
         printer.symbol_guards(declared)?;
     }
-    call_contract.relations.iter().try_for_each(|guard| printer.relation_guard(1, guard))
+    call_contract.relations.iter().try_for_each(|guard| printer.relation_guard(1, guard))?;
+    if printer.cx.weights.is_some() {
+        let program = printer.program();
+        let (name, upper) = (&program.name, program.name.to_uppercase());
+        let bad = format!("!{name}_has_weights(inputs[{}], {upper}_WEIGHTS_BYTES)", program.inputs.len());
+        let why = "the address after those of the inputs does not lead to weights of this model";
+        let tensor_name = Some("the weights".into());
+        let failure = Failure { tensor_name, why: Some(why.into()), ..Failure::new(Code::WrongWeights) };
+        printer.refuse_if(1, &bad, &failure, ["0", "0", "0"]);
+    }
+    Ok(())
 }
 
 /// Prints the calls of kernels and the control flow around them.

@@ -35,6 +35,7 @@ pub(super) fn kernels(
     out: &mut String,
     program: &Program,
     names: &SymbolNames,
+    has_weights_file: bool,
 ) -> Result<Vec<Option<KernelCall>>> {
     let mut n_errors = 0;
     let mut calls = Vec::new();
@@ -44,6 +45,7 @@ pub(super) fn kernels(
             continue;
         }
         let mut printer = KernelPrinter::new(program, names, kernel, n_errors);
+        printer.has_weights_file = has_weights_file;
         printer.statements(&kernel.body).at(|| format!("kernel {idx} ({})", kernel.name))?;
         n_errors = printer.n_errors;
         calls.push(Some(printer.finish(out, idx)));
@@ -103,7 +105,8 @@ impl KernelPrinter<'_> {
         });
         for (id, buffer) in &self.program.buffers {
             let name = names::buffer(self.program, id);
-            if matches!(buffer.space, MemorySpace::Const(_)) || !used.contains(name.as_str()) {
+            let is_array = matches!(buffer.space, MemorySpace::Const(_)) && !self.has_weights_file;
+            if is_array || !used.contains(name.as_str()) {
                 continue;
             }
             let constant = if written.contains(&id) { "" } else { "const " };

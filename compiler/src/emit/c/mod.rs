@@ -23,16 +23,22 @@ mod partitions;
 mod scalars;
 mod text;
 mod variables;
+mod weights;
 
-use super::header::{self, SourceHeader};
+use super::{
+    header::{self, SourceHeader},
+    weights::WeightsFile,
+};
 use crate::{
     error::{Error, Result},
     kernel::Program,
+    options::CompileOptions,
     plan::Plan,
 };
 use context::SourceContext;
 use std::{collections::BTreeSet, fmt::Write};
 use text::{bits_for, helpers_for, identifiers, is_math, own_math};
+use weights::SourceWeights;
 
 /// The C file, and the header that it includes.
 #[derive(Clone, Debug)]
@@ -41,6 +47,8 @@ pub struct Source {
     pub code: String,
     /// `NAME.h`
     pub header: String,
+    /// The weights file, if the constants are not in the source.
+    pub weights: Option<WeightsFile>,
 }
 
 /// Infinity and NaN without `math.h`.
@@ -55,23 +63,33 @@ const OWN_CONSTANTS: &str = "\
 
 ";
 
-/// The C source of `program`, which includes its header under the name `header`. It calls `math.h` if `libm` is true.
+/// The C source of `program`, which includes its header under the name `header`. The options say whether it calls
+/// `math.h`, and whether its constants are in a weights file.
 ///
 /// # Errors
 /// A size that has no bound or does not fit in 64 bits, or symbols that don't follow from the shapes of the inputs.
-pub(crate) fn source(program: &Program, plan: &Plan, header: &str, libm: bool) -> Result<Source> {
+pub(crate) fn source(
+    program: &Program,
+    plan: &Plan,
+    header: &str,
+    options: &CompileOptions,
+) -> Result<Source> {
+    let libm = options.libm;
     if program.state.is_some() {
         let message =
             "C source can't have state: compile the model to an object, or without --stateful and --state";
         return Err(Error::unsupported(message));
     }
-    let body = functions(program, plan)?;
+    let weights = options.weights_file.then(|| SourceWeights::of(program));
+    let cx = SourceContext::new(program, plan, weights)?;
+    let body = functions(&cx)?;
     let helpers = helpers_for(&body);
     let used = identifiers(&body).chain(identifiers(&helpers)).collect::<BTreeSet<_>>();
     let math: Vec<&str> = used.iter().copied().filter(|name| is_math(name)).collect();
 
-    let declarations = constants::declarations(program);
-    let definitions = constants::definitions(program);
+    let is_split = cx.weights.is_some();
+    let declarations = if is_split { String::new() } else { constants::declarations(program) };
+    let definitions = if is_split { String::new() } else { constants::definitions(program) };
     // Weights that are not finite are printed as NAN or INFINITY, both of which contain an `N`.
     let uses_macros = used.contains("NAN") || used.contains("INFINITY") || definitions.contains('N');
     let uses_math = !math.is_empty() || uses_macros;
@@ -91,21 +109,27 @@ pub(crate) fn source(program: &Program, plan: &Plan, header: &str, libm: bool) -
         list => format!("The model's source calls these functions of math.h: {}.", list.join(", ")),
     };
     let source = SourceHeader { math_calls: &math_calls, frame_bytes: frame::frame_bytes(program) };
-    Ok(Source { code, header: header::header_for_source(program, plan, &source) })
+    let weights = cx.weights.map(|weights| WeightsFile {
+        artefact: *blake3::hash(code.as_bytes()).as_bytes(),
+        levels: "any".into(),
+        layout: weights.layout,
+    });
+    let header = header::header_for_source(program, plan, &source, weights.as_ref());
+    Ok(Source { code, header, weights })
 }
 
 /// The functions of the model, without the helpers that they call.
-fn functions(program: &Program, plan: &Plan) -> Result<String> {
-    let cx = SourceContext::new(program, plan)?;
+fn functions(cx: &SourceContext) -> Result<String> {
+    let program = cx.program;
     let mut out = String::new();
-    let calls = kernels::kernels(&mut out, program, &cx.names)?;
-    contract::check(&mut out, &cx)?;
-    driver::sizes(&mut out, &cx)?;
+    let calls = kernels::kernels(&mut out, program, &cx.names, cx.weights.is_some())?;
+    contract::check(&mut out, cx)?;
+    driver::sizes(&mut out, cx)?;
 
     if program.partitions.is_empty() {
-        driver::run(&mut out, &cx, &calls)?;
+        driver::run(&mut out, cx, &calls)?;
     } else {
-        partitions::all(&mut out, &cx, &calls)?;
+        partitions::all(&mut out, cx, &calls)?;
     }
 
     driver::static_arena(&mut out, program);

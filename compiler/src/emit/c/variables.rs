@@ -4,6 +4,7 @@ use super::{
     dims,
     names::{self, SymbolNames},
     text::identifiers,
+    weights::SourceWeights,
 };
 use crate::{
     error::Result,
@@ -19,9 +20,14 @@ pub(super) struct Variable {
 }
 
 /// All variables of buffers, each after those that it depends on.
-pub(super) fn of(program: &Program, plan: &Plan, names: &SymbolNames) -> Result<Vec<Variable>> {
+pub(super) fn of(
+    program: &Program,
+    plan: &Plan,
+    names: &SymbolNames,
+    weights: Option<&SourceWeights>,
+) -> Result<Vec<Variable>> {
     let mut variables = offsets(program, plan, names)?;
-    variables.extend(program.buffers.keys().filter_map(|buffer| pointer(program, buffer)));
+    variables.extend(program.buffers.keys().filter_map(|buffer| pointer(program, buffer, weights)));
     variables.extend(devices(program, plan));
     Ok(variables)
 }
@@ -86,14 +92,18 @@ fn offsets(program: &Program, plan: &Plan, names: &SymbolNames) -> Result<Vec<Va
     Ok(variables)
 }
 
-/// The pointer to a buffer; constants are arrays and need none.
-fn pointer(program: &Program, id: BufferId) -> Option<Variable> {
+/// The pointer to a buffer; constants that are arrays need none.
+fn pointer(program: &Program, id: BufferId, weights: Option<&SourceWeights>) -> Option<Variable> {
     let buffer = &program.buffers[id];
     let ty = names::memory_type(buffer.dtype);
     let name = names::buffer(program, id);
 
     let line = match buffer.space {
-        MemorySpace::Const(_) => return None,
+        MemorySpace::Const(_) => {
+            let offset = weights?.offsets.get(&id)?;
+            let file = format!("inputs[{}]", program.inputs.len());
+            format!("const {ty} *const {name} = (const {ty} *)((const unsigned char *){file} + {offset});")
+        }
         MemorySpace::Input(idx) => format!("const {ty} *const {name} = inputs[{idx}];"),
         MemorySpace::Output(idx) => format!("{ty} *const {name} = outputs[{idx}];"),
         // `source` refuses programs with state.

@@ -14,7 +14,7 @@ fn sym(name: &str) -> Dim {
 }
 
 /// Attention of four query heads and two key heads of 8 over a past of `P` rows and `S` new ones.
-pub(super) fn decoder(max_step: i64, max_past: i64) -> Graph {
+pub(crate) fn decoder(max_step: i64, max_past: i64) -> Graph {
     let build = || -> Result<Graph> {
         let mut g = graph("decoder", &[("N", 1, 3), ("S", 1, max_step), ("P", 0, max_past)]);
         let x = g.input("x", DType::F32, vec![sym("N"), sym("S"), 16.into()])?;

@@ -10,7 +10,8 @@ mod several;
 mod streaming;
 
 use crate::random_cases::check_random;
-use graphs::{decoder, delays, gated, rows_first};
+pub(crate) use graphs::decoder;
+use graphs::{delays, gated, rows_first};
 use session::{Session, refused};
 use symshape_compiler::{
     StateRequest,

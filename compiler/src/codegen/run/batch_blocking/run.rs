@@ -114,7 +114,7 @@ impl BatchBlocking {
 
     /// Stack memory for the arguments of calls for a block.
     fn block_arrays(&self, f: &mut FuncCtx) -> BlockArrays {
-        let inputs = f.words(self.inputs.len());
+        let inputs = f.words(self.inputs.len() + usize::from(f.unit.has_weights_file()));
         let outputs = f.words(self.outputs.len());
         let dims = f.words(f.unit.program.symbols.len());
         BlockArrays { inputs, outputs, dims }
@@ -138,6 +138,11 @@ impl BatchBlocking {
         let round_up = f.ins().iadd_imm_s(block, -1);
         let padded = f.ins().iadd(count, round_up);
         let n_blocks = f.ins().udiv(padded, block);
+        if f.unit.has_weights_file() {
+            let at = 8 * self.inputs.len() as i32;
+            let weights = f.load_word(arguments.inputs, at);
+            f.store_at(weights, arrays.inputs, at);
+        }
 
         f.for_range(zero, n_blocks, |f, idx| {
             let skipped = f.ins().imul(idx, block);

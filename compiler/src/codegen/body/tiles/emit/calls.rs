@@ -149,9 +149,9 @@ fn rhs_address(f: &mut FuncCtx, plan: &TilePlan) -> Result<Value> {
         return Err(Error::internal("packed panels are not a constant"));
     };
 
-    let data =
+    let place =
         f.unit.constant_as(constant.buffer, &constant.name(), constant.form(), || constant.bytes(tensor))?;
-    let address = f.data_address(data);
+    let address = f.constant_address(place)?;
     let offset = f.dim(&(&plan.rhs.stream.origin.index * 4))?;
 
     Ok(f.ins().iadd(address, offset))

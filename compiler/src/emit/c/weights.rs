@@ -1,0 +1,31 @@
+//! Constants of a C source in a weights file, where kernels read them by pointers.
+
+use crate::{
+    codegen::WeightsLayout,
+    kernel::{BufferId, MemorySpace, Program},
+};
+use std::collections::BTreeMap;
+
+/// The weights file of a source.
+pub(super) struct SourceWeights {
+    pub(super) layout: WeightsLayout,
+    /// The place of each constant in the file.
+    pub(super) offsets: BTreeMap<BufferId, u64>,
+}
+
+impl SourceWeights {
+    /// The constants that kernels use, in their order.
+    pub(super) fn of(program: &Program) -> SourceWeights {
+        let mut weights = SourceWeights { layout: WeightsLayout::default(), offsets: BTreeMap::new() };
+        for id in program.used_constants() {
+            let buffer = &program.buffers[id];
+            if let MemorySpace::Const(tensor) = &buffer.space {
+                let known = program.weights.get(&id).map_or(&buffer.name, |known| &known.weight);
+                let name = if known.is_empty() { format!("constant {}", id.as_u32()) } else { known.clone() };
+                let offset = weights.layout.add(name, tensor.shared_bytes());
+                weights.offsets.insert(id, offset);
+            }
+        }
+        weights
+    }
+}

@@ -1,0 +1,129 @@
+//! How an artefact is opened.
+
+use crate::{Model, OpenError, Prefault, Weights, loader, map_file, seal::check_seal};
+use std::{
+    path::{Path, PathBuf},
+    string::{String, ToString},
+};
+
+/// How a shared object and its weights file are opened.
+///
+/// ```no_run
+/// use symshape_runtime::{OpenOptions, Prefault};
+///
+/// let model = OpenOptions::new().weights("tuned.weights").prefault(Prefault::All).open("gpt2.so")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "nothing is opened before `open` is called"]
+pub struct OpenOptions {
+    weights: Option<PathBuf>,
+    prefault: Prefault,
+    verify: bool,
+}
+
+impl OpenOptions {
+    /// The options of [`Model::open`].
+    pub fn new() -> OpenOptions {
+        OpenOptions::default()
+    }
+
+    /// The weights file of the artefact. By default it is the one that was written with it, in the same folder.
+    pub fn weights(mut self, path: impl Into<PathBuf>) -> OpenOptions {
+        self.weights = Some(path.into());
+        self
+    }
+
+    /// Whether all bytes of both files are compared with the hashes that they contain, before any code is mapped or
+    /// run. The files must not change while they are opened. False by default: the header, the size and the layout of a
+    /// weights file are always checked, and the headers of a shared object.
+    pub fn verify(mut self, verify: bool) -> OpenOptions {
+        self.verify = verify;
+        self
+    }
+
+    /// How much of both files is read when they are opened.
+    pub fn prefault(mut self, prefault: Prefault) -> OpenOptions {
+        self.prefault = prefault;
+        self
+    }
+
+    /// Loads the shared object at `path`, which runs its code: open only files that you trust.
+    ///
+    /// # Errors
+    /// As [`Model::open`]; with [`OpenOptions::verify`], also when a file is damaged.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Model, OpenError> {
+        self.open_with(path, |_, _| {})
+    }
+
+    /// As [`OpenOptions::open`]. While pages are read, `progress(done, total)` gets the bytes of address space that are
+    /// read and that will be.
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    pub fn open_with(
+        &self,
+        path: impl AsRef<Path>,
+        mut progress: impl FnMut(usize, usize),
+    ) -> Result<Model, OpenError> {
+        let path = path.as_ref();
+        if self.verify {
+            let failed = |reason: String| OpenError::Load { path: path.display().to_string(), reason };
+            let file = map_file(path).map_err(|error| failed(error.to_string()))?;
+            check_seal(&file).map_err(failed)?;
+        }
+        let (desc, inside) = loader::load(path)?;
+        let own = desc.weights_name()?.map(|name| path.with_file_name(name));
+        let mut model = Model::loaded(desc);
+        if let Some(weights) = self.weights.clone().or(own) {
+            let weights = Weights::open(weights)?;
+            if self.verify {
+                weights.verify(|_, _| {})?;
+            }
+            model = model.with_weights(weights)?;
+        }
+        if cfg!(target_os = "linux") {
+            let weights = model.weights().map(Weights::bytes);
+            loader::read_ahead(inside, weights, self.prefault, &mut progress);
+        }
+        Ok(model)
+    }
+}
+
+impl Model {
+    /// Loads the shared object at `path`, and its weights file if it has one: the file that was written with it, in the
+    /// same folder.
+    ///
+    /// Loading runs the file's code in this process: open only files that you trust. On Linux, up to 256 MB of its
+    /// pages are read once, so that the first call takes no longer than later ones. [`OpenOptions`] can read more, and
+    /// can compare the files with their hashes first.
+    ///
+    /// # Errors
+    /// When it cannot be loaded, or is not a symshape artefact of this version, or its weights file is missing, damaged
+    /// or of another artefact.
+    pub fn open(path: impl AsRef<Path>) -> Result<Model, OpenError> {
+        OpenOptions::new().open(path)
+    }
+
+    /// As [`Model::open`], but reads as many pages of the files as `prefault` says. While it reads,
+    /// `progress(done, total)` gets the bytes of address space that are read and that will be.
+    ///
+    /// ```no_run
+    /// use symshape_runtime::{Model, Prefault};
+    ///
+    /// let model = Model::open_with("gpt2.so", Prefault::All, |done, total| {
+    ///     eprintln!("{} of {} MB", done >> 20, total >> 20);
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        prefault: Prefault,
+        progress: impl FnMut(usize, usize),
+    ) -> Result<Model, OpenError> {
+        OpenOptions::new().prefault(prefault).open_with(path, progress)
+    }
+}
