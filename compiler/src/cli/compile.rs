@@ -24,7 +24,7 @@ use crate::{
     pipeline::{Ir, Lowered, Pipeline},
     plan,
     scalar::Precision,
-    target::Target,
+    target::{Platform, Target},
 };
 use clap::{ValueEnum, builder::PossibleValue};
 use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Instant};
@@ -420,10 +420,15 @@ fn compile_options(args: &Args, base: CompileOptions, target: &Target) -> Result
     let precision = args.precision.precision;
     let require_tiles = args.fallback == Fallback::None && precision != Precision::F32;
     if require_tiles && !target.has_tiles() {
-        let message = format!(
-            "--precision {precision} --fallback none: no level has tile registers; add --cpu x86-64-v4-amx"
-        );
-        return Err(usage(message));
+        let remedy = match target.platform() {
+            Platform::Elf => "add --cpu x86-64-v4-amx",
+            Platform::Windows | Platform::Apple => {
+                "artefacts for this platform never use them; omit --fallback none"
+            }
+        };
+        return Err(usage(format!(
+            "--precision {precision} --fallback none: no level has tile registers; {remedy}"
+        )));
     }
 
     let policies = match args.policies {

@@ -2,8 +2,8 @@
  * r15, and xmm6 to xmm15. The host's `parallel_for` checks its arguments, and changes the registers that a callee may
  * change.
  *
- * Compiled by GCC for Windows, with -include <prefix>.h, -DMODEL=<prefix> and -DUPPER=<PREFIX>. The model has one input,
- * of -DROWS times -DCOLUMNS elements, and one output, `y`. */
+ * Compiled by GCC for Windows, with -include <prefix>.h, -DMODEL=<prefix> and -DUPPER=<PREFIX>. The model has one
+ * input, of -DROWS times -DCOLUMNS elements, and one output, `y`. */
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>

@@ -155,7 +155,7 @@ fn libraries_of_macos_run_in_a_small_loader() {
 }
 
 #[test]
-fn the_name_of_a_library_must_fit_the_platform() {
+fn names_and_levels_must_fit_the_platform() {
     let refused = |args: &[&str]| {
         let mut all = vec!["compile", BLOCK, "--dim", "N=1..4", "--dim", "S=1..4"];
         all.extend(args);
@@ -170,4 +170,8 @@ fn the_name_of_a_library_must_fit_the_platform() {
     let text = refused(&["--target", "riscv64gc-unknown-linux-gnu", "-o", "m.so"]);
     assert!(text.contains("riscv64-linux-gnu-gcc"), "{text}");
     assert!(!Path::new("m.so").exists());
+
+    let tiles = ["--cpu", "x86-64-v4-amx", "--precision", "bf16", "--fallback", "none"];
+    let text = refused(&[&["--target", WINDOWS, "-o", "m.dll"], &tiles[..]].concat());
+    assert!(text.contains("artefacts for this platform never use them"), "{text}");
 }
