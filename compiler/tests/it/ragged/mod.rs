@@ -5,7 +5,7 @@ mod graphs;
 mod refusals;
 mod session;
 
-use graphs::{FORMS, MaskForm, encoder};
+use graphs::{FORMS, MAX_LENGTH, MAX_SEQUENCES, MaskForm, encoder};
 use session::{Session, cases};
 use symshape_compiler::{
     RaggedRequest,
@@ -41,4 +41,23 @@ fn weights_are_read_once_for_all_sequences() {
     let readers = ragged.groups.iter().flat_map(Clone::clone).filter(|kernel| reads_weights(*kernel)).count();
     // The table of positions, which is read by the position in a sequence, and the class of the first token.
     assert_eq!(readers, 2, "{program}");
+}
+
+#[test]
+fn random_batches_have_the_bits_of_their_sequences() {
+    let mut session = Session::new(&encoder(MaskForm::Windowed), &RaggedRequest::along("S"));
+    let mut random = 0x2545_f491_u32;
+    let mut below = |end: usize| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (random >> 8) as usize % end
+    };
+    for _ in 0..24 {
+        let count = 1 + below(MAX_SEQUENCES as usize);
+        // Half of all sequences are short.
+        let lengths: Vec<usize> = (0..count)
+            .map(|_| 1 + if below(2) == 0 { below(4) } else { below(MAX_LENGTH as usize) })
+            .collect();
+        let threads = 1 + below(3) as u32;
+        session.compare(&lengths, threads);
+    }
 }
