@@ -1,5 +1,9 @@
 //! Constant tensors: an element type, a shape, and bytes that are owned or mapped from a file.
 
+mod few_bits;
+
+pub use few_bits::FewBits;
+
 use crate::{
     error::{Error, Result},
     scalar::Scalar,
@@ -27,19 +31,42 @@ impl std::ops::Deref for Bytes {
     }
 }
 
-/// A dense row-major tensor in little-endian bytes. Clones share the bytes.
+/// A dense row-major tensor. Its elements are little-endian bytes, or computed from integers of few bits. Clones share
+/// the memory.
 #[derive(Clone)]
 pub struct Tensor {
     dtype: DType,
     shape: Vec<usize>,
-    bytes: Bytes,
+    elements: Elements,
+}
+
+/// The elements of a tensor.
+#[derive(Clone)]
+enum Elements {
+    Bytes(Bytes),
+    FewBits(Arc<FewBits>),
 }
 
 impl Tensor {
     /// A tensor of these bytes, or `None` if their count does not match the shape.
     pub fn new(dtype: DType, shape: Vec<usize>, bytes: Bytes) -> Option<Tensor> {
         let elems = shape.iter().try_fold(1usize, |n, dim| n.checked_mul(*dim))?;
-        (elems.checked_mul(dtype.size_bytes())? == bytes.len()).then_some(Tensor { dtype, shape, bytes })
+        let fits = elems.checked_mul(dtype.size_bytes())? == bytes.len();
+        fits.then_some(Tensor { dtype, shape, elements: Elements::Bytes(bytes) })
+    }
+
+    /// An `f32` tensor of these weights.
+    pub fn from_few_bits(weights: FewBits) -> Tensor {
+        let shape = weights.shape().to_vec();
+        Tensor { dtype: DType::F32, shape, elements: Elements::FewBits(Arc::new(weights)) }
+    }
+
+    /// The integers and scales that the elements are computed from, if the tensor has them.
+    pub fn few_bits(&self) -> Option<&FewBits> {
+        match &self.elements {
+            Elements::Bytes(_) => None,
+            Elements::FewBits(weights) => Some(weights),
+        }
     }
 
     /// A tensor of these elements, converted to `dtype`. `None` if their count does not match the shape.
@@ -76,17 +103,51 @@ impl Tensor {
 
     /// The number of elements.
     pub fn elems(&self) -> usize {
-        self.bytes.len() / self.dtype.size_bytes()
+        match &self.elements {
+            Elements::Bytes(bytes) => bytes.len() / self.dtype.size_bytes(),
+            Elements::FewBits(weights) => weights.elems(),
+        }
     }
 
     /// The shared memory of the elements.
     pub fn shared_bytes(&self) -> Bytes {
-        self.bytes.clone()
+        match &self.elements {
+            Elements::Bytes(bytes) => bytes.clone(),
+            Elements::FewBits(weights) => Bytes::Owned(weights.expanded().clone()),
+        }
     }
 
-    /// The elements in little-endian bytes.
+    /// The elements in little-endian bytes. Weights of few bits are expanded on the first call, to four bytes each.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        match &self.elements {
+            Elements::Bytes(bytes) => bytes,
+            Elements::FewBits(weights) => weights.expanded(),
+        }
+    }
+
+    /// Bytes that identify the tensor in memory and, but for scales, its contents: those of the elements, or the
+    /// integers that they are computed from.
+    pub(crate) fn stored(&self) -> &[u8] {
+        match &self.elements {
+            Elements::Bytes(bytes) => bytes,
+            Elements::FewBits(weights) => weights.codes(),
+        }
+    }
+
+    /// Orders by type and contents, without the shape. Equal tensors have equal elements.
+    fn compare(&self, other: &Tensor) -> Ordering {
+        let kind = |tensor: &Tensor| (tensor.dtype as u32, tensor.stored().len());
+        kind(self)
+            .cmp(&kind(other))
+            .then_with(|| {
+                let scaling = self.few_bits().map(FewBits::scaling);
+                scaling.cmp(&other.few_bits().map(FewBits::scaling))
+            })
+            .then_with(|| {
+                let a = self.stored();
+                let b = other.stored();
+                if std::ptr::eq(a, b) { Ordering::Equal } else { a.cmp(b) }
+            })
     }
 
     /// Element `idx` in row-major order.
@@ -94,9 +155,13 @@ impl Tensor {
     /// # Panics
     /// If `idx` is not below [`Tensor::elems`].
     pub fn get(&self, idx: usize) -> Scalar {
+        let bytes = match &self.elements {
+            Elements::Bytes(bytes) => bytes,
+            Elements::FewBits(weights) => return Scalar::f32(weights.get(idx)),
+        };
         let width = self.dtype.size_bytes();
         let mut bits = [0; 8];
-        bits[..width].copy_from_slice(&self.bytes[idx * width..(idx + 1) * width]);
+        bits[..width].copy_from_slice(&bytes[idx * width..(idx + 1) * width]);
         Scalar::from_bits(self.dtype, u64::from_le_bytes(bits))
     }
 
@@ -130,12 +195,7 @@ pub(crate) struct ByContent(pub(crate) Tensor);
 
 impl Ord for ByContent {
     fn cmp(&self, other: &ByContent) -> Ordering {
-        let a = &self.0;
-        let b = &other.0;
-        let kind = |tensor: &Tensor| (tensor.dtype as u32, tensor.bytes.len());
-        kind(a).cmp(&kind(b)).then_with(|| {
-            if std::ptr::eq(a.bytes(), b.bytes()) { Ordering::Equal } else { a.bytes().cmp(b.bytes()) }
-        })
+        self.0.compare(&other.0)
     }
 }
 

@@ -63,6 +63,7 @@ fn of_contraction(program: &Program, contraction: &Contraction) -> Dim {
     let rows = contraction.m.iter().fold(Dim::one(), |work, axis| times(program, work, &axis.extent));
     let is_read_once = match &contraction.rhs {
         Rhs::Panels { buffer, .. } => matches!(program.buffers[*buffer].space, MemorySpace::Const(_)),
+        Rhs::FewBits(_) => true,
         Rhs::Indexed(_) => false,
     };
     let multiplied_rows =

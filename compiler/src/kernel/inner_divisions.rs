@@ -4,7 +4,7 @@
 //! other expressions out of the loop. Lowering splits and merges loops to eliminate such divisions where shapes allow
 //! it, and tests check the result with this module.
 
-use super::{Contraction, Inst, Program, Rhs, Stmt, walk};
+use super::{Contraction, FewBitsPanels, Inst, Program, Rhs, Stmt, walk};
 use symshape::{Dim, Node, Symbol};
 
 /// The quotients and remainders that an innermost loop computes in each iteration, each with the name of its kernel.
@@ -69,7 +69,7 @@ fn in_contraction(contraction: &Contraction, see: &mut dyn FnMut(&Dim)) {
 
     match &contraction.rhs {
         Rhs::Indexed(access) => in_dim(&access.index, &vars, see),
-        Rhs::Panels { base, .. } => in_dim(base, &vars, see),
+        Rhs::Panels { base, .. } | Rhs::FewBits(FewBitsPanels { base, .. }) => in_dim(base, &vars, see),
     }
 
     for inst in &contraction.epilogue.insts {

@@ -1,6 +1,9 @@
 //! Statements: loops, branches, blocks, strips and contractions.
 
-use super::{Access, BufferId, InstSeq, Local};
+use super::{
+    Access, BufferId, InstSeq, Local,
+    few_bits::{ElementPlace, FewBitsForm},
+};
 use crate::scalar::Precision;
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
@@ -30,6 +33,36 @@ pub enum Rhs {
         /// Columns of a panel.
         width: u32,
     },
+    /// A constant of `f32` as integers of few bits and scales, in panels of 16 columns. The reduction has one axis of
+    /// constant extent.
+    FewBits(FewBitsPanels),
+}
+
+/// A right-hand side of few bits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FewBitsPanels {
+    /// The bytes of the panels.
+    pub buffer: BufferId,
+    /// The first byte of the first panel, an expression over the variables of the enclosing loops.
+    pub base: Dim,
+    /// The form of the panels.
+    pub form: FewBitsForm,
+}
+
+impl FewBitsPanels {
+    /// Bytes of a panel, if the depth of the contraction is a constant and the form is valid for it.
+    pub(crate) fn panel_bytes(&self, contraction: &Contraction) -> Option<i64> {
+        let depth = contraction.depth().as_i64()?;
+        if self.form.is_valid(depth) { self.form.panel_bytes(depth) } else { None }
+    }
+
+    /// The place of the element of a contraction.
+    pub(crate) fn place(&self, contraction: &Contraction) -> Option<ElementPlace> {
+        let row = |row: Dim, axis: &Axis| row * &axis.extent + Dim::from(&axis.var);
+        let k = contraction.k.iter().fold(Dim::zero(), row);
+        let column = Dim::from(&contraction.n.var);
+        Some(self.form.place(&self.base, self.panel_bytes(contraction)?, &k, &column))
+    }
 }
 
 /// A sum of products: `for m, n { sum = Σ over k of lhs * rhs; epilogue }`. The sum visits the axes `k` in row-major

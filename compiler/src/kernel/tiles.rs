@@ -48,7 +48,7 @@ impl Program {
         let (rhs, is_supported) = match &contraction.rhs {
             Rhs::Panels { buffer, width: PANEL_WIDTH, .. } if self.is_const(*buffer) => (*buffer, true),
             Rhs::Panels { buffer, width: PANEL_WIDTH, .. } => (*buffer, self.is_worth_packing(contraction)),
-            Rhs::Panels { .. } => return false,
+            Rhs::Panels { .. } | Rhs::FewBits(_) => return false,
             Rhs::Indexed(access) => (access.buffer, self.is_worth_packing(contraction)),
         };
 
@@ -110,6 +110,7 @@ impl Program {
                     && linear.is_some_and(|(step, _)| step.as_i64() == Some(1))
                     && !contraction.m.iter().any(|axis| access.index.contains(&axis.var))
             }
+            Rhs::FewBits(_) => false,
         };
 
         let rows = contraction.rows();
@@ -126,6 +127,7 @@ impl Program {
     pub(crate) fn packed_rhs_bytes(&self, contraction: &Contraction) -> Dim {
         match &contraction.rhs {
             Rhs::Panels { buffer, .. } if self.is_const(*buffer) => Dim::zero(),
+            Rhs::FewBits(_) => Dim::zero(),
             Rhs::Panels { .. } | Rhs::Indexed(_) => {
                 contraction.packed_bytes(&contraction.depth()) * MAX_COLUMNS
             }

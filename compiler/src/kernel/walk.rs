@@ -1,6 +1,6 @@
 //! Visits the accesses and symbols of statements, and rewrites their names and expressions.
 
-use super::{Access, Axis, BufferId, Check, Contraction, Inst, InstSeq, Local, Rhs, Stmt};
+use super::{Access, Axis, BufferId, Check, Contraction, FewBitsPanels, Inst, InstSeq, Local, Rhs, Stmt};
 use symshape::{Dim, Symbol};
 
 /// An access and the loops around it.
@@ -66,6 +66,10 @@ fn in_contraction(contraction: &Contraction, axes: &mut Vec<Axis>, see: &mut dyn
         Rhs::Indexed(access) => see(Site { access, is_store: false, axes }),
         Rhs::Panels { buffer, base, .. } => {
             let access = Access { buffer: *buffer, index: base.clone() };
+            see(Site { access: &access, is_store: false, axes });
+        }
+        Rhs::FewBits(panels) => {
+            let access = Access { buffer: panels.buffer, index: panels.base.clone() };
             see(Site { access: &access, is_store: false, axes });
         }
     }
@@ -166,6 +170,7 @@ pub(crate) fn buffers_mut(body: &mut [Stmt], see: &mut dyn FnMut(&mut BufferId))
                 match &mut contraction.rhs {
                     Rhs::Indexed(access) => see(&mut access.buffer),
                     Rhs::Panels { buffer, .. } => see(buffer),
+                    Rhs::FewBits(panels) => see(&mut panels.buffer),
                 }
                 contraction.pack_buffer.iter_mut().for_each(&mut *see);
                 buffers_of_code_mut(&mut contraction.epilogue, see);
@@ -242,6 +247,9 @@ impl Rewrite<'_> {
                 Rhs::Indexed(access) => Rhs::Indexed(self.access(access)),
                 Rhs::Panels { buffer, base, width } => {
                     Rhs::Panels { buffer: *buffer, base: (self.dim)(base), width: *width }
+                }
+                Rhs::FewBits(panels) => {
+                    Rhs::FewBits(FewBitsPanels { base: (self.dim)(&panels.base), ..panels.clone() })
                 }
             },
             dtype: contraction.dtype,

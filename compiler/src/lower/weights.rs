@@ -28,6 +28,8 @@ pub(super) struct Weights {
     pub(super) row_major: HashMap<Value, BufferId>,
     /// Packed constants.
     pub(super) panels: BTreeMap<PackedForm, BufferId>,
+    /// Packed constants of few bits.
+    pub(super) few_bits: BTreeMap<PackedForm, BufferId>,
     /// Names of the graph's constants by the address of their bytes.
     names: HashMap<*const u8, String>,
 }
@@ -37,7 +39,7 @@ impl Weights {
     pub(super) fn new(graph: &Graph, name: impl Fn(Value) -> String) -> Weights {
         let named = graph.values.iter().filter_map(|(value, _)| {
             let tensor = graph.as_constant(value)?;
-            Some((tensor.bytes().as_ptr(), name(value)))
+            Some((tensor.stored().as_ptr(), name(value)))
         });
         Weights { names: named.collect(), ..Weights::default() }
     }
@@ -50,7 +52,7 @@ impl Weights {
         weight: &Tensor,
         form: &'static str,
     ) {
-        if let Some(name) = self.names.get(&weight.bytes().as_ptr()) {
+        if let Some(name) = self.names.get(&weight.stored().as_ptr()) {
             program.weights.insert(buffer, WeightForm { weight: name.clone(), form });
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! A view of a constant costs nothing at run time, and folding it would copy the constant. It is folded only when it
 //! is small or the last use of its source. External functions are not called here. Values whose contents are known
-//! integers count as constants.
+//! integers count as constants. Views of weights of few bits are not folded: their elements would become floats.
 
 use super::rebuild::{rebuild, uses};
 use crate::{
@@ -83,6 +83,7 @@ fn computed(graph: &Graph, node: &Node, value: Value, used: &SecondaryMap<Value,
         Op::Const(_) => false,
         _ if bytes > MAX_BYTES => false,
         _ if bytes <= SMALL_BYTES => true,
+        Op::View { .. } if is_few_bits(graph, node.operands[0]) => false,
         Op::View { .. } => used[node.operands[0]] <= 1 && bytes <= bytes_of(graph, node.operands[0])?,
         // An operand that is a view counts as its source.
         _ => bytes <= node.operands.iter().filter_map(|operand| bytes_of(graph, *operand)).sum(),
@@ -93,6 +94,14 @@ fn computed(graph: &Graph, node: &Node, value: Value, used: &SecondaryMap<Value,
     }
 
     values(graph, &Binding::new(), &[], &[value]).ok()?.pop()
+}
+
+/// Whether a value is a constant of few bits, or a view of one.
+fn is_few_bits(graph: &Graph, mut value: Value) -> bool {
+    while let Op::View { .. } = graph.op(value) {
+        value = graph.operands(value)[0];
+    }
+    graph.as_constant(value).is_some_and(|tensor| tensor.few_bits().is_some())
 }
 
 fn bytes_of(graph: &Graph, value: Value) -> Option<usize> {

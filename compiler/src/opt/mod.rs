@@ -38,6 +38,8 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("f32_arithmetic", f32_arithmetic::f32_arithmetic),
     // Stored integers come before constants, because folding would turn them into floats.
     ("quantised", quantised::quantised),
+    // Large weights of few bits stay integers.
+    ("few_bits", quantised::few_bits::few_bits),
     // Constants come next: expressions over the weights alone are computed here.
     ("fold", fold::fold),
     // Regions were optimised before the enclosing graph, whose constants are only known now.

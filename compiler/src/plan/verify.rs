@@ -137,6 +137,7 @@ fn uses(program: &Program, kernel: &Kernel) -> BTreeSet<BufferId> {
                 found.insert(match &contraction.rhs {
                     Rhs::Indexed(access) => access.buffer,
                     Rhs::Panels { buffer, .. } => *buffer,
+                    Rhs::FewBits(panels) => panels.buffer,
                 });
                 found.extend(contraction.pack_buffer);
                 code = Some(&contraction.epilogue);

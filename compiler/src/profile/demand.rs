@@ -2,7 +2,7 @@
 
 use crate::kernel::{
     Access, Axis, BufferId, Contraction, Control, InstSeq, MemorySpace, Program, Rhs, Stmt, cost,
-    data_dependent,
+    data_dependent, few_bits,
 };
 use std::{collections::BTreeMap, ops::Range};
 use symshape::{Dim, Symbol};
@@ -157,6 +157,12 @@ impl Count<'_> {
                 let panels = outer * summed * self.extent(&contraction.n);
                 *touched.entry(*buffer).or_default() += panels;
             }
+            Rhs::FewBits(panels) => {
+                let outer = self.distinct(&panels.base, &loops[..depth]);
+                let bytes = panels.panel_bytes(contraction).unwrap_or(0) as f64;
+                let count = (self.extent(&contraction.n) / few_bits::WIDTH as f64).ceil();
+                *touched.entry(panels.buffer).or_default() += outer * bytes * count;
+            }
         }
         loops.truncate(depth);
 
@@ -165,6 +171,7 @@ impl Count<'_> {
         let rhs = match &contraction.rhs {
             Rhs::Indexed(access) => access.buffer,
             Rhs::Panels { buffer, .. } => *buffer,
+            Rhs::FewBits(panels) => panels.buffer,
         };
         if self.program.buffers[rhs].dtype.size_bytes() == 1 && contraction.dtype == DType::I32 {
             Demand { byte_multiplications: multiplications, other_work, ..Demand::default() }

@@ -6,7 +6,8 @@
 //! sequence.
 
 use crate::kernel::{
-    Access, Axis, BufferId, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, SequencePart, Stmt, walk,
+    Access, Axis, BufferId, FewBitsPanels, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, SequencePart,
+    Stmt, walk,
 };
 use std::{collections::BTreeMap, slice};
 use symshape::{Dim, Symbol};
@@ -88,7 +89,7 @@ impl Rows<'_> {
             }
             Stmt::Contraction(contraction) => {
                 let rhs = match &contraction.rhs {
-                    Rhs::Panels { base, .. } => base,
+                    Rhs::Panels { base, .. } | Rhs::FewBits(FewBitsPanels { base, .. }) => base,
                     Rhs::Indexed(access) => &access.index,
                 };
                 if depends(rhs) {

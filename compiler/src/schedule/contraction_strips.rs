@@ -80,6 +80,7 @@ impl Expansion<'_> {
                 let panels = Panels { buffer: *buffer, base, width: i64::from(*width) };
                 panels.in_rows(self.program, contraction)?
             }
+            Rhs::FewBits(_) => return None,
         };
 
         let inner = in_contraction(facts, contraction);

@@ -10,6 +10,7 @@ use crate::{
 use std::collections::{BTreeMap, HashMap};
 
 /// Redirects each use of a constant to the first buffer with equal bytes and type.
+#[expect(clippy::mutable_key_type, reason = "weights of few bits are ordered by parts that never change")]
 pub(super) fn merge(program: &mut Program) -> Result<()> {
     let mut firsts: BTreeMap<ByContent, BufferId> = BTreeMap::new();
     let mut replacement: HashMap<BufferId, BufferId> = HashMap::new();

@@ -3,6 +3,7 @@
 mod blocks;
 mod contraction_strips;
 mod epilogues;
+mod few_bits;
 mod fresh_symbols;
 mod half_panels;
 mod index_arithmetic;
@@ -39,6 +40,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("epilogues", epilogues::split),
     ("contraction_strips", contraction_strips::expand),
     ("invariants", invariants::move_out),
+    ("few_bits", few_bits::expand),
     ("pack_buffers", pack_buffers::reserve),
     ("share_panels", share_panels::share),
     ("half_panels", half_panels::store),

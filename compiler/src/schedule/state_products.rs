@@ -50,6 +50,7 @@ fn separated(program: &mut Program, count: &Symbol, kernel: &Kernel) -> Option<[
     let [Stmt::Contraction(contraction)] = body else { return None };
     let weights = match &contraction.rhs {
         Rhs::Panels { buffer, .. } => *buffer,
+        Rhs::FewBits(panels) => panels.buffer,
         Rhs::Indexed(access) => access.buffer,
     };
     if !program.is_const(weights) || !is_of_sequence(program, kernel) {

@@ -19,7 +19,7 @@ pub(super) fn id(graph: &Graph, pairs: &[StatePair]) -> u64 {
 
     for node in graph.nodes.values() {
         let Op::Const(tensor) = &node.op else { continue };
-        let bytes = tensor.bytes();
+        let bytes = tensor.stored();
         hash.bytes(&bytes.len().to_le_bytes());
         for chunk in bytes.chunks(bytes.len().div_ceil(PLACES).max(8)) {
             hash.bytes(&chunk[..chunk.len().min(8)]);

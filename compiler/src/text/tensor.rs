@@ -1,4 +1,5 @@
-//! Prints and parses the elements of constants: `[2, 3] 0.5, -0.0, …`, `[10, 10] all 0`, or elided. Hand-written texts
+//! Prints and parses the elements of constants: `[2, 3] 0.5, -0.0, …`, `[10, 10] all 0`, or elided; weights of few bits
+//! always are. Hand-written texts
 //! may also contain `[4] iota` (0, 1, 2, 3) and `[64, 3] random SEED`.
 
 use super::{Cursor, join};
@@ -27,6 +28,15 @@ impl fmt::Display for Elems<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let tensor = self.0;
         let count = tensor.elems();
+        if let Some(weights) = tensor.few_bits() {
+            return write!(
+                f,
+                "of {} bits in blocks {:?} elided {:#018x}",
+                weights.bits(),
+                weights.block(),
+                fingerprint(weights.codes())
+            );
+        }
         if count > 1 && (1..count).all(|idx| tensor.get(idx) == tensor.get(0)) {
             write!(f, "all {}", tensor.get(0))
         } else if count <= MAX_ELEMS {

@@ -148,7 +148,7 @@ fn panel_types(lowered: &Lowered) -> Vec<DType> {
     let panels = stmts.filter_map(|stmt| match stmt {
         Stmt::Contraction(contraction) => match contraction.rhs {
             Rhs::Panels { buffer, .. } => Some(program.buffers[buffer].dtype),
-            Rhs::Indexed(_) => None,
+            Rhs::Indexed(_) | Rhs::FewBits(_) => None,
         },
         _ => None,
     });

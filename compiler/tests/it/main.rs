@@ -35,6 +35,7 @@ mod empty_axes;
 mod epilogues;
 mod exact;
 mod external_data;
+mod few_bits;
 mod guard_pages;
 mod import;
 mod integrity;

@@ -335,6 +335,8 @@ pub enum VInst {
     /// `a · b + c`, where `a · b` is the sum of the products of four unsigned bytes of each lane of `a` with four
     /// signed bytes of `b`. The result's register differs from those of `a` and `b`.
     DotBytes(Vector, Vector, Vector, Vector),
+    /// `(a & b) | c`, bit by bit. Only on ISAs with 32 registers of 16 lanes.
+    AndOr(Vector, Vector, Vector, Vector),
     /// See [`VBinary`].
     Binary(VBinary, Vector, Vector, Vector),
     /// See [`VUnary`].

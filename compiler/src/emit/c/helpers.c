@@ -177,6 +177,26 @@ static inline uint16_t bf16_from_f32(float value) {
     return (uint16_t)((number.bits + 0x7fffu + ((number.bits >> 16) & 1)) >> 16);
 }
 
+/* Little-endian scales of weights of few bits. */
+static inline float f16_scale(const uint8_t *bytes) {
+    return f32_from_f16((uint16_t)(bytes[0] | bytes[1] << 8));
+}
+
+static inline float bf16_scale(const uint8_t *bytes) {
+    return f32_from_bf16((uint16_t)(bytes[0] | bytes[1] << 8));
+}
+
+static inline float f32_scale(const uint8_t *bytes) {
+    union { uint32_t bits; float value; } number;
+    number.bits = bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+    return number.value;
+}
+
+/* The integer of `bits` bits from bit `bit` of a byte on. It is stored higher by half of its range. */
+static inline int few_bits(uint8_t byte, int bit, int bits) {
+    return ((byte >> bit) & ((1 << bits) - 1)) - (1 << (bits - 1));
+}
+
 /* The nearest bf16; denormals become 0. */
 static inline float high_f32(float value) {
     if (fabsf(value) < 0x1p-126f) return copysignf(0.0f, value);

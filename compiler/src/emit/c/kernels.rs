@@ -12,8 +12,11 @@ use super::{
     text::identifiers,
 };
 use crate::{
-    error::{At, Result},
-    kernel::{Access, Axis, BufferId, Contraction, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt, walk},
+    error::{At, Error, Result},
+    kernel::{
+        Access, Axis, BufferId, Contraction, FewBitsPanels, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt,
+        few_bits, walk,
+    },
 };
 use std::{collections::BTreeSet, fmt::Write};
 use symshape::Dim;
@@ -176,6 +179,7 @@ impl KernelPrinter<'_> {
         let width = match &contraction.rhs {
             Rhs::Indexed(_) => COLUMNS,
             Rhs::Panels { width, .. } => *width,
+            Rhs::FewBits(_) => few_bits::WIDTH as u32,
         };
         let ty = names::value_type(contraction.dtype);
         let n = self.symbol(&contraction.n)?;
@@ -194,6 +198,7 @@ impl KernelPrinter<'_> {
                 let panels = Panels { buffer: *buffer, base, width: *width };
                 self.multiply_panel(contraction, &panels, &columns)?;
             }
+            Rhs::FewBits(panels) => self.multiply_few_bits(contraction, panels, &columns)?,
         }
 
         self.open(&format!("for (int64_t {n} = {first}; {n} < {end}; {n}++) {{"));
@@ -253,6 +258,47 @@ impl KernelPrinter<'_> {
             this.line(&code::accumulated(contraction.dtype, &sum, &lhs_name, &rhs)?);
             this.close("}");
             this.line(&format!("{panel} += {width};"));
+            Ok(())
+        })
+    }
+
+    /// Prints the sums of some columns of one row; the right-hand side has few bits.
+    fn multiply_few_bits(
+        &mut self,
+        contraction: &Contraction,
+        panels: &FewBitsPanels,
+        ColumnNames { first, end, sums }: &ColumnNames,
+    ) -> Result<()> {
+        let place = panels.place(contraction);
+        let place = place.ok_or_else(|| Error::internal("panels of few bits of an unknown size"))?;
+        let buffer = names::buffer(self.program, panels.buffer);
+        let bits = panels.form.bits;
+        let lhs_name = self.fresh('a');
+        let rhs_name = self.fresh('w');
+        let n = self.symbol(&contraction.n)?;
+        self.nested_loops(&contraction.k, &mut |this| {
+            this.load_lhs(contraction, &lhs_name)?;
+            this.open(&format!("for (int64_t {n} = {first}; {n} < {end}; {n}++) {{"));
+            let scale = match panels.form.scale {
+                DType::F16 => "f16_scale",
+                DType::BF16 => "bf16_scale",
+                _ => "f32_scale",
+            };
+            let scale = format!("{scale}({buffer} + {})", this.dim(&place.scale)?);
+            let code = this.dim(&place.code)?;
+            let bit = this.dim(&place.bit)?;
+            let zero = match &place.zero {
+                Some(zero) => format!(" - (int8_t){buffer}[{}]", this.dim(zero)?),
+                None => String::new(),
+            };
+            let code = match bits {
+                8 => format!("(int8_t){buffer}[{code}]"),
+                _ => format!("few_bits({buffer}[{code}], (int)({bit}), {bits})"),
+            };
+            this.line(&format!("const float {rhs_name} = (float)({code}{zero}) * {scale};"));
+            let sum = format!("{sums}[{n} - {first}]");
+            this.line(&code::accumulated(contraction.dtype, &sum, &lhs_name, &rhs_name)?);
+            this.close("}");
             Ok(())
         })
     }

@@ -4,8 +4,8 @@ use super::{accumulator::Accumulator, index::Env};
 use crate::{
     error::{At, Error, Result},
     kernel::{
-        Access, Argument, Axis, BufferId, Check, Contraction, ExternalCall, Inst, InstSeq, Kernel, Local,
-        MemorySpace, Program, Rhs, Stmt,
+        Access, Argument, Axis, BufferId, Check, Contraction, ExternalCall, FewBitsPanels, Inst, InstSeq,
+        Kernel, Local, MemorySpace, Program, Rhs, Stmt, few_bits,
     },
     scalar::{ReduceOp, Reg, Scalar, eval as scalar},
     tensor::Tensor,
@@ -233,6 +233,7 @@ impl<'a> Machine<'a> {
         let panel = match &contraction.rhs {
             Rhs::Indexed(_) => None,
             Rhs::Panels { base, width, .. } => Some(self.panel(contraction, base, i64::from(*width))?),
+            Rhs::FewBits(panels) => Some(self.few_bits_panel(contraction, panels)?),
         };
         let mut sum = Accumulator::new(ReduceOp::Sum, contraction.dtype);
         let mut position = 0;
@@ -250,6 +251,31 @@ impl<'a> Machine<'a> {
             .and_then(|panel| panel.checked_mul(depth)?.checked_mul(width)?.checked_add(first))
             .and_then(|at| at.checked_add(column % width));
         at.ok_or_else(|| Error::invalid("the panels exceed 64 bits"))
+    }
+
+    /// The first byte of the panel of the current column.
+    fn few_bits_panel(&mut self, contraction: &Contraction, panels: &FewBitsPanels) -> Result<i64> {
+        let column = self.env.eval(&Dim::from(&contraction.n.var))?;
+        let first = self.env.eval(&panels.base)?;
+        let bytes = panels.panel_bytes(contraction);
+        let at = bytes.and_then(|bytes| (column / few_bits::WIDTH).checked_mul(bytes)?.checked_add(first));
+        at.ok_or_else(|| Error::invalid("panels of few bits of an unknown size"))
+    }
+
+    /// The element of a right-hand side of few bits at reduction index `k`.
+    fn few_bits(
+        &mut self,
+        contraction: &Contraction,
+        panels: &FewBitsPanels,
+        panel: i64,
+        k: i64,
+    ) -> Result<Scalar> {
+        let lane = self.env.eval(&Dim::from(&contraction.n.var))? % few_bits::WIDTH;
+        let Memory::Const(tensor) = &self.memory[panels.buffer] else {
+            return Err(Error::invalid("weights of few bits are not a constant"));
+        };
+        let element = panels.form.element(tensor.bytes(), panel, k, lane);
+        element.map(Scalar::f32).ok_or_else(|| Error::invalid(format!("element {k} after the last panel")))
     }
 
     /// Accumulates the multiplications of all iterations of `axes`, and counts them in `position`.
@@ -272,6 +298,7 @@ impl<'a> Machine<'a> {
                 let at = at.unwrap_or(0).saturating_add(position.saturating_mul(i64::from(*width)));
                 self.load_at(*buffer, at)?
             }
+            (Rhs::FewBits(panels), at) => self.few_bits(contraction, panels, at.unwrap_or(0), *position)?,
         };
 
         *position += 1;

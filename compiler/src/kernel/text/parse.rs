@@ -9,8 +9,8 @@ use crate::{
     external,
     kernel::{
         Argument, Axis, BlockRows, Buffer, BufferId, CallLimit, Contraction, Control, DataDependent, Device,
-        ExternalCall, InstSeq, Kernel, Local, MemorySpace, Partition, Policies, Port, Program, Rhs,
-        StateTensor, Stmt,
+        ExternalCall, FewBitsForm, FewBitsPanels, InstSeq, Kernel, Local, MemorySpace, Partition, Policies,
+        Port, Program, Rhs, StateTensor, Stmt,
     },
     text::{self, Cursor, TensorReader},
 };
@@ -391,12 +391,15 @@ impl Reader<'_> {
         self.cursor.end_line()?;
         self.in_line("rhs")?;
         let packed = self.cursor.eat_word("panels");
+        let few_bits = self.cursor.eat_word("few_bits");
         let at = access(&mut self.cursor, &self.program.buffers)?;
 
         let rhs = if packed {
             self.cursor.expect("width")?;
             let width = self.cursor.number()?;
             Rhs::Panels { buffer: at.buffer, base: at.index, width }
+        } else if few_bits {
+            Rhs::FewBits(FewBitsPanels { buffer: at.buffer, base: at.index, form: self.few_bits_form()? })
         } else {
             Rhs::Indexed(at)
         };
@@ -409,6 +412,17 @@ impl Reader<'_> {
         }
 
         Ok(Contraction { m, n, k, lhs, rhs, dtype, precision, pack_buffer, epilogue: self.insts(locals)? })
+    }
+
+    /// `bits B block N scale TYPE [zeros]`
+    fn few_bits_form(&mut self) -> Result<FewBitsForm> {
+        self.cursor.expect("bits")?;
+        let bits = self.cursor.number()?;
+        self.cursor.expect("block")?;
+        let block = self.cursor.number()?;
+        self.cursor.expect("scale")?;
+        let scale = self.cursor.dtype()?;
+        Ok(FewBitsForm { bits, block, scale, has_zeros: self.cursor.eat_word("zeros") })
     }
 
     fn in_line(&mut self, keyword: &str) -> Result<()> {

@@ -2,8 +2,9 @@
 
 use crate::{
     kernel::{
-        Access, Argument, Axis, BlockRows, Buffer, CallLimit, Check, Contraction, Control, Device, Inst,
-        InstSeq, Kernel, MemorySpace, Partition, Policies, Port, Program, Rhs, StateBlock, StateTensor, Stmt,
+        Access, Argument, Axis, BlockRows, Buffer, CallLimit, Check, Contraction, Control, Device,
+        FewBitsForm, FewBitsPanels, Inst, InstSeq, Kernel, MemorySpace, Partition, Policies, Port, Program,
+        Rhs, StateBlock, StateTensor, Stmt,
     },
     scalar::{Precision, Reg},
     text::{Elems, Name, Quoted, join, write_assumption, write_data_dependent, write_symbol},
@@ -238,6 +239,14 @@ fn write_contraction(f: &mut Formatter<'_>, contraction: &Contraction, depth: us
         Rhs::Indexed(access) => writeln!(f, "{inner}rhs {access}")?,
         Rhs::Panels { buffer, base, width } => {
             writeln!(f, "{inner}rhs panels {buffer:?}[{base}] width {width}")?;
+        }
+        Rhs::FewBits(FewBitsPanels { buffer, base, form }) => {
+            let FewBitsForm { bits, block, scale, has_zeros } = form;
+            let zeros = if *has_zeros { " zeros" } else { "" };
+            writeln!(
+                f,
+                "{inner}rhs few_bits {buffer:?}[{base}] bits {bits} block {block} scale {scale}{zeros}"
+            )?;
         }
     }
 

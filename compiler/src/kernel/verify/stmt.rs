@@ -7,10 +7,11 @@ use super::{
 };
 use crate::{
     error::{At, Error, Result},
-    kernel::{Access, Axis, BufferId, Contraction, MemorySpace, Rhs, Stmt},
+    kernel::{Access, Axis, BufferId, Contraction, FewBitsPanels, MemorySpace, Rhs, Stmt, few_bits},
 };
 use std::collections::BTreeSet;
 use symshape::{Dim, Symbol};
+use symshape_runtime::DType;
 
 impl Checker<'_> {
     /// Checks a list of statements. A symbol that one of them binds is in scope in the later ones.
@@ -87,8 +88,37 @@ impl Checker<'_> {
                 in_scope(base, &outer).at(|| "rhs")?;
                 self.panels(contraction, *buffer, base, *width, &scope).at(|| "rhs")?;
             }
+            Rhs::FewBits(panels) => {
+                in_scope(&panels.base, &outer).at(|| "rhs")?;
+                self.few_bits(contraction, panels, &scope).at(|| "rhs")?;
+            }
         }
         self.code(&contraction.epilogue, Place::Epilogue(contraction.dtype), &mut epilogue)
+    }
+
+    /// Checks that panels are a constant of bytes, and that all of them are within the buffer.
+    fn few_bits(&mut self, contraction: &Contraction, panels: &FewBitsPanels, scope: &Scope) -> Result<()> {
+        let buffer = &self.program.buffers[panels.buffer];
+        if !matches!(buffer.space, MemorySpace::Const(_)) || buffer.dtype != DType::U8 {
+            return Err(Error::invalid(format!(
+                "the panels {:?} are not a constant of bytes",
+                panels.buffer
+            )));
+        }
+        let lhs = self.program.buffers[contraction.lhs.buffer].dtype;
+        let has_axes = contraction.k.len() == 1 && contraction.dtype == DType::F32 && lhs == DType::F32;
+        let panel_bytes = panels.panel_bytes(contraction).filter(|_| has_axes).ok_or_else(|| {
+            Error::invalid("weights of few bits need `f32`, one reduction axis and blocks of whole words")
+        })?;
+
+        let bytes = contraction.n.extent.ceil_div(few_bits::WIDTH) * panel_bytes;
+        if scope.facts.simplify(&bytes).as_i64() == Some(0) {
+            return Ok(());
+        }
+        let first = Access { buffer: panels.buffer, index: panels.base.clone() };
+        let last = Access { buffer: panels.buffer, index: &panels.base + bytes - 1 };
+        self.access(&first, scope)?;
+        self.access(&last, scope)
     }
 
     /// Checks that panels are a constant or scratch memory, and that all of them are within the buffer.

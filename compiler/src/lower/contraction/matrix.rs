@@ -1,6 +1,7 @@
 //! Batches of matrix multiplications.
 
 use super::{
+    few_bits,
     nest::{AxisClass, ContractionNest},
     packing::PackedPanels,
 };
@@ -57,7 +58,16 @@ pub(super) fn lower(
     let lhs = contraction.nest.exprs[0].clone();
     let rhs = contraction.nest.exprs[1].clone();
     let rhs = match &packing {
-        Some(packing) => packing.pack(lowering, scope, &contraction, &n, &rhs)?,
+        Some(packing) => {
+            let few_bits = match k[..] {
+                [_] => few_bits::pack(lowering, scope, &contraction, packing, &n, &rhs),
+                _ => None,
+            };
+            match few_bits {
+                Some(rhs) => rhs,
+                None => packing.pack(lowering, scope, &contraction, &n, &rhs)?,
+            }
+        }
         None => Rhs::Indexed(Access {
             buffer: buffers::stored(lowering, contraction.operands[1].value)?.buffer,
             index: rhs,

@@ -6,6 +6,7 @@
 //! address by one. If that is a batch axis (depthwise convolution), there is no matrix multiplication, and strips along
 //! it accumulate the result.
 
+mod few_bits;
 mod matrix;
 mod nest;
 mod packing;

@@ -18,10 +18,10 @@ const PANEL_WIDTH: u32 = 16;
 
 /// A constant right operand that is to be packed: the offsets of its elements by batch, column and reduction point.
 pub(super) struct PackedPanels {
-    tensor: Tensor,
-    batch: Vec<i64>,
-    columns: Vec<i64>,
-    k: Vec<i64>,
+    pub(super) tensor: Tensor,
+    pub(super) batch: Vec<i64>,
+    pub(super) columns: Vec<i64>,
+    pub(super) k: Vec<i64>,
     /// `batch index * columns + column index`, over the axes before they are merged.
     pub(super) flat: Dim,
 }
@@ -69,17 +69,11 @@ impl PackedPanels {
         flat: &Dim,
     ) -> Result<Rhs> {
         let n_extent = n.extent.as_i64().ok_or_else(not_innermost)?.max(0) as usize;
-        let block_elems = self.block_elems(n_extent);
         let first = flat.substitute(&|symbol| (*symbol == n.var).then(Dim::zero));
+        let block_elems = self.block_elems(n_extent);
         let base = scope.facts.simplify(&(first.floor_div(n_extent.max(1)) * Dim::from(block_elems)));
 
-        let form = PackedForm {
-            weight: ByContent(self.tensor.clone()),
-            batch: self.batch.clone(),
-            columns: self.columns.clone(),
-            k: self.k.clone(),
-            block_columns: n_extent,
-        };
+        let form = self.form(n_extent);
         let buffer = match lowering.weights.panels.get(&form) {
             Some(buffer) => *buffer,
             None => {
@@ -92,6 +86,17 @@ impl PackedPanels {
         };
 
         Ok(Rhs::Panels { buffer, base, width: PANEL_WIDTH })
+    }
+
+    /// The key of the panels in blocks of `n_extent` columns.
+    pub(super) fn form(&self, n_extent: usize) -> PackedForm {
+        PackedForm {
+            weight: ByContent(self.tensor.clone()),
+            batch: self.batch.clone(),
+            columns: self.columns.clone(),
+            k: self.k.clone(),
+            block_columns: n_extent,
+        }
     }
 
     /// Elements of the panels of one block of `n_extent` columns.
@@ -129,7 +134,7 @@ impl PackedPanels {
     }
 
     /// The offsets of the batch and column with the index `flat`.
-    fn split(&self, flat: usize) -> (i64, i64) {
+    pub(super) fn split(&self, flat: usize) -> (i64, i64) {
         (self.batch[flat / self.columns.len()], self.columns[flat % self.columns.len()])
     }
 }

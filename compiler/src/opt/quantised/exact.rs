@@ -12,7 +12,7 @@
 //! none overflows unless it nearly did before. On reals both sides are equal. On floats `q s` is no longer rounded,
 //! and the sum is rounded once more.
 
-use super::{columns::ConstantAxes, real};
+use super::{columns::ConstantAxes, few_bits::products, real};
 use crate::{
     error::Result,
     graph::{Graph, Node, Op, Value},
@@ -75,16 +75,22 @@ fn parts(new: &mut Graph, fixed: Value, axes: &ConstantAxes<'_>) -> Result<Optio
         }
 
         let rest = axes.drop_reduced(new, scale)?;
-        let [Some(integers), Some(scale), Some(rest)] =
-            [integers, scale, rest].map(|value| real::evaluated(new, value))
-        else {
-            continue;
+        let Some(rest) = real::evaluated(new, rest) else { continue };
+        // A difference of bytes has eight bits, as a bf16 has.
+        let weights = match products(new, integers, scale, &power_of_two) {
+            Some(weights) => Some(Tensor::from_few_bits(weights)),
+            None => {
+                let [Some(integers), Some(scale)] =
+                    [integers, scale].map(|value| real::evaluated(new, value))
+                else {
+                    continue;
+                };
+                map(&integers, |idx, x| {
+                    let x = x * power_of_two(element(&scale, idx))?;
+                    is_bf16(x).then_some(x)
+                })
+            }
         };
-
-        let weights = map(&integers, |idx, x| {
-            let x = x * power_of_two(element(&scale, idx))?;
-            is_bf16(x).then_some(x)
-        });
 
         let rest = map(&rest, |_, scale| Some(scale / power_of_two(scale)?));
         if let (Some(weights), Some(rest)) = (weights, rest) {

@@ -21,6 +21,7 @@
 
 mod columns;
 mod exact;
+pub(super) mod few_bits;
 mod real;
 mod requantise;
 mod small_sums;

@@ -65,6 +65,7 @@ fn rhs(case: &Case, lanes: usize) -> (Vec<f32>, Matrix) {
             }
             Matrix { memory, strides: (width, k * width) }
         }
+        Rhs::FewBits(_) => unreachable!("the tests of few bits compare whole contractions"),
         Rhs::Rows => Matrix { memory: plain.clone(), strides: (case.columns, 1) },
         Rhs::Scattered => {
             let mut memory = vec![0.0; k * case.columns];

@@ -16,10 +16,39 @@ pub const AMX_ROWS: usize = 32;
 pub enum Rhs {
     /// Packed panels of this many columns, see [`PANEL`].
     Panels(u32),
+    /// Panels of [`PANEL`] columns in blocks of few bits.
+    FewBits(FewBitsCode),
     /// Contiguous columns. The stride of `k` is an argument.
     Rows,
     /// The strides of columns and of `k` are arguments.
     Scattered,
+}
+
+/// The form of panels of few bits, see `kernel/few_bits.rs`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FewBitsCode {
+    /// Bits of an element: 2, 4 or 8.
+    pub bits: u8,
+    /// The type of scales: `F32`, `F16` or `Bf16`.
+    pub scale: Ty,
+    /// Whether blocks have zero points.
+    pub has_zeros: bool,
+}
+
+impl Rhs {
+    /// Columns of a panel, if there are panels.
+    pub(crate) fn panel_columns(self) -> Option<usize> {
+        match self {
+            Rhs::Panels(width) => Some(width as usize),
+            Rhs::FewBits(_) => Some(PANEL),
+            Rhs::Rows | Rhs::Scattered => None,
+        }
+    }
+
+    /// Whether elements are computed from integers of few bits.
+    pub(crate) fn is_few_bits(self) -> bool {
+        matches!(self, Rhs::FewBits(_))
+    }
 }
 
 /// The multiplication of two 32-bit lanes and its accumulation.
@@ -163,6 +192,8 @@ impl TileKey {
     pub const RHS: usize = 3;
     /// From `k` to `k` of rhs, unless packed.
     pub const RHS_K: usize = 4;
+    /// Reduction indices of a block of few bits.
+    pub const BLOCK: usize = TileKey::RHS_K;
     /// From plane to plane of lhs. A plane has one part of all elements. Only on tile registers, whose rhs is packed.
     pub(crate) const LHS_PLANE: usize = TileKey::RHS_K;
     /// From column to column of scattered rhs, or from panel to panel of packed rhs.
@@ -182,6 +213,9 @@ impl TileKey {
     /// Unrolled rounds of the innermost loop for each prefetch of the next panels. This is the number of tiles, which
     /// together prefetch all panels. Not on tile registers. Level 0 does not use the slot.
     pub const PREFETCH_ROUNDS: usize = 9;
+
+    /// Number of blocks of few bits. These tiles prefetch nothing.
+    pub const BLOCKS: usize = TileKey::PREFETCH_ROUNDS;
 
     /// Bytes of each of the next panels that other calls prefetch. Not on tile registers. Level 0 does not use the
     /// slot.

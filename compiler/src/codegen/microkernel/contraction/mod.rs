@@ -17,12 +17,14 @@ mod amx;
 mod amx_prefetch;
 mod deferred_epilogue;
 mod epilogue;
+mod few_bits;
 mod key;
 mod prefetch;
 mod tile;
 
 pub(crate) use amx::{amx_columns, release};
-pub use key::{AMX_ROWS, DotOp, PANEL, ReductionPart, Rhs, TileKey};
+pub(crate) use few_bits::{max_few_bits_rows, wide_few_bits_vectors};
+pub use key::{AMX_ROWS, DotOp, FewBitsCode, PANEL, ReductionPart, Rhs, TileKey};
 
 use crate::codegen::vector::{
     Builder, VectorShape,
@@ -75,7 +77,10 @@ pub(crate) fn emit(key: &TileKey, shape: VectorShape) -> VCode {
             b.advance(rhs, 4 * width as i32);
         }
 
-        tile.level(b, key.levels - 1, lhs, rhs);
+        match key.rhs {
+            Rhs::FewBits(code) => tile.few_bits(b, code, lhs, rhs),
+            Rhs::Panels(_) | Rhs::Rows | Rhs::Scattered => tile.level(b, key.levels - 1, lhs, rhs),
+        }
         match key.part.stored() {
             Some(stream) => tile.store_partial_sums(b, stream),
             None => tile.epilogue(b),

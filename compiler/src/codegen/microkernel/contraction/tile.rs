@@ -192,9 +192,9 @@ impl<'a> Tile<'a> {
 
     /// Offsets of the panels that the tile reads from the first one, which is not listed: multiples of the panel
     /// stride.
-    fn panels(&self, b: &mut Builder) -> Vec<Int> {
-        let Rhs::Panels(width) = self.key.rhs else { return Vec::new() };
-        let count = n_panels(self.key, width, b.lanes());
+    pub(super) fn panels(&self, b: &mut Builder) -> Vec<Int> {
+        let Some(width) = self.key.rhs.panel_columns() else { return Vec::new() };
+        let count = n_panels(self.key, width as u32, b.lanes());
 
         let mut offsets = Vec::new();
         if count > 1 {
@@ -261,7 +261,7 @@ impl<'a> Tile<'a> {
         }
     }
 
-    fn lhs_mem(&self, lhs: Int, row: usize) -> Mem {
+    pub(super) fn lhs_mem(&self, lhs: Int, row: usize) -> Mem {
         scaled(lhs, &self.multiples, row)
     }
 
@@ -287,6 +287,7 @@ impl<'a> Tile<'a> {
                 let mem = panel_mem(rhs, panels, first / width).plus(offset);
                 memory::load(b, mem, self.key.rhs_element)
             }
+            Rhs::FewBits(_) => unreachable!("few bits are read in groups"),
             Rhs::Rows => {
                 let mem = Mem::from(rhs).plus(4 * first);
                 match self.tail.get(vector) {

@@ -4,7 +4,9 @@
 //! size, so that it runs the same number of steps for each image. Each access must then stay within the image of the
 //! current step, or within memory that all images share. Nothing else may depend on the batch size.
 
-use crate::kernel::{Access, Axis, BufferId, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt, walk};
+use crate::kernel::{
+    Access, Axis, BufferId, FewBitsPanels, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt, walk,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     slice,
@@ -124,7 +126,7 @@ impl<'p> BatchStrides<'p> {
             }
             Stmt::Contraction(contraction) => {
                 let rhs = match &contraction.rhs {
-                    Rhs::Panels { base, .. } => base,
+                    Rhs::Panels { base, .. } | Rhs::FewBits(FewBitsPanels { base, .. }) => base,
                     Rhs::Indexed(access) => &access.index,
                 };
                 contraction.m.iter().all(is_fixed)

@@ -360,6 +360,17 @@ impl Builder {
         self.push(VInst::DotBytes(dst, a, b, dst));
     }
 
+    /// `(a & b) | c`, bit by bit.
+    pub(crate) fn and_or(&mut self, a: Vector, b: Vector, c: Vector) -> Vector {
+        if self.shape.registers >= 32 && self.shape.lanes == 16 {
+            let dst = self.vector();
+            self.push(VInst::AndOr(dst, a, b, c));
+            return dst;
+        }
+        let both = self.binary(VBinary::And, a, b);
+        self.binary(VBinary::Or, both, c)
+    }
+
     /// Lane by lane arithmetic.
     pub fn binary(&mut self, op: VBinary, a: Vector, b: Vector) -> Vector {
         let dst = self.vector();

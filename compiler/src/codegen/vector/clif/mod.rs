@@ -221,6 +221,10 @@ impl Translator<'_> {
                 self.set(*dst, value);
             }
             VInst::Fma(dst, x, y, z) => self.fma(*dst, *x, *y, *z),
+            VInst::AndOr(dst, x, y, z) => {
+                self.binary(VBinary::And, *dst, *x, *y);
+                self.binary(VBinary::Or, *dst, *dst, *z);
+            }
             VInst::DotBytes(..) => unreachable!("the shape has no VNNI"),
             VInst::LoadF16(..) | VInst::BroadcastF16(..) | VInst::StoreF16(..) | VInst::RoundF16(..) => {
                 unreachable!("the shape has no conversions of f16")

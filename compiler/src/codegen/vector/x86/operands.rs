@@ -131,6 +131,8 @@ pub(super) fn operands(step: &VInst) -> Operands {
         }
         VInst::UnlessInfinite(dst, a, b) => none.read(*a).read(*b).set_early(*dst),
         VInst::Fma(dst, a, b, c) => none.read(*c).read(*a).read(*b).set(*dst),
+        // The first operand is copied to the destination before the others are read.
+        VInst::AndOr(dst, a, b, c) => none.read(*a).read(*b).read(*c).set_early(*dst),
         VInst::DotBytes(dst, a, b, c) if dst == c => none.read(*c).read(*a).read(*b).set(*dst),
         // The addend is copied to the destination before the others are read.
         VInst::DotBytes(dst, a, b, c) => none.read(*c).read(*a).read(*b).set_early(*dst),
@@ -230,7 +232,7 @@ pub(super) fn rename(
             mems.iter_mut().for_each(|at| mem(at, int));
             *src = vector(*src, false);
         }
-        VInst::Fma(dst, a, b, c) | VInst::DotBytes(dst, a, b, c) => {
+        VInst::Fma(dst, a, b, c) | VInst::AndOr(dst, a, b, c) | VInst::DotBytes(dst, a, b, c) => {
             [&mut *a, b, c].into_iter().for_each(|src| *src = vector(*src, false));
             *dst = vector(*dst, true);
         }

@@ -8,7 +8,7 @@ use crate::{
         ops::shared::arithmetic::int,
     },
     scalar::{BinaryOp, CompareOp, Scalar},
-    tensor::Tensor,
+    tensor::{Bytes, Tensor},
 };
 use symshape::{Dim, Relation};
 use symshape_runtime::DType;
@@ -50,7 +50,9 @@ pub(crate) fn unpacked(g: &mut Graph, x: Value, bits: i64, count: &Dim) -> Resul
     let each = 8 / bits;
 
     let mut values = x;
-    if each > 1 {
+    if let Some(unpacked) = g.as_constant(x).and_then(|tensor| unpacked_constant(tensor, bits as u32)) {
+        values = g.constant(unpacked)?;
+    } else if each > 1 {
         let unsqueezed = g.unsqueeze(x, &[last + 1])?;
         let place = g.index(DType::U8, vec![each.into()], Dim::from(axis(0)) * bits)?;
         let shifted = g.binary(BinaryOp::Shr, unsqueezed, place)?;
@@ -61,6 +63,39 @@ pub(crate) fn unpacked(g: &mut Graph, x: Value, bits: i64, count: &Dim) -> Resul
     }
 
     g.slice(values, last, Dim::zero(), count.clone(), 1)
+}
+
+/// `x`, the `name` of the weights, in this shape. A constant stays one, so that [`unpacked`] sees its elements.
+fn reshaped(g: &mut Graph, name: &str, x: Value, shape: &[i64]) -> Result<Value> {
+    let wanted = shape.iter().try_fold(1i64, |elems, dim| elems.checked_mul(*dim));
+    let wanted = wanted.ok_or_else(|| Error::invalid(format!("{name} of shape {shape:?}")))?;
+    let elems = g.shape(x).iter().try_fold(1i64, |elems, dim| elems.checked_mul(dim.as_i64()?));
+    if let Some(elems) = elems.filter(|elems| *elems != wanted) {
+        return Err(Error::invalid(format!("the {name} have {elems} elements; {shape:?} needs {wanted}")));
+    }
+
+    let sizes: Option<Vec<usize>> = shape.iter().map(|dim| usize::try_from(*dim).ok()).collect();
+    let constant = g.as_constant(x).zip(sizes);
+    match constant.and_then(|(tensor, sizes)| Tensor::new(tensor.dtype(), sizes, tensor.shared_bytes())) {
+        Some(tensor) => g.constant(tensor),
+        None => g.reshape(x, shape.iter().map(|dim| Dim::from(*dim)).collect::<Vec<_>>()),
+    }
+}
+
+/// A constant of bytes whose last axis is unpacked. The graph's operators do the same one element at a time, which
+/// takes minutes for a large model.
+fn unpacked_constant(tensor: &Tensor, bits: u32) -> Option<Tensor> {
+    let (last, outer) = tensor.shape().split_last()?;
+    let each = 8 / bits as usize;
+    if each == 1 || tensor.dtype() != DType::U8 {
+        return None;
+    }
+    let mask = ((1u16 << bits) - 1) as u8;
+    let parts =
+        tensor.bytes().iter().flat_map(|byte| (0..each).map(move |at| byte >> (at as u32 * bits) & mask));
+    let bytes: Vec<u8> = parts.collect();
+    let shape = outer.iter().copied().chain([last * each]).collect();
+    Tensor::new(DType::U8, shape, Bytes::Owned(bytes.into()))
 }
 
 /// `A·Bᵀ + bias`. The rows of `B`, `[N, K]`, are packed integers of `bits` bits in blocks of `block_size`. Each block
@@ -92,7 +127,7 @@ fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     }
 
     let blocks = (k + block - 1) / block;
-    let b = g.reshape(b, vec![columns.into(), blocks.into(), (block * bits / 8).into()])?;
+    let b = reshaped(g, "weights", b, &[columns, blocks, block * bits / 8])?;
     let integers = unpacked(g, b, bits, &block.into())?;
     let dtype = g.dtype(scales);
     let integers = g.cast(dtype, integers)?;
@@ -101,11 +136,14 @@ fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         None => g.number(dtype, f64::from(1 << (bits - 1)))?,
         Some(zero) if g.dtype(zero).is_float() => {
             let zero = g.cast(dtype, zero)?;
-            g.reshape(zero, vec![columns.into(), blocks.into(), 1.into()])?
+            reshaped(g, "zero points", zero, &[columns, blocks, 1])?
+        }
+        Some(zero) if g.dtype(zero) != DType::U8 => {
+            return Err(Error::invalid(format!("zero points of type {}; packed ones are u8", g.dtype(zero))));
         }
         Some(zero) => {
             let bytes = (blocks * bits + 7) / 8;
-            let zero = g.reshape(zero, vec![columns.into(), bytes.into()])?;
+            let zero = reshaped(g, "zero points", zero, &[columns, bytes])?;
             let zero = unpacked(g, zero, bits, &blocks.into())?;
             let zero = g.cast(dtype, zero)?;
             g.unsqueeze(zero, &[2])?
@@ -113,7 +151,7 @@ fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     };
 
     let centred = g.sub(integers, zero)?;
-    let scales = g.reshape(scales, vec![columns.into(), blocks.into(), 1.into()])?;
+    let scales = reshaped(g, "scales", scales, &[columns, blocks, 1])?;
     let weights = g.mul(centred, scales)?;
     let weights = g.reshape(weights, vec![columns.into(), (blocks * block).into()])?;
     let weights = g.slice(weights, 1, Dim::zero(), k.into(), 1)?;

@@ -115,7 +115,13 @@ fn plan_args(f: &mut FuncCtx, plan: &TilePlan) -> Result<TileArgs> {
     args.set(TileKey::LHS, f.address(&plan.lhs.stream.origin)?);
     args.set(TileKey::LHS_ROW, f.dim(&(&plan.lhs.stream.row * plan.lhs.unit_bytes))?);
     args.set(TileKey::LHS_K, f.dim(&(&plan.loops[0].lhs_step * 4))?);
-    args.set(TileKey::RHS_K, f.dim(&(&plan.rhs.stream.row * 4))?);
+    if plan.rhs.form.is_few_bits() {
+        let block = &plan.rhs.stream.row;
+        args.set(TileKey::BLOCK, f.dim(block)?);
+        args.set(TileKey::BLOCKS, f.dim(&plan.contraction.depth().ceil_div(block))?);
+    } else {
+        args.set(TileKey::RHS_K, f.dim(&(&plan.rhs.stream.row * 4))?);
+    }
     if let Some(packing) = plan.packing.as_ref().filter(|packing| packing.dot.is_amx()) {
         args.set(TileKey::LHS_PLANE, f.dim(&packing.part_bytes())?);
     }

@@ -80,6 +80,11 @@ fn rhs_offset(f: &mut FuncCtx, plan: &TilePlan, column: Value) -> Value {
             let inside = f.ins().ishl_imm_u(inside, i64::from(bytes.trailing_zeros()));
             f.ins().iadd(panel, inside)
         }
+        // Tiles begin with a panel.
+        Rhs::FewBits(_) => {
+            let panel = f.ins().ushr_imm_u(column, i64::from(PANEL.trailing_zeros()));
+            f.ins().imul(panel, step)
+        }
         Rhs::Rows | Rhs::Scattered => f.ins().imul(column, step),
     }
 }

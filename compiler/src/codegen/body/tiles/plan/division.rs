@@ -6,9 +6,9 @@ use super::isa::Isa;
 use crate::{
     codegen::{
         body::body_builder::linear_parts,
-        microkernel::contraction::{AMX_ROWS, PANEL, max_rows},
+        microkernel::contraction::{AMX_ROWS, PANEL, max_few_bits_rows, max_rows},
     },
-    kernel::{Contraction, Program},
+    kernel::{Contraction, Program, Rhs},
     scalar::Precision,
     target::{LINE_BYTES, PAGE_BYTES},
 };
@@ -51,7 +51,10 @@ pub(crate) fn max_tile_rows(program: &Program, contraction: &Contraction, isa: &
     if isa.shape.tiles && program.on_tiles(contraction) {
         return AMX_ROWS;
     }
-    let by_registers = max_rows(isa.shape);
+    let by_registers = match contraction.rhs {
+        Rhs::FewBits(_) => max_few_bits_rows(isa.shape),
+        Rhs::Panels { .. } | Rhs::Indexed(_) => max_rows(isa.shape),
+    };
     // Packed rows are dense. Operands of other types than f32 are packed, or read in place in small groups.
     let lhs_is_f32 = program.buffers[contraction.lhs.buffer].dtype == DType::F32;
     let is_copied = contraction.pack_buffer.is_some() && contraction.precision == Precision::F32;

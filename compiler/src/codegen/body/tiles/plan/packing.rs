@@ -173,6 +173,7 @@ impl Packing {
         let rhs = match contraction.rhs {
             Rhs::Panels { buffer, .. } if program.is_const(buffer) => RhsSource::Constant(buffer),
             Rhs::Panels { .. } | Rhs::Indexed(_) => RhsSource::Computed,
+            Rhs::FewBits(_) => return None,
         };
         let depth = contraction.depth();
         let mut packing = Packing {

@@ -5,11 +5,11 @@ use crate::{
     codegen::{
         body::body_builder::{Stream, linear_parts, linear_steps},
         microkernel::{
-            contraction::{self, PANEL},
+            contraction::{self, FewBitsCode, PANEL},
             op::Ty,
         },
     },
-    kernel::{self, Access, BufferId, Contraction, Program},
+    kernel::{self, Access, BufferId, Contraction, FewBitsPanels, Program},
 };
 use symshape::{Dim, Facts};
 use symshape_runtime::DType;
@@ -61,6 +61,7 @@ impl ComputedRhs {
                 let origin = Access { buffer: access.buffer, index };
                 Some(ComputedRhs { origin, step, panel: (PANEL as i64).into(), depth })
             }
+            kernel::Rhs::FewBits(_) => None,
         }
     }
 }
@@ -68,7 +69,11 @@ impl ComputedRhs {
 impl RhsPlan {
     /// Bytes of an element of the panels, or of an element in memory.
     pub(crate) fn element_bytes(&self) -> i64 {
-        if self.element == Ty::F32 { 4 } else { 2 }
+        match self.element {
+            Ty::U8 => 1,
+            Ty::F32 => 4,
+            _ => 2,
+        }
     }
 
     /// The rhs of a contraction, and its steps along the reduction axes.
@@ -104,6 +109,7 @@ impl RhsPlan {
                 let is_whole_panels = (*width as usize).is_multiple_of(PANEL);
                 is_whole_panels.then(|| (RhsPlan { element, ..rhs }, no_steps(contraction)))
             }
+            kernel::Rhs::FewBits(panels) => Some((few_bits(contraction, panels)?, no_steps(contraction))),
             kernel::Rhs::Indexed(access) => in_memory(program, facts, contraction, access),
         }
     }
@@ -118,6 +124,23 @@ fn no_steps(contraction: &Contraction) -> Vec<Dim> {
 fn panels(buffer: BufferId, index: Dim, panel_elems: Dim, width: u32) -> RhsPlan {
     let stream = Stream { origin: Access { buffer, index }, row: Dim::zero(), column: panel_elems };
     RhsPlan { form: contraction::Rhs::Panels(width), stream, element: Ty::F32, computed: None }
+}
+
+/// Panels of few bits, whose strides count bytes. The step of the reduction is the size of a block.
+fn few_bits(contraction: &Contraction, panels: &FewBitsPanels) -> Option<RhsPlan> {
+    let form = panels.form;
+    let column = panels.panel_bytes(contraction)?.into();
+    let origin = Access { buffer: panels.buffer, index: panels.base.clone() };
+    let scale = match form.scale {
+        DType::F32 => Ty::F32,
+        DType::F16 => Ty::F16,
+        DType::BF16 => Ty::Bf16,
+        _ => return None,
+    };
+    let form =
+        contraction::Rhs::FewBits(FewBitsCode { bits: form.bits as u8, scale, has_zeros: form.has_zeros });
+    let stream = Stream { origin, row: i64::from(panels.form.block).into(), column };
+    Some(RhsPlan { form, stream, element: Ty::U8, computed: None })
 }
 
 /// A rhs of `f32` that is read in place; no row moves it.

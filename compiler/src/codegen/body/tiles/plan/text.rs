@@ -122,6 +122,10 @@ impl TilePlan<'_> {
         let column = &self.rhs.stream.column;
         let form = match self.rhs.form {
             Rhs::Panels(width) => format!("panels of {width}, {column} elements each"),
+            Rhs::FewBits(code) => {
+                let block = &self.rhs.stream.row;
+                format!("panels of {} bits in blocks of {block}, {column} bytes each", code.bits)
+            }
             Rhs::Rows => "rows".to_string(),
             Rhs::Scattered => format!("scattered, column {column}"),
         };

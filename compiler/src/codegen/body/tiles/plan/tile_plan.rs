@@ -148,7 +148,7 @@ pub(crate) fn plan<'a>(
         pairs_rows: is_amx && is_short && !outer.is_empty(),
         has_large_rhs: rhs_elems.is_some_and(|elems| elems >= LARGE_RHS_ELEMS),
         small_blocks,
-        prefetches_panels: prefetches_panels(contraction, one_call),
+        prefetches_panels: !rhs.form.is_few_bits() && prefetches_panels(contraction, one_call),
         prefetches_rows: small_blocks || packing.is_none() && has_long_result_rows(contraction),
         facts,
         lhs,

@@ -5,7 +5,7 @@
 
 use super::{keys::MicrokernelVariant, tile_plan::TilePlan};
 use crate::codegen::microkernel::contraction::{
-    AMX_ROWS, PANEL, ReductionPart, amx_columns, narrow_vectors, wide_vectors,
+    AMX_ROWS, PANEL, ReductionPart, Rhs, amx_columns, narrow_vectors, wide_few_bits_vectors, wide_vectors,
 };
 use num_traits::ToPrimitive;
 use symshape::Dim;
@@ -103,7 +103,10 @@ impl TilePlan<'_> {
     fn height_tiling(&self, height: usize, has_low_tiles: bool) -> HeightTiling {
         let lanes = self.shape.lanes;
         let narrow = narrow_vectors(self.shape);
-        let wide = wide_vectors(self.shape, height, self.dot());
+        let wide = match self.rhs.form {
+            Rhs::FewBits(code) => wide_few_bits_vectors(self.shape, height, code),
+            Rhs::Panels(_) | Rhs::Rows | Rhs::Scattered => wide_vectors(self.shape, height, self.dot()),
+        };
         let wide = self.useful_columns(wide * lanes, narrow * lanes) / lanes;
 
         // The rest after whole panels needs a mask, unless it is a whole vector.

@@ -162,6 +162,7 @@ impl Selector<'_> {
             VInst::Constant(..) => {}
             VInst::Move(dst, src) => self.move_vector(*dst, *src),
             VInst::Fma(dst, a, b, c) => self.fma(*dst, *a, *b, *c),
+            VInst::AndOr(dst, a, b, c) => self.and_or(*dst, *a, *b, *c),
             VInst::DotBytes(dst, a, b, c) => self.dot_bytes(*dst, *a, *b, *c),
             VInst::Binary(op, dst, a, b) => self.binary(*op, *dst, *a, *b),
             VInst::Unary(op, dst, a) => self.unary(*op, *dst, *a),
@@ -287,6 +288,17 @@ impl Selector<'_> {
             self.copy(to, x);
             self.asm.op(order213, &[to.into(), y, z]);
         }
+    }
+
+    fn and_or(&mut self, dst: Vector, a: Vector, b: Vector, c: Vector) {
+        // Bit `4a + 2b + c` of the table is the result.
+        const TABLE: i32 = 0b1110_1010;
+        let to = self.vector(dst);
+        let from = self.vector(a);
+        self.copy(to, from);
+        let b = self.vector(b).into();
+        let c = self.source(c);
+        self.asm.op(Code::EVEX_Vpternlogd_zmm_k1z_zmm_zmmm512b32_imm8, &[to.into(), b, c, TABLE.into()]);
     }
 
     fn dot_bytes(&mut self, dst: Vector, a: Vector, b: Vector, c: Vector) {
