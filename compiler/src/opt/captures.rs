@@ -1,9 +1,10 @@
 //! Moves constants into the branches and loops that capture them.
 //!
-//! The importer copies constants into regions. Folding finds more constants in the enclosing graph, such as weights that
-//! an exporter puts together from slices. As an operand of a region such a weight would be packed in no contraction.
+//! The importer copies constants into regions. Folding finds more constants in the enclosing graph, such as weights
+//! that an exporter puts together from slices. As an operand of a region such a weight would be packed in no
+//! contraction.
 
-use super::{optimize, rebuild::rebuild};
+use super::rebuild::rebuild;
 use crate::{
     error::Result,
     graph::{Graph, Node, Op, Value, eval},
@@ -14,7 +15,7 @@ use std::collections::HashMap;
 /// Runs the pass.
 ///
 /// # Errors
-/// Those of the passes that run over a region with more constants than before.
+/// None.
 pub(crate) fn captures(graph: &mut Graph) -> Result<()> {
     rebuild(graph, |new, node| {
         let constants = captured_constants(new, node)?;
@@ -25,9 +26,7 @@ pub(crate) fn captures(graph: &mut Graph) -> Result<()> {
         let mut op = node.op.clone();
         let first_operands: Vec<usize> = node.op.regions().iter().map(|(first, _)| *first).collect();
         for (first, region) in first_operands.into_iter().zip(op.regions_mut()) {
-            if replace_inputs(region, |input| constants.get(&(first + input))) {
-                optimize(region)?;
-            }
+            replace_inputs(region, |input| constants.get(&(first + input)));
         }
         let is_operand = |(k, _): &(usize, &Value)| !constants.contains_key(k);
         let operands: Vec<Value> =
@@ -76,11 +75,9 @@ fn constant(graph: &Graph, value: Value) -> Result<Option<Tensor>> {
     Ok(eval::values(graph, &eval::Binding::new(), &[], &[value])?.pop())
 }
 
-/// Turns the inputs of a region for which `constant` has a tensor into constants, and numbers the others again. Returns
-/// whether there was one.
-fn replace_inputs<'a>(region: &mut Graph, constant: impl Fn(usize) -> Option<&'a Tensor>) -> bool {
+/// Turns the inputs of a region for which `constant` has a tensor into constants, and numbers the others again.
+fn replace_inputs<'a>(region: &mut Graph, constant: impl Fn(usize) -> Option<&'a Tensor>) {
     let inputs = std::mem::take(&mut region.inputs);
-    let count = inputs.len();
     for (k, (_, value)) in inputs.into_iter().enumerate() {
         let number = region.inputs.len() as u32;
         let op = match constant(k) {
@@ -93,5 +90,4 @@ fn replace_inputs<'a>(region: &mut Graph, constant: impl Fn(usize) -> Option<&'a
         let source = region.values[value].def;
         region.nodes[source].op = op;
     }
-    region.inputs.len() < count
 }

@@ -42,8 +42,9 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("few_bits", quantised::few_bits::few_bits),
     // Constants come next: expressions over the weights alone are computed here.
     ("fold", fold::fold),
-    // Regions were optimised before the enclosing graph, whose constants are only known now.
+    // Regions come after the constants of the enclosing graph, which they may capture.
     ("captures", captures::captures),
+    ("regions", regions),
     ("views", views::views),
     ("padded_taps", padded_taps::padded_taps),
     ("clamp", clamp::clamp),
@@ -93,10 +94,6 @@ pub(crate) fn optimize_observed(
     graph: &mut Graph,
     observer: &mut dyn FnMut(&'static str, &Graph),
 ) -> Result<()> {
-    for node in graph.nodes.values_mut() {
-        node.op.regions_mut().into_iter().try_for_each(optimize)?;
-    }
-
     for (name, pass) in PASSES {
         pass(graph).at(|| *name)?;
         if cfg!(debug_assertions) {
@@ -105,6 +102,11 @@ pub(crate) fn optimize_observed(
         observer(name, graph);
     }
     Ok(())
+}
+
+/// Runs all passes over the branches and loops of a graph.
+fn regions(graph: &mut Graph) -> Result<()> {
+    graph.nodes.values_mut().flat_map(|node| node.op.regions_mut()).try_for_each(optimize)
 }
 
 /// Gives an optimised graph the requested precision, as machines with tile registers compute it.
