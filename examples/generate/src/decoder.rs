@@ -154,6 +154,30 @@ pub(crate) fn read(
     Ok(())
 }
 
+/// Appends a token to each state, and writes the logits of the token after it.
+pub(crate) fn step(
+    context: &mut Context,
+    interface: &Interface,
+    states: &mut [&mut State],
+    tokens: &[i64],
+    logits: &mut [f32],
+) -> Result<(), Error> {
+    let rows = states.len();
+    let positions: Vec<i64> = states.iter().map(|state| state.length() as i64).collect();
+    let longest = states.iter().map(|state| state.length()).max().unwrap_or(0) + 1;
+    // A shorter sequence has its positions at the beginning of its row of the mask. The rest of the row is not read.
+    let mask = vec![1_i64; rows * longest];
+
+    let input = |role: &Role| match role {
+        Role::Tokens => TensorRef::new(&[rows, 1], tokens),
+        Role::Mask => TensorRef::new(&[rows, longest], &mask),
+        Role::Positions => TensorRef::new(&[rows, 1], &positions),
+    };
+    let inputs = interface.inputs.iter().map(input).collect::<Result<Vec<_>, _>>()?;
+    context.run_states(&inputs, &mut [TensorMut::new(logits)], states)?;
+    Ok(())
+}
+
 /// A state without positions for this number of rows. Its memory is taken when it is first written.
 pub(crate) fn empty_state(model: &Model, interface: &Interface, rows: usize) -> Result<State, Error> {
     let size = interface.rows.as_deref().map(|name| (name, rows as i64));

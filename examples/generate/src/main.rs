@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 use symshape_example_generate::{
-    Answer, Conversation, Decoder, Error, Limits, Sampler, Settings, Text, artefact, batch,
+    Answer, Conversation, Decoder, Error, Limits, Sampler, Sequences, Settings, Text, artefact, batch,
 };
 
 /// Generates text. Without a prompt and without --batch, it reads messages from standard input, one a line, and
@@ -69,11 +69,12 @@ fn generate(args: &Args) -> Result<(), Error> {
     let settings = Settings::read(&args.folder.join("settings.json"))?;
     let text = Text::open(&args.folder.join("tokenizer.json"), &settings.end)?;
     let model = artefact::open(&args.folder, &settings)?;
-    let mut decoder = Decoder::new(&model, args.threads)?;
     if args.batch.is_some() {
-        return answer_batch(args, &mut decoder, &text, &settings);
+        let mut sequences = Sequences::new(&model, args.threads)?;
+        return answer_batch(args, &mut sequences, &text, &settings);
     }
 
+    let mut decoder = Decoder::new(&model, args.threads)?;
     let mut sampler = Sampler::new(args.temperature, args.top_p, args.seed);
     let mut conversation = Conversation::new(&mut decoder, &text, &settings);
     let mut say = |message: &str| {
@@ -100,11 +101,16 @@ fn generate(args: &Args) -> Result<(), Error> {
 }
 
 /// Answers the messages of a file, as many at once as the model takes.
-fn answer_batch(args: &Args, decoder: &mut Decoder, text: &Text, settings: &Settings) -> Result<(), Error> {
+fn answer_batch(
+    args: &Args,
+    sequences: &mut Sequences,
+    text: &Text,
+    settings: &Settings,
+) -> Result<(), Error> {
     let Some(path) = &args.batch else { return Ok(()) };
     let file = std::fs::read_to_string(path).map_err(|error| Error::file(path, error))?;
     let messages: Vec<String> = file.lines().filter(|line| !line.is_empty()).map(str::to_string).collect();
-    let at_once = decoder.max_rows();
+    let at_once = sequences.at_once();
     for (block, messages) in messages.chunks(at_once).enumerate() {
         let first = block * at_once;
         let sampler = |idx| Sampler::new(args.temperature, args.top_p, args.seed.wrapping_add(idx as u64));
@@ -115,7 +121,7 @@ fn answer_batch(args: &Args, decoder: &mut Decoder, text: &Text, settings: &Sett
                 show(&format!("tokens: {:?}\n", answer.tokens));
             }
         };
-        let answers = batch::answer(decoder, text, settings, messages, &samplers, limits(args), done)?;
+        let answers = batch::answer(sequences, text, settings, messages, &samplers, limits(args), done)?;
         let count: usize = answers.iter().map(|answer| answer.tokens.len().saturating_sub(1)).sum();
         let seconds = answers.iter().map(|answer| answer.decode_time.as_secs_f64()).fold(1e-9, f64::max);
         eprintln!("[{} conversations at once: {:.1} tokens/s]", answers.len(), count as f64 / seconds);

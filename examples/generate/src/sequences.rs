@@ -96,18 +96,33 @@ impl Sequences {
         Ok(&call_logits[(tokens.len() - 1) * vocabulary..tokens.len() * vocabulary])
     }
 
-    /// Reads one token of each sequence. [`Sequences::logits`] then has the logits of the tokens after them.
+    /// Largest number of sequences that one call of the model reads. A step of more takes several calls.
+    pub fn at_once(&self) -> usize {
+        self.context.model().max_states().max(1)
+    }
+
+    /// Reads one token of each sequence, in one call of the model. [`Sequences::logits`] then has the logits of the
+    /// tokens after them.
     ///
     /// # Errors
-    /// As [`Sequences::read`]. The sequences before the one that fails have read their token then.
+    /// As [`Sequences::read`]. The sequences of the calls before the one that fails have read their token then.
     pub fn step(&mut self, sequences: &mut [(&mut Sequence, i64)]) -> Result<(), Error> {
-        let vocabulary = self.interface.vocabulary;
-        let mut logits = std::mem::take(&mut self.logits);
-        logits.resize(sequences.len() * vocabulary, 0.0);
-        for ((sequence, token), own) in sequences.iter_mut().zip(logits.chunks_mut(vocabulary.max(1))) {
-            own.copy_from_slice(self.read(sequence, &[*token])?);
+        let max = self.max_tokens();
+        if sequences.iter().any(|(sequence, _)| sequence.tokens.len() >= max) {
+            return Err(Error::Tokens(format!("a sequence has {max} tokens, and no place for more")));
         }
-        self.logits = logits;
+
+        let at_once = self.at_once();
+        let Sequences { context, interface, logits, .. } = self;
+        logits.resize(sequences.len() * interface.vocabulary, 0.0);
+        let parts = logits.chunks_mut((at_once * interface.vocabulary).max(1));
+        for (part, logits) in sequences.chunks_mut(at_once).zip(parts) {
+            let tokens: Vec<i64> = part.iter().map(|(_, token)| *token).collect();
+            let mut states: Vec<&mut State> =
+                part.iter_mut().map(|(sequence, _)| &mut sequence.state).collect();
+            decoder::step(context, interface, &mut states, &tokens, logits)?;
+            part.iter_mut().for_each(|(sequence, token)| sequence.tokens.push(*token));
+        }
         Ok(())
     }
 

@@ -191,14 +191,15 @@ fn eight_conversations_at_once_answer_as_alone() {
     let messages: Vec<String> = (0..8).map(|idx| WORDS[2..4 + 2 * idx].join(" ")).collect();
     let text = text(&["sun"]);
     let model = model();
-    let mut decoder = Decoder::new(&model, 1).expect("a decoder");
+    let mut sequences = Sequences::new(&model, 1).expect("a decoder");
     let sampler = |idx| Sampler::new(0.7, 0.9, idx as u64);
     let samplers: Vec<Sampler> = (0..8).map(sampler).collect();
     let mut done = Vec::new();
-    let together = batch::answer(&mut decoder, &text, &settings(), &messages, &samplers, LIMITS, |idx, _| {
-        done.push(idx)
-    })
-    .expect("answers");
+    let together =
+        batch::answer(&mut sequences, &text, &settings(), &messages, &samplers, LIMITS, |idx, _| {
+            done.push(idx)
+        })
+        .expect("answers");
     for (idx, (message, together)) in messages.iter().zip(&together).enumerate() {
         let alone = answer(message, &text, &mut sampler(idx), LIMITS);
         assert_eq!((&alone.tokens, alone.stop), (&together.tokens, together.stop), "{message}");
