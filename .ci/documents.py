@@ -58,6 +58,8 @@ MODELS = {
     "compiler/examples/block.onnx": "compiler/examples/block.onnx",
     "block.onnx": "compiler/examples/block.onnx",
     "m.onnx": "examples/embed/swish.onnx",
+    # Weights of the same structure.
+    "tuned.onnx": "compiler/examples/block.onnx",
 }
 
 

@@ -7,7 +7,7 @@ use crate::{
     DType, MAX_AXES, OpenError, PartitionInfo, StateInfo, SymbolInfo, TensorInfo,
     abi::{
         ABI_VERSION, ANY_ORDER, Code, Error, Exec, GROWS, MAGIC, MONOTONE, ModelDesc, PartitionDesc,
-        Precision, StateDesc, StateHeader, StateTensorDesc, SymbolDesc, TensorDesc, WeightsDesc,
+        Precision, StateDesc, StateHeader, StateTensorDesc, SymbolDesc, TensorDesc,
     },
 };
 use alloc::{string::String, sync::Arc, vec::Vec};
@@ -181,7 +181,8 @@ impl Desc {
     }
 
     /// The description of the weights file that calls need; `None` if the artefact contains its weights.
-    pub(crate) fn weights_desc(&self) -> Option<&WeightsDesc> {
+    #[cfg(feature = "std")]
+    pub(crate) fn weights_desc(&self) -> Option<&crate::abi::WeightsDesc> {
         // SAFETY: the pointer is null or as the ABI says, and what it leads to lives as long as `self`.
         unsafe { self.raw.weights.as_ref() }
     }

@@ -75,6 +75,7 @@ mod range;
 mod seal;
 #[cfg(feature = "alloc")]
 mod state;
+#[cfg(feature = "alloc")]
 mod states;
 #[cfg(feature = "alloc")]
 mod steps;
