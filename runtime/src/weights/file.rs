@@ -21,16 +21,17 @@ const CHUNK_BYTES: usize = 16 << 20;
 
 /// A weights file in memory. Clones share it, and so do processes that open the same file.
 #[derive(Clone)]
-pub struct Weights {
+pub struct Weights(Arc<Contents>);
+
+struct Contents {
     name: String,
     memory: Memory,
     header: WeightsHeader,
-    segments: Arc<[SegmentInfo]>,
+    segments: Vec<SegmentInfo>,
 }
 
-#[derive(Clone)]
 enum Memory {
-    Mapped(Arc<Mmap>),
+    Mapped(Mmap),
     Static(&'static [u8]),
 }
 
@@ -82,7 +83,7 @@ impl Weights {
         let name = path.display().to_string();
         let map = map_file(path);
         let map = map.map_err(|error| WeightsError { file: name.clone(), reason: error.to_string() })?;
-        Weights::new(name, Memory::Mapped(Arc::new(map)))
+        Weights::new(name, Memory::Mapped(map))
     }
 
     /// Weights that are in memory for the rest of the program, such as in flash, at a multiple of 64. `name` is
@@ -98,7 +99,7 @@ impl Weights {
         let failed = |reason: String| WeightsError { file: name.clone(), reason };
         let header = read_header(memory.bytes()).map_err(|reason| failed(reason.to_string()))?;
         let segments = segments(memory.bytes(), &header).map_err(failed)?;
-        Ok(Weights { name, memory, header, segments: segments.into() })
+        Ok(Weights(Arc::new(Contents { name, memory, header, segments })))
     }
 
     /// Reads the whole file and compares it with the hashes that it contains. `progress(done, total)` gets bytes.
@@ -107,10 +108,10 @@ impl Weights {
     /// A segment is damaged, which the error names, or a byte between the segments.
     pub fn verify(&self, mut progress: impl FnMut(usize, usize)) -> Result<(), WeightsError> {
         let bytes = self.bytes();
-        let failed = |reason: String| WeightsError { file: self.name.clone(), reason };
+        let failed = |reason: String| WeightsError { file: self.0.name.clone(), reason };
         let is_zero = |gap: Range<usize>| bytes[gap].iter().all(|byte| *byte == 0);
         let mut end = size_of::<WeightsHeader>();
-        for segment in &*self.segments {
+        for segment in &self.0.segments {
             let mut hash = blake3::Hasher::new();
             let mut at = segment.range.start;
             for chunk in bytes[segment.range()].chunks(CHUNK_BYTES) {
@@ -126,7 +127,7 @@ impl Weights {
             }
             end = segment.range.end;
         }
-        if !is_zero(end..self.header.table_offset as usize) {
+        if !is_zero(end..self.0.header.table_offset as usize) {
             return Err(failed("the bytes after its weights are damaged".to_string()));
         }
         progress(bytes.len(), bytes.len());
@@ -135,30 +136,30 @@ impl Weights {
 
     /// The segments in the order of the file.
     pub fn segments(&self) -> &[SegmentInfo] {
-        &self.segments
+        &self.0.segments
     }
 
     /// The ISA levels that the segments are packed for, separated by commas.
     pub fn levels(&self) -> &str {
-        let levels = self.header.levels.split(|byte| *byte == 0).next().unwrap_or_default();
+        let levels = self.0.header.levels.split(|byte| *byte == 0).next().unwrap_or_default();
         str::from_utf8(levels).unwrap_or_default()
     }
 
     /// The hash of the artefacts that can read the file, see [`WeightsDesc::artefact`].
     pub fn artefact(&self) -> [u8; 32] {
-        self.header.artefact
+        self.0.header.artefact
     }
 
     /// The file's bytes.
     pub fn bytes(&self) -> &[u8] {
-        self.memory.bytes()
+        self.0.memory.bytes()
     }
 
     /// Checks that the file belongs to an artefact.
     pub(crate) fn require_artefact(&self, desc: &WeightsDesc, artefact: &str) -> Result<(), WeightsError> {
         check(self.bytes(), desc).map_err(|reason| {
             let reason = format!("{reason}; the artefact is {artefact}");
-            WeightsError { file: self.name.clone(), reason }
+            WeightsError { file: self.0.name.clone(), reason }
         })
     }
 }
@@ -174,7 +175,7 @@ impl Memory {
 
 impl fmt::Debug for Weights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Weights").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Weights").field("name", &self.0.name).finish_non_exhaustive()
     }
 }
 
