@@ -23,7 +23,8 @@ SETTINGS = {"start": "<s>", "before": " ", "after": " ", "next": " </s>", "dims"
 def prepare(folder, end):
     """A decoder with random weights, and a tokenizer of whole words."""
     onnx.save(models.decoder(), folder / "decoder.onnx")
-    dims = ["--dim", "B=1", "--dim", "S=1..7", "--dim", f"P=0..{MAX_TOKENS - 1}"]
+    # Steps of more than four answers take several calls.
+    dims = ["--dim", "B=1..4", "--dim", "S=1..7", "--dim", f"P=0..{MAX_TOKENS - 1}"]
     command = [SYMC, "compile", folder / "decoder.onnx", *dims, "--stateful", "-o", folder / "decoder.so"]
     subprocess.run(command, check=True, capture_output=True)
     tokenizer = {
