@@ -1,5 +1,5 @@
-//! How a program runs several sequences in one call: the kernels that run for each sequence, and the parts of a sequence
-//! in their buffers. [`super::sequences`] decides it.
+//! How a program runs several sequences in one call: the kernels that run for each sequence, and the parts of a
+//! sequence in their buffers. [`super::sequences`] decides it.
 
 use super::{Axis, BufferId};
 use symshape::{Dim, Symbol};
