@@ -7,7 +7,7 @@
 //!
 //! 1. [`declare`] replaces the graph by that of one sequence. It refuses models whose padded results could depend on
 //!    padding or on other sequences of the batch, see [`padding`].
-//! 2. [`divide`] divides the scheduled kernels into those that run once over the rows of all sequences and those that
+//! 2. `divide` divides the scheduled kernels into those that run once over the rows of all sequences and those that
 //!    run once for each sequence, see [`crate::kernel::Ragged`].
 
 mod at_padding;
