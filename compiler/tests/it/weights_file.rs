@@ -1,15 +1,20 @@
 //! Weights files: shared objects without weights have the bits of those with them, and other files are refused by name.
 
-use crate::{bits::assert_same_bits, models, state::decoder};
+use crate::{
+    bits::assert_same_bits,
+    models,
+    ragged::graphs::{FORMS, encoder},
+    state::decoder,
+};
 use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 use symshape_compiler::{
-    CompileOptions, StateRequest, emit,
+    CompileOptions, RaggedRequest, StateRequest, emit,
     graph::Graph,
-    pipeline::{Artifact, Compiled, Pipeline},
+    pipeline::{Artifact, Lowered, Pipeline},
     target::Target,
     tensor::Tensor,
 };
@@ -32,14 +37,18 @@ fn perceptron(seed: u32) -> Graph {
     build().expect("a valid graph")
 }
 
-fn compiled(graph: &Graph, options: CompileOptions, artifact: Artifact) -> Compiled {
-    let lowered = Pipeline::new(graph).options(options.weights_file(true)).lower().expect("supported");
-    lowered.compile(&Target::host().expect("supported"), artifact).expect("supported")
+fn lowered(graph: &Graph, options: CompileOptions) -> Lowered {
+    lower(Pipeline::new(graph), options)
+}
+
+fn lower(pipeline: Pipeline<'_>, options: CompileOptions) -> Lowered {
+    pipeline.options(options.weights_file(true)).lower().expect("supported")
 }
 
 /// Writes `NAME.so` and `NAME.weights`.
-fn write(graph: &Graph, options: CompileOptions, folder: &Path, name: &str) -> [PathBuf; 2] {
-    let mut compiled = compiled(graph, options, Artifact::Shared);
+fn write(lowered: &Lowered, folder: &Path, name: &str) -> [PathBuf; 2] {
+    let target = Target::host().expect("supported");
+    let mut compiled = lowered.compile(&target, Artifact::Shared).expect("supported");
     let [so, weights] = [format!("{name}.so"), format!("{name}.weights")].map(|file| folder.join(file));
     compiled.object.name_weights_file(&format!("{name}.weights")).expect("a short name");
     let file = compiled.object.weights_file().expect("asked for").clone();
@@ -69,7 +78,7 @@ fn outputs(model: &Model, inputs: &[Tensor], threads: u32) -> Vec<Vec<u8>> {
 fn compare(graph: &Graph, options: CompileOptions) {
     let folder = tempfile::tempdir().expect("a folder");
     let plain = Pipeline::new(graph).options(options).jit().expect("supported");
-    let [so, weights] = write(graph, options, folder.path(), &graph.name);
+    let [so, weights] = write(&lowered(graph, options), folder.path(), &graph.name);
     let split = OpenOptions::new().verify(true).open(&so).expect("a pair of files");
     assert_eq!(
         split.weights().expect("loaded").bytes().len() as u64,
@@ -105,20 +114,13 @@ fn partitions_and_blocks_of_a_batch_read_the_weights_file() {
 }
 
 #[test]
-fn state_and_weights_are_inputs_side_by_side() {
+fn states_and_weights_are_inputs_side_by_side() {
     let folder = tempfile::tempdir().expect("a folder");
     let graph = decoder(4, 12);
-    let plain = Pipeline::new(&graph).state(StateRequest::find()).jit().expect("supported");
-    let options = CompileOptions::default().weights_file(true);
-    let lowered =
-        Pipeline::new(&graph).state(StateRequest::find()).options(options).lower().expect("supported");
-    let mut compiled = lowered.compile(&Target::host().expect("here"), Artifact::Shared).expect("supported");
-    compiled.object.name_weights_file("decoder.weights").expect("a short name");
-    let weights = folder.path().join("decoder.weights");
-    let file = compiled.object.weights_file().expect("asked for").clone();
-    file.stage(&weights, &mut |_, _| {}).expect("written").commit().expect("named");
-    let so = folder.path().join("decoder.so");
-    emit::shared::shared(compiled.object, &[], &so).expect("written");
+    let pipeline = || Pipeline::new(&graph).state(StateRequest::find());
+    let plain = pipeline().jit().expect("supported");
+    let lowered = lower(pipeline(), CompileOptions::default());
+    let [so, _] = write(&lowered, folder.path(), "decoder");
 
     let run = |model: &Model| -> Vec<f32> {
         let mut context = Context::new(model).expect("memory");
@@ -130,17 +132,50 @@ fn state_and_weights_are_inputs_side_by_side() {
             let results = context.run_stateful_views(&refs(&[x, bias]), &mut state).expect("in range");
             all.extend_from_slice(results.get(0).elems::<f32>().expect("floats"));
         }
+
+        let mut states = [16, 9].map(|capacity| State::new(model, capacity).expect("a capacity in range"));
+        let [first, second] = &mut states;
+        for length in 1..4 {
+            let x = models::weights(&[2, 1, 16], length as u32);
+            let bias = models::weights(&[2, 1, 1, length], 5);
+            let inputs = [x, bias];
+            let results = context.run_states_views(&refs(&inputs), &mut [first, second]).expect("in range");
+            all.extend_from_slice(results.get(0).elems::<f32>().expect("floats"));
+        }
         all
     };
     assert_same_bits(&run(&Model::open(&so).expect("a pair of files")), &run(&plain), "decoder");
 }
 
 #[test]
+fn ragged_batches_read_the_weights_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let offsets = [0_i64, 3, 4, 12];
+    let offsets = Tensor::from_i64(vec![4], &offsets).expect("sized");
+    let ids: Vec<i64> = (0..12).map(|row| row * 7 % 50).collect();
+    let inputs = [Tensor::from_i64(vec![12], &ids).expect("sized"), offsets];
+    for (idx, form) in FORMS.into_iter().enumerate() {
+        let graph = encoder(form);
+        let pipeline = || Pipeline::new(&graph).ragged(RaggedRequest::along("S"));
+        let plain = pipeline().options(CompileOptions::default().threads(2)).jit().expect("supported");
+        let lowered = lower(pipeline(), CompileOptions::default().threads(2));
+        let [so, _] = write(&lowered, folder.path(), &format!("encoder{idx}"));
+        let split = Model::open(&so).expect("a pair of files");
+        for threads in [1, 2] {
+            assert!(
+                outputs(&plain, &inputs, threads) == outputs(&split, &inputs, threads),
+                "form {idx} on {threads} threads"
+            );
+        }
+    }
+}
+
+#[test]
 fn weights_of_the_same_structure_are_exchanged_without_compiling() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = CompileOptions::default();
-    let [first, first_weights] = write(&perceptron(1), options, folder.path(), "first");
-    let [second, second_weights] = write(&perceptron(2), options, folder.path(), "second");
+    let [first, first_weights] = write(&lowered(&perceptron(1), options), folder.path(), "first");
+    let [second, second_weights] = write(&lowered(&perceptron(2), options), folder.path(), "second");
     assert_ne!(fs::read(&first_weights).expect("there"), fs::read(&second_weights).expect("there"));
 
     let inputs = models::inputs(&perceptron(1), &[5]);
@@ -157,7 +192,7 @@ fn weights_of_the_same_structure_are_exchanged_without_compiling() {
 #[test]
 fn artefact_without_weights_is_small_and_names_its_segments() {
     let folder = tempfile::tempdir().expect("a folder");
-    let [so, weights] = write(&perceptron(3), CompileOptions::default(), folder.path(), "p");
+    let [so, weights] = write(&lowered(&perceptron(3), CompileOptions::default()), folder.path(), "p");
     let all = 4 * (70 * 90 + 90 * 33);
     assert!(weights.metadata().expect("there").len() > all);
     let lowered = Pipeline::new(&perceptron(3)).lower().expect("supported");
@@ -177,7 +212,7 @@ fn artefact_without_weights_is_small_and_names_its_segments() {
 #[test]
 fn call_without_weights_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
-    let [so, weights] = write(&perceptron(4), CompileOptions::default(), folder.path(), "p");
+    let [so, weights] = write(&lowered(&perceptron(4), CompileOptions::default()), folder.path(), "p");
     fs::remove_file(&weights).expect("there");
     let error = Model::open(&so).expect_err("no weights").to_string();
     assert!(error.contains("p.weights"), "{error}");
@@ -191,9 +226,12 @@ fn refused(so: &Path, weights: &Path, verify: bool) -> String {
 #[test]
 fn wrong_truncated_and_changed_files_are_refused_by_name() {
     let folder = tempfile::tempdir().expect("a folder");
-    let [so, weights] = write(&perceptron(5), CompileOptions::default(), folder.path(), "p");
-    let [_, other] =
-        write(&models::MODELS[0].1().expect("valid"), CompileOptions::default(), folder.path(), "q");
+    let [so, weights] = write(&lowered(&perceptron(5), CompileOptions::default()), folder.path(), "p");
+    let [_, other] = write(
+        &lowered(&models::MODELS[0].1().expect("valid"), CompileOptions::default()),
+        folder.path(),
+        "q",
+    );
     let good = fs::read(&weights).expect("there");
     let error = refused(&so, &other, false);
     assert!(
@@ -250,7 +288,9 @@ fn run_c_program(folder: &Path, model: &str, weights: &Path) -> Vec<String> {
 #[test]
 fn c_program_passes_the_weights_of_an_object() {
     let folder = tempfile::tempdir().expect("a folder");
-    let compiled = compiled(&perceptron(6), CompileOptions::default(), Artifact::Object);
+    let target = Target::host().expect("supported");
+    let lowered = lowered(&perceptron(6), CompileOptions::default());
+    let compiled = lowered.compile(&target, Artifact::Object).expect("supported");
     let file = compiled.object.weights_file().expect("asked for").clone();
     let weights = folder.path().join("p.weights");
     file.stage(&weights, &mut |_, _| {}).expect("written").commit().expect("named");

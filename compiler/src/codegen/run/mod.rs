@@ -27,6 +27,7 @@ mod partitions;
 mod ragged;
 mod schedule_estimate;
 mod scheduler;
+mod sequence_frame;
 mod sequences;
 mod share;
 pub(crate) mod sizes;

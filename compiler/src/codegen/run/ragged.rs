@@ -4,27 +4,27 @@
 //! runs the sequences whose first row is in its range. So the driver shares a group among threads as it shares a
 //! kernel, and each thread gets about as many rows.
 //!
-//! The kernels of a group are the same functions as in a call with one sequence. They get a frame of their own, with
-//! the sequence's length and with addresses that are moved to its part of each buffer.
+//! The kernels of a group are the same functions as in a call with one sequence. Their frame has
+//! the sequence's length, and addresses that are moved to its part of each buffer.
 
 use super::{
     calls::{call_part, call_whole, frame_on_stack},
     host::{Host, TASK_PARAMS},
     offsets::bounds,
+    sequence_frame,
     steps::{EmittedPart, SequenceGroup},
 };
 use crate::{
     codegen::{
-        body::split::{KernelPart, PartSplit, split_axis},
-        function::{FuncCtx, ModuleBuilder, frame, report_error},
+        body::split::{KernelPart, PartSplit},
+        function::{FuncCtx, ModuleBuilder, frame},
     },
     error::{Error, Result},
     kernel::{BufferId, MemorySpace, Ragged, SequencePart, walk},
 };
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
-use std::{collections::BTreeSet, mem::offset_of, ops::Range};
+use std::{collections::BTreeSet, ops::Range};
 use symshape::Dim;
-use symshape_runtime::abi;
 
 /// Emits the function of a group of kernels, whose parts are emitted already.
 pub(crate) fn emit<'k>(
@@ -208,37 +208,12 @@ impl SequenceFrame<'_> {
         })
     }
 
-    /// Fills the slots of the sequences' frame that are the same for all sequences. Its errors go to its own memory,
-    /// because several threads may report one at once.
+    /// Fills the slots of the sequences' frame that are the same for all sequences.
     fn open(&self, f: &mut FuncCtx, frame: Value, own: Value) {
-        for slot in [frame::EXEC, frame::CALLER_DIMS] {
-            let value = f.load_word(frame, slot);
-            f.store_at(value, own, slot);
-        }
-        let zero = f.int(0);
-        let whole = f.int(split_axis::ALL);
-        let error = i64::from(frame::spare_error(f.unit.program));
-        let error = f.ins().iadd_imm_s(own, error);
-        f.store_fields(
-            own,
-            &[
-                (error, frame::ERROR),
-                (zero, frame::FAILED),
-                (whole, frame::SPLIT_AXIS),
-                (zero, frame::PARALLEL_FOR),
-                (zero, frame::HOST),
-                (zero, frame::THREADS),
-            ],
-        );
-
-        for idx in 0..f.unit.program.symbols.len() {
-            let value = f.load_word(frame, frame::symbol_slot(idx));
-            f.store_at(value, own, frame::symbol_slot(idx));
-        }
+        sequence_frame::open(f, frame, own);
         for id in self.touched.iter().filter(|id| !self.ragged.parts.contains_key(*id)) {
             let slot = f.buffer_slot(*id);
-            let address = f.load_word(frame, slot);
-            f.store_at(address, own, slot);
+            sequence_frame::copy(f, frame, own, slot);
         }
     }
 
@@ -277,21 +252,8 @@ fn run_parts(
     for part in parts {
         call_whole(f, own, copy, part)?;
         if part.fails {
-            let code = f.load_word(own, frame::FAILED);
-            f.leave_if(code, |f| {
-                report(f, frame, own)?;
-                f.ins().return_(&[]);
-                Ok(())
-            })?;
+            sequence_frame::return_if_failed(f, frame, own)?;
         }
     }
     Ok(())
-}
-
-/// Reports the error of a sequence's frame in the frame of the call, unless that has one already.
-fn report(f: &mut FuncCtx, frame: Value, own: Value) -> Result<()> {
-    let error = f.load_word(own, frame::ERROR);
-    let fields = [offset_of!(abi::Error, value), offset_of!(abi::Error, lo), offset_of!(abi::Error, hi)];
-    let [value, lo, hi] = fields.map(|at| f.load_word(error, at as i32));
-    report_error::forward(f, frame, error, [value, lo, hi])
 }

@@ -1,28 +1,26 @@
-//! The steps of a call for several sequences, each with a state of its own; see [`crate::kernel::sequences`].
+//! The steps of a call for several sequences with a state each; see [`crate::kernel::sequences`].
 //!
-//! A kernel that runs for each sequence becomes one more function, whose iterations are the sequences. It has its own
-//! frame, with the sizes of one sequence and the addresses of that sequence's part of each buffer, and calls the
-//! functions of the kernel on it. So the driver shares sequences among threads as it shares the iterations of a loop,
-//! and the code of a kernel exists once. All other steps are those of a call with one state.
+//! A kernel that runs for each sequence becomes one more function, whose iterations are the sequences. It calls the
+//! functions of the kernel on the frame of a sequence ([`sequence_frame`]). So the driver shares sequences among threads
+//! as it shares the iterations of a loop, and the code of a kernel exists once. All other steps are those of a call with
+//! one state.
 
 use super::{
     calls,
     host::TASK_PARAMS,
-    state, state_header,
+    sequence_frame, state, state_header,
     steps::{DriverStep, EmittedPart},
 };
 use crate::{
     codegen::{
-        body::split::{self, KernelPart, PartSplit, split_axis},
+        body::split::{KernelPart, PartSplit},
         function::{FuncCtx, ModuleBuilder, frame},
     },
     error::{Error, Result},
     kernel::{BufferId, EachKernel, Part, Sequences, StateBlock},
 };
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, condcodes::IntCC, types};
-use cranelift_module::FuncId;
+use cranelift_codegen::ir::{InstBuilder, Value, types};
 use symshape::Dim;
-use symshape_runtime::abi;
 
 /// The steps of a call for several sequences. `steps` are those of a call with one state, and `level` ends the names of
 /// the functions.
@@ -119,7 +117,7 @@ impl SequenceTask<'_, '_> {
         };
         f.set_dims(frame, frame::symbol_slot(0));
         let own = calls::frame_on_stack(f);
-        open_frame(f, frame, own);
+        sequence_frame::open(f, frame, own);
         let states = f.load_word(frame, frame::STATES);
         let rows = self.store_shared(f, frame, own, copy)?;
 
@@ -130,18 +128,12 @@ impl SequenceTask<'_, '_> {
             self.set_sizes(f, own, block, state);
             self.store_parts(f, own, &rows, sequence, block)?;
 
-            let zero = f.int(0);
             let first_copy = f.ins().iconst(types::I32, 0);
             for part in self.parts {
-                let end = match split::iterations(part.split()) {
-                    Some(iterations) => f.dim(&iterations)?,
-                    // The axis is `ALL`, which makes a contraction ignore the range.
-                    None => zero,
-                };
-                f.call(part.func, &[own, zero, end, first_copy]);
+                calls::call_whole(f, own, first_copy, part)?;
             }
             if self.fails {
-                return_if_failed(f, frame, own)?;
+                sequence_frame::return_if_failed(f, frame, own)?;
             }
             Ok(())
         })?;
@@ -157,10 +149,7 @@ impl SequenceTask<'_, '_> {
         for (buffer, part) in &self.each.buffers {
             let slot = f.buffer_slot(*buffer);
             match part {
-                Part::Shared => {
-                    let address = f.load_word(frame, slot);
-                    f.store_at(address, own, slot);
-                }
+                Part::Shared => sequence_frame::copy(f, frame, own, slot),
                 // The distance of two copies is that of the longest sequence, so the kernel must not compute it.
                 Part::Scratch => {
                     let first = f.load_word(frame, slot);
@@ -223,69 +212,4 @@ impl SequenceTask<'_, '_> {
         }
         Ok(())
     }
-}
-
-/// Prepares the frame of one sequence: the sizes of the call, an error slot of its own, and no threads.
-fn open_frame(f: &mut FuncCtx, frame: Value, own: Value) {
-    for idx in 0..f.unit.program.symbols.len() {
-        let value = f.load_word(frame, frame::symbol_slot(idx));
-        f.store_at(value, own, frame::symbol_slot(idx));
-    }
-    if f.unit.has_weights_file() {
-        let weights = f.load_word(frame, frame::WEIGHTS);
-        f.store_at(weights, own, frame::WEIGHTS);
-    }
-    let error = i64::from(frame::spare_error(f.unit.program));
-    let error = f.ins().iadd_imm_s(own, error);
-    let zero = f.int(0);
-    let whole = f.int(split_axis::ALL);
-    let fields = [
-        (error, frame::ERROR),
-        (zero, frame::FAILED),
-        (zero, frame::EXEC),
-        (whole, frame::SPLIT_AXIS),
-        (zero, frame::PARALLEL_FOR),
-    ];
-    f.store_fields(own, &fields);
-}
-
-/// Returns from the function if the kernel has failed for a sequence, after the error has become that of the call.
-fn return_if_failed(f: &mut FuncCtx, frame: Value, own: Value) -> Result<()> {
-    let code = f.load_word(own, frame::FAILED);
-    f.leave_if(code, |f| {
-        let forward = forward_error(f.unit)?;
-        f.call(forward, &[frame, own, code]);
-        f.ins().return_(&[]);
-        Ok(())
-    })
-}
-
-/// `forward_error(frame, own, code)`: makes the error of a sequence that of the call, unless another one failed first.
-fn forward_error(unit: &mut ModuleBuilder) -> Result<FuncId> {
-    if let Some(id) = unit.on_demand.get("forward_error") {
-        return Ok(*id);
-    }
-    let id = unit.define_local("forward_error", &[types::I64; 3], &[], |f, params| {
-        let [frame, own, code] = *params else {
-            return Err(Error::internal("`forward_error` has three parameters"));
-        };
-        let slot = f.ins().iadd_imm_s(frame, i64::from(frame::FAILED));
-        let none = f.int(0);
-        let old = f.ins().atomic_cas(MemFlagsData::trusted(), slot, none, code);
-        let is_first = f.ins().icmp_imm_s(IntCC::Equal, old, 0);
-        f.leave_if(is_first, |f| {
-            let from = f.load_word(own, frame::ERROR);
-            let to = f.load_word(frame, frame::ERROR);
-            for at in (0..size_of::<abi::Error>() as i32).step_by(8) {
-                let word = f.load_word(from, at);
-                f.store_at(word, to, at);
-            }
-            f.ins().return_(&[]);
-            Ok(())
-        })?;
-        f.ins().return_(&[]);
-        Ok(())
-    })?;
-    unit.on_demand.insert("forward_error".into(), id);
-    Ok(id)
 }

@@ -9,14 +9,14 @@ use symshape_compiler::{
 };
 use symshape_runtime::DType;
 
-pub(super) const MAX_SEQUENCES: i64 = 5;
-pub(super) const MAX_LENGTH: i64 = 37;
+pub(crate) const MAX_SEQUENCES: i64 = 5;
+pub(crate) const MAX_LENGTH: i64 = 37;
 const WIDTH: usize = 16;
 const HEADS: i64 = 2;
 
 /// How the mask reaches the scores of attention.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum MaskForm {
+pub(crate) enum MaskForm {
     /// `(1 - mask) * constant` is added.
     Added(f64),
     /// `where(mask, score, -inf)`.
@@ -25,7 +25,7 @@ pub(super) enum MaskForm {
     Windowed,
 }
 
-pub(super) const FORMS: [MaskForm; 4] =
+pub(crate) const FORMS: [MaskForm; 4] =
     [MaskForm::Added(f32::MIN as f64), MaskForm::Added(-10_000.0), MaskForm::Selected, MaskForm::Windowed];
 
 fn sym(name: &str) -> Dim {
@@ -33,7 +33,7 @@ fn sym(name: &str) -> Dim {
 }
 
 /// A symbolic batch of `ids` and `mask`.
-pub(super) fn padded(name: &str) -> Result<(Graph, Value, Value)> {
+pub(crate) fn padded(name: &str) -> Result<(Graph, Value, Value)> {
     let mut g = graph(name, &[("N", 1, MAX_SEQUENCES), ("S", 1, MAX_LENGTH)]);
     let shape = vec![sym("N"), sym("S")];
     let ids = g.input("ids", DType::I64, shape.clone())?;
@@ -42,7 +42,7 @@ pub(super) fn padded(name: &str) -> Result<(Graph, Value, Value)> {
 }
 
 /// Embeddings of tokens and of positions, `[N, S, WIDTH]`.
-pub(super) fn embedded(g: &mut Graph, ids: Value) -> Result<Value> {
+pub(crate) fn embedded(g: &mut Graph, ids: Value) -> Result<Value> {
     let table = g.constant(weights(&[50, WIDTH], 1))?;
     let tokens = g.gather(table, ids, 0)?;
     let positions = g.constant(weights(&[MAX_LENGTH as usize, WIDTH], 2))?;
@@ -101,7 +101,7 @@ fn heads(g: &mut Graph, x: Value, seed: u32) -> Result<Value> {
 }
 
 /// A layer of attention and a feed-forward layer, both with a residual.
-pub(super) fn layer(g: &mut Graph, x: Value, mask: Value, form: MaskForm, seed: u32) -> Result<Value> {
+pub(crate) fn layer(g: &mut Graph, x: Value, mask: Value, form: MaskForm, seed: u32) -> Result<Value> {
     let q = heads(g, x, seed)?;
     let k = heads(g, x, seed + 2)?;
     let v = heads(g, x, seed + 4)?;
@@ -121,7 +121,7 @@ pub(super) fn layer(g: &mut Graph, x: Value, mask: Value, form: MaskForm, seed: 
 }
 
 /// The mean of the tokens, `[N, WIDTH]`.
-pub(super) fn mean_of_tokens(g: &mut Graph, x: Value, mask: Value) -> Result<Value> {
+pub(crate) fn mean_of_tokens(g: &mut Graph, x: Value, mask: Value) -> Result<Value> {
     let mask = g.cast(DType::F32, mask)?;
     let count = g.reduce(ReduceOp::Sum, mask, &[1], true)?;
     let mask = g.unsqueeze(mask, &[2])?;
@@ -133,7 +133,7 @@ pub(super) fn mean_of_tokens(g: &mut Graph, x: Value, mask: Value) -> Result<Val
 }
 
 /// Two layers, with the hidden values, their mean, and a classification of the first token as outputs.
-pub(super) fn encoder(form: MaskForm) -> Graph {
+pub(crate) fn encoder(form: MaskForm) -> Graph {
     let build = || -> Result<Graph> {
         let (mut g, ids, mask) = padded("encoder")?;
         let x = embedded(&mut g, ids)?;

@@ -1,7 +1,7 @@
 //! Ragged batches: a sequence has the bits that it has alone, and the results of the padded model.
 
 mod cli;
-mod graphs;
+pub(crate) mod graphs;
 mod refusals;
 mod session;
 
