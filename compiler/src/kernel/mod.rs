@@ -24,6 +24,7 @@ pub(crate) mod few_bits;
 pub(crate) mod hoist;
 pub mod inner_divisions;
 mod inst;
+pub(crate) mod items;
 pub(crate) mod lanes;
 mod memory;
 mod microkernels;

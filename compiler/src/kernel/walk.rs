@@ -118,44 +118,33 @@ fn bound(code: &InstSeq, see: &mut dyn FnMut(&Symbol)) {
     }
 }
 
-/// Calls `see` for each extent and index expression in `body`.
-pub(crate) fn dims(body: &[Stmt], see: &mut dyn FnMut(&Dim)) {
-    accesses(body, &mut |site| see(&site.access.index));
-    for stmt in body {
-        match stmt {
-            Stmt::For { axis, body, .. } => {
-                see(&axis.extent);
-                dims(body, see);
-            }
-            Stmt::Block(code) => dims_of_code(code, see),
-            Stmt::Strip { axis, code } => {
-                see(&axis.extent);
-                dims_of_code(code, see);
-            }
-            Stmt::Contraction(contraction) => {
-                let axes = contraction.m.iter().chain([&contraction.n]).chain(&contraction.k);
-                axes.for_each(|axis| see(&axis.extent));
-                dims_of_code(&contraction.epilogue, see);
-            }
-            Stmt::If { then, otherwise, .. } => {
-                dims(then, see);
-                dims(otherwise, see);
-            }
-            Stmt::While { body, .. } => dims(body, see),
-        }
-    }
+/// Whether an extent, an address or an index that is used as a value meets the condition.
+pub(crate) fn any_dim(body: &[Stmt], is_met: &dyn Fn(&Dim) -> bool) -> bool {
+    let mut found = false;
+    accesses(body, &mut |site| found |= is_met(&site.access.index));
+    found || body.iter().any(|stmt| any_size(stmt, is_met))
 }
 
-fn dims_of_code(code: &InstSeq, see: &mut dyn FnMut(&Dim)) {
-    for inst in &code.insts {
-        match inst {
-            Inst::Index(_, dim) => see(dim),
-            Inst::Check(check) => {
-                see(&check.lo);
-                see(&check.end);
-            }
-            _ => {}
+/// Whether an extent, or an index that is used as a value, meets the condition.
+fn any_size(stmt: &Stmt, is_met: &dyn Fn(&Dim) -> bool) -> bool {
+    let any = |body: &[Stmt]| body.iter().any(|stmt| any_size(stmt, is_met));
+    let in_code = |code: &InstSeq| {
+        code.insts.iter().any(|inst| match inst {
+            Inst::Index(_, dim) => is_met(dim),
+            Inst::Check(check) => is_met(&check.lo) || is_met(&check.end),
+            _ => false,
+        })
+    };
+    match stmt {
+        Stmt::For { axis, body, .. } => is_met(&axis.extent) || any(body),
+        Stmt::Block(code) => in_code(code),
+        Stmt::Strip { axis, code } => is_met(&axis.extent) || in_code(code),
+        Stmt::Contraction(contraction) => {
+            let mut axes = contraction.m.iter().chain([&contraction.n]).chain(&contraction.k);
+            axes.any(|axis| is_met(&axis.extent)) || in_code(&contraction.epilogue)
         }
+        Stmt::If { then, otherwise, .. } => any(then) || any(otherwise),
+        Stmt::While { body, .. } => any(body),
     }
 }
 

@@ -61,7 +61,8 @@ impl Batch {
             return Err(Error::new(ErrorKind::Contract, "the rows of a ragged batch must be at least 1"));
         }
 
-        let rows = fresh_symbol(graph, "T");
+        let rows = fresh("T", |name| graph.facts.declaration(&Symbol::new(name)).is_none());
+        let rows = Symbol::new(&rows);
         let ports = Ports { batch, length, rows: &rows };
         let mut inputs = Vec::new();
         let mut shared = Vec::new();
@@ -91,7 +92,7 @@ impl Batch {
             max_sequences,
             rows,
             max_rows,
-            offsets: fresh_input(graph, "offsets"),
+            offsets: fresh("offsets", |name| graph.inputs.iter().all(|(other, _)| other != name)),
             inputs,
             outputs,
             shared,
@@ -107,16 +108,10 @@ fn upper_bound(facts: &Facts, symbol: &Symbol) -> Result<BigInt> {
     })
 }
 
-fn fresh_symbol(graph: &Graph, name: &str) -> Symbol {
-    let is_free = |name: &String| graph.facts.declaration(&Symbol::new(name)).is_none();
+/// `name`, or the first of `name_2`, `name_3`, … that is free.
+fn fresh(name: &str, is_free: impl Fn(&str) -> bool) -> String {
     let mut names = std::iter::once(name.to_string()).chain((2..).map(|n| format!("{name}_{n}")));
-    Symbol::new(&names.find(is_free).unwrap_or_default())
-}
-
-fn fresh_input(graph: &Graph, name: &str) -> String {
-    let is_free = |name: &String| graph.inputs.iter().all(|(other, _)| other != name);
-    let mut names = std::iter::once(name.to_string()).chain((2..).map(|n| format!("{name}_{n}")));
-    names.find(is_free).unwrap_or_default()
+    names.find(|name| is_free(name)).unwrap_or_default()
 }
 
 /// The rule that gives a port its shape in a ragged call.

@@ -1,10 +1,12 @@
 //! The division of a program for one sequence into kernels that run per row and kernels that run per sequence.
 
-use super::{batch::Batch, rows::Rows};
+use super::batch::Batch;
 use crate::{
     error::{Error, ErrorKind, Result},
     kernel::{
-        Access, Axis, Buffer, BufferId, Kernel, MemorySpace, Port, Program, Ragged, SequencePart, Stmt, walk,
+        Access, Axis, Buffer, BufferId, Kernel, MemorySpace, Port, Program, Ragged, SequencePart,
+        items::{Items, Reason},
+        walk,
     },
 };
 use std::{
@@ -37,9 +39,10 @@ impl Class {
 /// Control flow, calls, or a port whose rows are not adjacent in memory.
 pub(crate) fn divide(program: &mut Program, batch: &Batch) -> Result<()> {
     refuse_control(program)?;
+    declare(program, batch)?;
     let parts = parts(program, batch);
     let mut parts = share(program, &batch.length, parts);
-    let mut classes = classes(program, &batch.length, &parts);
+    let mut classes = classes(program, batch, &parts);
     let temporaries = temporaries(program, &batch.length, &parts);
     join_users(program, &temporaries, &mut classes);
 
@@ -48,12 +51,12 @@ pub(crate) fn divide(program: &mut Program, batch: &Batch) -> Result<()> {
     for (idx, kernel) in program.kernels.iter_mut().enumerate() {
         if !classes[idx].is_per_sequence() {
             walk::accesses(&kernel.body, &mut |site| _ = row_scratch.insert(site.access.buffer));
-            kernel.body = at_all_rows(&kernel.body, &batch.length, &batch.rows);
+            *kernel = at_all_rows(kernel, batch);
         }
     }
 
     resize(program, batch, &mut parts, &temporaries, &row_scratch);
-    declare(program, batch)?;
+    program.symbols.retain(|symbol| *symbol != batch.length);
     let offsets = program.inputs.len() as u32;
     add_offsets(program, batch);
     shape_ports(program, batch)?;
@@ -148,13 +151,11 @@ fn share(
 }
 
 fn uses_length(kernel: &Kernel, length: &Symbol) -> bool {
-    let mut uses = false;
-    walk::dims(&kernel.body, &mut |dim| uses |= dim.contains(length));
-    uses
+    walk::any_dim(&kernel.body, &|dim| dim.contains(length))
 }
 
-fn classes(program: &Program, length: &Symbol, parts: &BTreeMap<BufferId, SequencePart>) -> Vec<Class> {
-    let rows = Rows { program, length, parts };
+fn classes(program: &Program, batch: &Batch, parts: &BTreeMap<BufferId, SequencePart>) -> Vec<Class> {
+    let length = &batch.length;
     let class = |kernel: &Kernel| {
         let mut touches = false;
         walk::accesses(&kernel.body, &mut |site| {
@@ -164,12 +165,33 @@ fn classes(program: &Program, length: &Symbol, parts: &BTreeMap<BufferId, Sequen
         if !touches && !uses_length(kernel, length) {
             return Class::Once;
         }
-        match rows.prove(kernel) {
+        match runs_by_rows(program, batch, parts, kernel) {
             Ok(()) => Class::PerRow,
             Err(reason) => Class::PerSequence(reason),
         }
     };
     program.kernels.iter().map(class).collect()
+}
+
+/// Proves that a kernel that runs over the rows of all sequences computes each row from the same row.
+fn runs_by_rows(
+    program: &Program,
+    batch: &Batch,
+    parts: &BTreeMap<BufferId, SequencePart>,
+    kernel: &Kernel,
+) -> Result<(), Reason> {
+    let steps = Items::new(program, &batch.rows).steps(&at_all_rows(kernel, batch))?;
+    for (id, step) in steps {
+        let name = &program.buffers[id].name;
+        match parts.get(&id) {
+            Some(SequencePart::Rows(row)) if program.facts.prove_eq(&step, row).is_yes() => {}
+            None if step.as_i64() == Some(0) => {}
+            Some(SequencePart::Sequence(_)) => return Err(format!("{name} has no rows")),
+            Some(SequencePart::Rows(_)) => return Err(format!("it does not access {name} row by row")),
+            None => return Err(format!("{name} is read at the position in the sequence")),
+        }
+    }
+    Ok(())
 }
 
 /// The buffers of the arena that have neither rows nor a size that is free of the length.
@@ -226,15 +248,16 @@ fn reasons(classes: Vec<Class>) -> BTreeMap<usize, String> {
     classes.into_iter().enumerate().filter_map(reason).collect()
 }
 
-/// The statements for all rows instead of the rows of one sequence.
-fn at_all_rows(body: &[Stmt], length: &Symbol, rows: &Symbol) -> Vec<Stmt> {
+/// The kernel over all rows instead of the rows of one sequence.
+fn at_all_rows(kernel: &Kernel, batch: &Batch) -> Kernel {
+    let rows = Dim::from(&batch.rows);
     let by = walk::Rewrite {
-        dim: &|dim| dim.substitute(&|symbol| (symbol == length).then(|| Dim::from(rows))),
+        dim: &|dim| dim.substitute(&|symbol| (*symbol == batch.length).then(|| rows.clone())),
         access: &|access: Access| access,
         symbol: &Symbol::clone,
         local: &|local| local,
     };
-    walk::rewrite(body, &by)
+    Kernel { body: walk::rewrite(&kernel.body, &by), ..kernel.clone() }
 }
 
 /// Gives every buffer the size for all sequences, in symbols of the call.
@@ -276,7 +299,6 @@ fn declare(program: &mut Program, batch: &Batch) -> Result<()> {
         declared.map_err(|error| Error::new(ErrorKind::Contract, error.to_string()))?;
         program.symbols.push(symbol.clone());
     }
-    program.symbols.retain(|symbol| *symbol != batch.length);
     Ok(())
 }
 

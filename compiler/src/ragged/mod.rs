@@ -16,7 +16,6 @@ mod contents;
 mod divide;
 mod padding;
 mod request;
-mod rows;
 
 pub(crate) use batch::Batch;
 pub(crate) use divide::divide;

@@ -1,5 +1,5 @@
 //! Prints and parses the elements of constants: `[2, 3] 0.5, -0.0, …`, `[10, 10] all 0`, or elided; weights of few bits
-//! always are. Hand-written texts
+//! always are elided. Hand-written texts
 //! may also contain `[4] iota` (0, 1, 2, 3) and `[64, 3] random SEED`.
 
 use super::{Cursor, join};

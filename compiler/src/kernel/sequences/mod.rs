@@ -1,29 +1,26 @@
-//! Calls for several sequences, each with a state of its own: which kernels run once for all of them, and which run
-//! once for each.
+//! Calls for several sequences with a state each: which kernels run once for all of them, and which run once for each.
 //!
-//! The sequences are the rows of a batch whose size `N` may be 1. Each is computed as in a call of its own:
+//! The sequences are the rows of a batch whose size `N` may be 1. Each is computed as in a call with one sequence:
 //!
-//! - A kernel runs *once* if it uses no state and neither length nor capacity, and keeps images apart ([`images`]). Row
-//!   `i` of a buffer that it uses is then `i * step..(i + 1) * step`, where `step` is the size at `N = 1`.
-//! - Every other kernel runs once for *each* sequence, with `N = 1` and the sequence's own length and capacity. It does
-//!   what it does in a call with one sequence, if each of its buffers is the sequence's part. That needs no proof about
-//!   the kernel, so a kernel whose images are not proven to be apart may always run so.
+//! - A kernel runs *once* if it uses no state and neither length nor capacity, and keeps the items of a batch apart
+//!   ([`Items`]). Row `i` of a buffer that it uses is then `i * step..(i + 1) * step`, where `step` is the size at
+//!   `N = 1`.
+//! - Every other kernel runs once for *each* sequence, with `N = 1` and the sequence's length and capacity. If each of
+//!   its buffers is the sequence's part, it runs as in a call with one sequence. So a kernel without a proof may always
+//!   run so.
 //!
 //! Buffers of the arena that only kernels of the second kind use get a part for each sequence ([`prepare`]), as large
 //! as the longest sequence needs. Kernels run in the order of the program, each for all sequences before the next one,
 //! so the lifetimes that the arena is planned for hold.
 
-mod images;
 mod ports;
 
 pub(crate) use ports::count;
 
-use super::{Axis, BufferId, EachKernel, Kernel, MemorySpace, Part, Program, Sequences, monotone, walk};
-use images::Images;
-use std::{
-    cell::Cell,
-    collections::{BTreeMap, BTreeSet},
+use super::{
+    Axis, BufferId, EachKernel, Kernel, MemorySpace, Part, Program, Sequences, items::Items, monotone, walk,
 };
+use std::collections::{BTreeMap, BTreeSet};
 use symshape::{Dim, Symbol};
 
 /// How the program runs several sequences, without the proof that their parts fit in their buffers; or why it
@@ -44,8 +41,7 @@ fn classify(program: &Program) -> Result<Sequences, String> {
         return Err("its kernels are divided into partitions".into());
     }
 
-    let images = Images::new(program, &count);
-    let mut classes = Classes::new(program, &images);
+    let mut classes = Classes::new(program, &Items::new(program, &count));
     while classes.demote(program, &count) {}
 
     let kernels = (0..program.kernels.len()).filter(|idx| classes.each.contains(idx));
@@ -117,16 +113,16 @@ pub fn prepare(program: &mut Program) {
 struct Classes {
     /// The kernels that run for each sequence.
     each: BTreeSet<usize>,
-    /// For each other kernel: the elements from image to image of the buffers that it uses, 0 if the images share it.
+    /// For each other kernel: the elements from item to item of the buffers that it uses, 0 if all items share it.
     steps: BTreeMap<usize, BTreeMap<BufferId, Dim>>,
 }
 
 impl Classes {
     /// The kernels that run for each sequence by themselves.
-    fn new(program: &Program, images: &Images) -> Classes {
+    fn new(program: &Program, items: &Items) -> Classes {
         let mut classes = Classes { each: BTreeSet::new(), steps: BTreeMap::new() };
         for (idx, kernel) in program.kernels.iter().enumerate() {
-            let steps = if is_of_sequence(program, kernel) { None } else { images.steps(kernel) };
+            let steps = if is_of_sequence(program, kernel) { None } else { items.steps(kernel).ok() };
             match steps {
                 Some(steps) => _ = classes.steps.insert(idx, steps),
                 None => _ = classes.each.insert(idx),
@@ -135,7 +131,7 @@ impl Classes {
         classes
     }
 
-    /// Lets kernels run for each sequence whose buffers are laid out otherwise by another kernel, or differ from
+    /// Lets a kernel run for each sequence if one of its buffers has other steps in another kernel, or differs from
     /// sequence to sequence. Returns whether there were any.
     fn demote(&mut self, program: &Program, count: &Symbol) -> bool {
         let mut stored = BTreeSet::new();
@@ -150,7 +146,7 @@ impl Classes {
         let mut known: BTreeMap<BufferId, &Dim> = BTreeMap::new();
         let mut demoted = Vec::new();
         for (idx, steps) in &self.steps {
-            let is_laid_out = |(buffer, step): (&BufferId, &Dim)| {
+            let has_steps = |(buffer, step): (&BufferId, &Dim)| {
                 let elems = &program.buffers[*buffer].elems;
                 let fits = if is_shared(step) {
                     !elems.contains(count) && !stored.contains(buffer)
@@ -159,7 +155,7 @@ impl Classes {
                 };
                 fits && known.get(buffer).is_none_or(|other| program.facts.prove_eq(other, step).is_yes())
             };
-            if steps.iter().all(is_laid_out) {
+            if steps.iter().all(has_steps) {
                 known.extend(steps.iter().map(|(buffer, step)| (*buffer, step)));
             } else {
                 demoted.push(*idx);
@@ -193,7 +189,7 @@ impl Classes {
     }
 }
 
-/// Whether this distance from image to image says that all images share a buffer.
+/// Whether this distance from item to item says that all items share a buffer.
 fn is_shared(step: &Dim) -> bool {
     step.as_i64() == Some(0)
 }
@@ -209,17 +205,8 @@ fn used(kernel: &Kernel) -> impl Iterator<Item = BufferId> {
 pub(crate) fn is_of_sequence(program: &Program, kernel: &Kernel) -> bool {
     let uses_state = used(kernel).any(|id| matches!(program.buffers[id].space, MemorySpace::State(_)));
     let Some(rows) = program.state.as_ref().and_then(|state| state.rows.as_ref()) else { return uses_state };
-    let mentions = Cell::new(uses_state);
-    let see = |dim: &Dim| {
-        mentions.set(mentions.get() || dim.contains(&rows.length) || dim.contains(&rows.capacity));
-        dim.clone()
-    };
-    let same =
-        walk::Rewrite { dim: &see, access: &|access| access, symbol: &Symbol::clone, local: &|local| local };
-    walk::rewrite(&kernel.body, &same);
-    mentions.get()
-        || used(kernel).any(|id| {
-            let elems = &program.buffers[id].elems;
-            elems.contains(&rows.length) || elems.contains(&rows.capacity)
-        })
+    let depends = |dim: &Dim| dim.contains(&rows.length) || dim.contains(&rows.capacity);
+    uses_state
+        || walk::any_dim(&kernel.body, &depends)
+        || used(kernel).any(|id| depends(&program.buffers[id].elems))
 }
