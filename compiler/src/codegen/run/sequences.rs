@@ -1,9 +1,9 @@
 //! The steps of a call for several sequences with a state each; see [`crate::kernel::sequences`].
 //!
 //! A kernel that runs for each sequence becomes one more function, whose iterations are the sequences. It calls the
-//! functions of the kernel on the frame of a sequence ([`sequence_frame`]). So the driver shares sequences among threads
-//! as it shares the iterations of a loop, and the code of a kernel exists once. All other steps are those of a call with
-//! one state.
+//! functions of the kernel on the frame of a sequence ([`sequence_frame`]). So the driver shares sequences among
+//! threads as it shares the iterations of a loop, and the code of a kernel exists once. All other steps are those of a
+//! call with one state.
 
 use super::{
     calls,
