@@ -176,9 +176,14 @@ fn parts_of_a_file_are_shared_whole_or_not_at_all() {
     let model = root.path().join("model.onnx");
     let numbers: Vec<u8> = (0..10).flat_map(|k| (k as f32).to_le_bytes()).collect();
     fs::write(root.path().join("w"), numbers).expect("the folder can be written");
-    let place = |parts: &[(&str, usize)]| {
-        write_sum(&model, parts.iter().map(|(name, offset)| weight(name, "w", *offset)).collect());
+    symlink("w", root.path().join("link")).expect("a new link");
+    let located = |parts: &[(&str, &str, usize)]| {
+        let weights = parts.iter().map(|(name, location, offset)| weight(name, location, *offset));
+        write_sum(&model, weights.collect());
         sums(&model).map_err(|error| error.to_string())
+    };
+    let place = |parts: &[(&str, usize)]| {
+        located(&parts.iter().map(|(name, offset)| (*name, "w", *offset)).collect::<Vec<_>>())
     };
     assert_eq!(place(&[("a", 0), ("tied", 0), ("b", 16)]).expect("parts"), [14.0, 17.0, 20.0, 23.0]);
 
@@ -189,4 +194,10 @@ fn parts_of_a_file_are_shared_whole_or_not_at_all() {
     assert!(error.contains("tensor `first`") && error.contains("tensor `last`"), "{error}");
     let error = place(&[("w", 28)]).expect_err("one element is missing");
     assert!(error.contains("16 bytes at offset 28 leave `w`, which has 40"), "{error}");
+
+    for other in ["./w", "link"] {
+        let error = located(&[("a", "w", 0), ("b", other, 12)]).expect_err("one element is in both");
+        assert!(error.contains(&format!("bytes 12..28 of `{other}` overlap bytes 0..16")), "{error}");
+        assert_eq!(located(&[("a", "w", 0), ("b", other, 0)]).expect("parts"), [10.0, 12.0, 14.0, 16.0]);
+    }
 }

@@ -67,7 +67,7 @@ impl Model {
     /// The files with external data that an import has read so far.
     pub(crate) fn external_files(&self) -> Vec<PathBuf> {
         let Some(folder) = &self.files.folder else { return Vec::new() };
-        self.files.external.borrow().keys().map(|location| folder.join(location)).collect()
+        self.files.paths.borrow().keys().map(|location| folder.join(location)).collect()
     }
 
     /// Names of the inputs that a call needs, in order.

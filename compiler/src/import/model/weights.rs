@@ -15,7 +15,7 @@ use crate::{
 use memmap2::Mmap;
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, hash_map::Entry},
     ops::Range,
     path::{Component, Path, PathBuf},
     sync::Arc,
@@ -29,14 +29,19 @@ pub(crate) struct Files {
     pub(crate) model: Option<Arc<Mmap>>,
     /// The folder of the model. Without it there is no external data.
     pub(crate) folder: Option<PathBuf>,
-    /// External files by the name under which tensors refer to them.
-    pub(crate) external: RefCell<HashMap<String, Arc<Mmap>>>,
-    /// The parts of external files that tensors use so far.
-    pub(crate) parts: RefCell<HashMap<String, Parts>>,
+    /// The paths of external files, without links, by the locations under which tensors refer to them.
+    pub(crate) paths: RefCell<HashMap<String, PathBuf>>,
+    /// External files by their paths: several locations may lead to one file.
+    pub(crate) external: RefCell<HashMap<PathBuf, ExternalFile>>,
 }
 
-/// Parts of a file by their begins: their ends, and the tensors that use them.
-pub(crate) type Parts = BTreeMap<usize, (usize, String)>;
+/// A mapped file with external data.
+#[derive(Debug)]
+pub(crate) struct ExternalFile {
+    map: Arc<Mmap>,
+    /// The parts that tensors use so far, by their begins: their ends, and the tensors.
+    parts: BTreeMap<usize, (usize, String)>,
+}
 
 /// How the elements of a tensor are stored.
 #[derive(Clone, Copy)]
@@ -250,55 +255,45 @@ impl Files {
             return Ok(Bytes::Owned(Arc::new([])));
         }
 
-        let map = self.open(location)?;
-        match offset.checked_add(size).filter(|end| *end <= map.len()) {
+        let path = self.path_of(location)?;
+        let mut files = self.external.borrow_mut();
+        let file = match files.entry(path) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let path = entry.key();
+                let io =
+                    |error: std::io::Error| Error::new(ErrorKind::Io, format!("{}: {error}", path.display()));
+                let map = Arc::new(symshape_runtime::map_file(path).map_err(io)?);
+                entry.insert(ExternalFile { map, parts: BTreeMap::new() })
+            }
+        };
+        match offset.checked_add(size).filter(|end| *end <= file.map.len()) {
             Some(end) => {
-                self.take_part(name, location, offset..end)?;
-                Ok(Bytes::Mapped(map, offset..end))
+                file.take_part(name, location, offset..end)?;
+                Ok(Bytes::Mapped(file.map.clone(), offset..end))
             }
             None => Err(Error::invalid(format!(
                 "external data: {size} bytes at offset {offset} leave `{location}`, which has {}",
-                map.len()
+                file.map.len()
             ))),
         }
     }
 
-    /// Notes that the tensor `name` uses a part of an external file. Tensors may share a part, but parts that overlap
-    /// otherwise are a sign of wrong offsets.
-    fn take_part(&self, name: &str, location: &str, part: Range<usize>) -> Result<()> {
-        let mut files = self.parts.borrow_mut();
-        let parts = files.entry(location.to_string()).or_default();
-        if parts.get(&part.start).is_some_and(|(end, _)| *end == part.end) {
-            return Ok(());
+    /// The path of the file at `location`, without links.
+    fn path_of(&self, location: &str) -> Result<PathBuf> {
+        if let Some(path) = self.paths.borrow().get(location) {
+            return Ok(path.clone());
         }
-        // Parts that are taken don't overlap, so only the last one that begins before the end can.
-        let last = parts.range(..part.end).next_back().filter(|(_, (end, _))| *end > part.start);
-        if let Some((begin, (end, other))) = last {
-            return Err(Error::invalid(format!(
-                "external data: bytes {}..{} of `{location}` overlap bytes {begin}..{end}, which are tensor `{other}`",
-                part.start, part.end
-            )));
-        }
-        parts.insert(part.start, (part.end, name.to_string()));
-        Ok(())
-    }
-
-    fn open(&self, location: &str) -> Result<Arc<Mmap>> {
-        if let Some(map) = self.external.borrow().get(location) {
-            return Ok(map.clone());
-        }
-        let path = self.path_of(location)?;
-        let io = |error: std::io::Error| Error::new(ErrorKind::Io, format!("{}: {error}", path.display()));
-        let map = Arc::new(symshape_runtime::map_file(&path).map_err(io)?);
-        self.external.borrow_mut().insert(location.to_string(), map.clone());
-        Ok(map)
+        let path = self.resolve(location)?;
+        self.paths.borrow_mut().insert(location.to_string(), path.clone());
+        Ok(path)
     }
 
     /// The path of `location`: a regular file in the model's folder, or a link there to a regular file anywhere.
     ///
     /// Caches of downloads store files elsewhere and link to them. A model cannot create links, so whoever filled the
     /// folder has chosen the target. A link to a folder must not leave the model's folder: the model names the file.
-    fn path_of(&self, location: &str) -> Result<PathBuf> {
+    fn resolve(&self, location: &str) -> Result<PathBuf> {
         let Some(folder) = &self.folder else {
             return Err(Error::invalid("external data in a model that was not read from a file"));
         };
@@ -328,10 +323,30 @@ impl Files {
         // To open a pipe would wait for a writer.
         let target = path.metadata().map_err(|error| io(&path, error))?;
         if target.is_file() {
-            Ok(path)
+            path.canonicalize().map_err(|error| io(&path, error))
         } else {
             Err(Error::invalid(format!("external data: `{location}` is not a regular file")))
         }
+    }
+}
+
+impl ExternalFile {
+    /// Notes that the tensor `name` uses a part of the file. Tensors may share a part, but parts that overlap otherwise
+    /// are a sign of wrong offsets.
+    fn take_part(&mut self, name: &str, location: &str, part: Range<usize>) -> Result<()> {
+        if self.parts.get(&part.start).is_some_and(|(end, _)| *end == part.end) {
+            return Ok(());
+        }
+        // Parts that are taken don't overlap, so only the last one that begins before the end can.
+        let last = self.parts.range(..part.end).next_back().filter(|(_, (end, _))| *end > part.start);
+        if let Some((begin, (end, other))) = last {
+            return Err(Error::invalid(format!(
+                "external data: bytes {}..{} of `{location}` overlap bytes {begin}..{end}, which are tensor `{other}`",
+                part.start, part.end
+            )));
+        }
+        self.parts.insert(part.start, (part.end, name.to_string()));
+        Ok(())
     }
 }
 
