@@ -24,7 +24,7 @@ use crate::{
     pipeline::{Ir, Lowered, Pipeline},
     plan,
     scalar::Precision,
-    target::{Platform, Target},
+    target::Target,
 };
 use clap::{ValueEnum, builder::PossibleValue};
 use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Instant};
@@ -420,11 +420,10 @@ fn compile_options(args: &Args, base: CompileOptions, target: &Target) -> Result
     let precision = args.precision.precision;
     let require_tiles = args.fallback == Fallback::None && precision != Precision::F32;
     if require_tiles && !target.has_tiles() {
-        let remedy = match target.platform() {
-            Platform::Elf => "add --cpu x86-64-v4-amx",
-            Platform::Windows | Platform::Apple => {
-                "artefacts for this platform never use them; omit --fallback none"
-            }
+        let remedy = if target.grants_tiles() {
+            "add --cpu x86-64-v4-amx"
+        } else {
+            "artefacts for this platform never use them; omit --fallback none"
         };
         return Err(usage(format!(
             "--precision {precision} --fallback none: no level has tile registers; {remedy}"

@@ -184,9 +184,10 @@ impl Platform {
     }
 }
 
-/// Whether the system of a platform may grant tile registers to an artefact when it loads it.
+/// Whether an artefact of this platform may use tile registers: Linux grants them when it loads the artefact, and a
+/// machine without an operating system has nothing to ask.
 pub(crate) fn grants_tiles(triple: &Triple) -> bool {
-    Platform::of(triple) == Platform::Elf
+    triple.operating_system == OperatingSystem::Linux || triples::is_bare(triple)
 }
 
 /// A platform and a level of its instruction set.
@@ -272,10 +273,21 @@ impl Target {
         self.wider.iter().chain([&self.level]).all(|level| level.reads_halves())
     }
 
-    /// Whether any level has tile registers, see [`Level::has_tiles`]. A function requests them when an artefact is
-    /// loaded; artefacts for Windows and macOS have none.
+    /// Whether artefacts may use tile registers, if a level has them. A function requests them when an artefact is
+    /// loaded. Only Linux grants them; machines without an operating system need no request.
+    pub fn grants_tiles(&self) -> bool {
+        grants_tiles(&self.triple)
+    }
+
+    /// Whether artefacts use tile registers: a level has them, see [`Level::has_tiles`], and the platform grants them.
     pub fn has_tiles(&self) -> bool {
-        grants_tiles(&self.triple) && self.wider.iter().any(|level| level.has_tiles())
+        self.grants_tiles() && self.wider.iter().any(|level| level.has_tiles())
+    }
+
+    /// The names of all levels, the lowest one first, separated by commas.
+    pub fn level_names(&self) -> String {
+        let names: Vec<&str> = [self.level].iter().chain(&self.wider).map(|level| level.name()).collect();
+        names.join(",")
     }
 
     /// The platform's kind.
@@ -291,7 +303,7 @@ impl Target {
             (Platform::Apple, _) => "clang (of Xcode, on a Mac)".to_string(),
             (Platform::Elf, Architecture::Aarch64(_)) => debian("aarch64-linux-gnu", "gcc-aarch64-linux-gnu"),
             (Platform::Elf, Architecture::Riscv64(_)) => debian("riscv64-linux-gnu", "gcc-riscv64-linux-gnu"),
-            (Platform::Elf, _) => "cc".to_string(),
+            (Platform::Elf, _) => debian("x86_64-linux-gnu", "gcc-x86-64-linux-gnu"),
         }
     }
 

@@ -175,3 +175,27 @@ fn names_and_levels_must_fit_the_platform() {
     let text = refused(&[&["--target", WINDOWS, "-o", "m.dll"], &tiles[..]].concat());
     assert!(text.contains("artefacts for this platform never use them"), "{text}");
 }
+
+#[test]
+fn missing_linkers_have_the_name_of_the_target() {
+    for (triple, linker) in [
+        ("x86_64-unknown-linux-musl", "x86_64-linux-gnu-gcc (of Debian's gcc-x86-64-linux-gnu)"),
+        ("aarch64-unknown-linux-gnu", "aarch64-linux-gnu-gcc (of Debian's gcc-aarch64-linux-gnu)"),
+    ] {
+        assert_eq!(Target::parse(Some(triple), None).expect("a target").c_compiler(), linker);
+    }
+}
+
+#[test]
+fn only_linux_and_bare_machines_grant_tile_registers() {
+    let has_tiles =
+        |triple: &str| Target::parse(Some(triple), Some("x86-64-v4-amx")).expect("a target").has_tiles();
+    assert!(has_tiles("x86_64-unknown-linux-musl") && has_tiles("x86_64-unknown-none"));
+    for triple in ["x86_64-unknown-freebsd", "x86_64-pc-windows-msvc", "x86_64-apple-darwin"] {
+        assert!(!has_tiles(triple), "{triple}");
+    }
+    let freebsd = ["--target", "x86_64-unknown-freebsd", "--cpu", "x86-64-v4-amx", "-o", "m.o"];
+    let precision = ["--precision", "bf16", "--fallback", "none"];
+    let error = refusal(&[&["compile", BLOCK], &freebsd[..], &precision].concat());
+    assert!(error.contains("artefacts for this platform never use them"), "{error}");
+}
