@@ -68,7 +68,7 @@ pub enum Code {
     WrongState = 10,
     /// The rows after the call would exceed the capacity of the state.
     StateFull = 11,
-    /// The weights are not those of the artefact: the address leads to something else, or to weights of another one.
+    /// The address of the weights is null or misaligned, or does not point to weights of this artefact.
     WrongWeights = 12,
 }
 
@@ -202,12 +202,13 @@ pub const WEIGHTS_MAGIC: u64 = u64::from_le_bytes(*b"symwghts");
 /// Version of the format of weights files; a loader refuses a file with another one.
 pub const WEIGHTS_VERSION: u32 = 1;
 
-/// A weights file begins at a multiple of this in memory, and its large segments are at multiples of it in the file.
+/// Bytes of the first page, which holds the header. Segments of at least as many bytes begin at multiples of it in the
+/// file.
 pub const WEIGHTS_ALIGN: usize = 4096;
 
 /// The beginning of a weights file, in its first page of [`WEIGHTS_ALIGN`] bytes. The segments follow. The table of
-/// segments, [`WeightsHeader::n_segments`] entries of [`WeightsSegment`], and then their names are the end of the file.
-/// All bytes in between are zero.
+/// segments, [`WeightsHeader::n_segments`] entries of [`WeightsSegment`], and then their names in the same order are
+/// the end of the file. All bytes in between are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct WeightsHeader {
@@ -252,10 +253,32 @@ pub struct WeightsSegment {
 pub struct WeightsDesc {
     /// A hash of the artefact without its weights: files for it have the same value in their headers.
     pub artefact: [u8; 32],
-    /// Bytes of the file.
-    pub bytes: u64,
+    /// Offset of the file's table of segments: calls read only the bytes before it.
+    pub table_offset: u64,
     /// Name of the file that was written with the artefact, without its folder. It ends with a zero byte.
     pub file_name: [u8; 256],
+}
+
+#[cfg(feature = "std")]
+impl WeightsDesc {
+    /// The value of [`WeightsDesc::file_name`] for this name; `None` if it does not fit, or is not the name of a file
+    /// in the folder of the artefact.
+    pub fn name_field(name: &str) -> Option<[u8; 256]> {
+        let mut field = [0; 256];
+        field.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+        (WeightsDesc::parse_name(&field)? == name).then_some(field)
+    }
+
+    /// The name in a [`WeightsDesc::file_name`]; `None` if it is damaged, or not the name of a file in the folder of
+    /// the artefact.
+    pub fn parse_name(field: &[u8; 256]) -> Option<&str> {
+        use std::path::{Component, Path};
+        let name = core::ffi::CStr::from_bytes_until_nul(field).ok()?.to_str().ok()?;
+        let mut components = Path::new(name).components();
+        let is_name =
+            components.next() == Some(Component::Normal(name.as_ref())) && components.next().is_none();
+        is_name.then_some(name)
+    }
 }
 
 /// The beginning of a state's block. [`StateDesc::n_words`] words follow it, then the tensors.

@@ -183,7 +183,7 @@ impl Desc {
     /// The description of the weights file that calls need; `None` if the artefact contains its weights.
     #[cfg(feature = "std")]
     pub(crate) fn weights_desc(&self) -> Option<&crate::abi::WeightsDesc> {
-        // SAFETY: the pointer is null or as the ABI says, and what it leads to lives as long as `self`.
+        // SAFETY: the pointer is null or as the ABI says, and the memory that it points to lives as long as `self`.
         unsafe { self.raw.weights.as_ref() }
     }
 
@@ -191,7 +191,7 @@ impl Desc {
     #[cfg(feature = "std")]
     pub(crate) fn weights_name(&self) -> Result<Option<&str>, OpenError> {
         let Some(desc) = self.weights_desc() else { return Ok(None) };
-        let name = CStr::from_bytes_until_nul(&desc.file_name).ok().and_then(|name| name.to_str().ok());
+        let name = crate::abi::WeightsDesc::parse_name(&desc.file_name);
         name.map(Some).ok_or(OpenError::Malformed("the name of its weights file is damaged"))
     }
 
@@ -410,7 +410,8 @@ pub(crate) struct Slots {
     states: Vec<*mut c_void>,
 }
 
-// SAFETY: each call writes the pointers before it uses them; they are not used between calls. The weights are shared.
+// SAFETY: each call writes the pointers before it uses them, but for that of the weights. Those are only read, and live
+// as long as the model of the context.
 unsafe impl Send for Slots {}
 
 impl Slots {

@@ -1,6 +1,7 @@
 //! Checks that an ELF file is complete. The system's loader maps a truncated file too, and its code then crashes at
 //! the first access past the end.
 
+use crate::bytes::{array_at, u64_at};
 use std::{
     fs::File,
     io::{Read, Seek, SeekFrom},
@@ -49,11 +50,5 @@ pub(crate) fn check_whole(file: &mut File) -> Result<(), String> {
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(word)
+    u16::from_le_bytes(array_at(bytes, at))
 }

@@ -33,6 +33,7 @@ pub mod abi;
 mod arena;
 #[cfg(feature = "std")]
 mod batcher;
+mod bytes;
 #[cfg(feature = "alloc")]
 mod call;
 #[cfg(feature = "alloc")]

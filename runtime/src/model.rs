@@ -32,10 +32,7 @@ impl Model {
     /// When the weights belong to another artefact, or the artefact contains its weights.
     #[cfg(feature = "std")]
     pub fn with_weights(&self, weights: crate::Weights) -> Result<Model, OpenError> {
-        let Some(desc) = self.desc.weights_desc() else {
-            return Err(OpenError::Malformed("it contains its weights, and takes no weights file"));
-        };
-        weights.require_artefact(desc, &self.desc.name)?;
+        weights.require_artefact(self.desc.weights_desc(), &self.desc.name)?;
         Ok(Model { desc: self.desc.clone(), weights: Some(weights) })
     }
 

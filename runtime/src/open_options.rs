@@ -34,8 +34,11 @@ impl OpenOptions {
         self
     }
 
-    /// Whether all bytes of both files are compared with the hashes that they contain, before any code is mapped or
-    /// run. The files must not change while they are opened. False by default: the header, the size and the layout of a
+    /// Whether all bytes are compared with the hashes in the files: those of the shared object before its code is
+    /// mapped, those of the weights file before `open` returns. Only ELF files have such hashes; other shared libraries
+    /// are refused.
+    ///
+    /// The files must not change while they are opened. False by default: the header, the size and the layout of a
     /// weights file are always checked, and the headers of a shared object.
     pub fn verify(mut self, verify: bool) -> OpenOptions {
         self.verify = verify;
@@ -73,14 +76,16 @@ impl OpenOptions {
             check_seal(&file).map_err(failed)?;
         }
         let (desc, inside) = loader::load(path)?;
-        let own = desc.weights_name()?.map(|name| path.with_file_name(name));
+        let weights = match &self.weights {
+            Some(weights) => Some(weights.clone()),
+            None => desc.weights_name()?.map(|name| path.with_file_name(name)),
+        };
         let mut model = Model::loaded(desc);
-        if let Some(weights) = self.weights.clone().or(own) {
-            let weights = Weights::open(weights)?;
-            if self.verify {
-                weights.verify(|_, _| {})?;
-            }
-            model = model.with_weights(weights)?;
+        if let Some(weights) = weights {
+            model = model.with_weights(Weights::open(weights)?)?;
+        }
+        if let Some(weights) = model.weights().filter(|_| self.verify) {
+            weights.verify(|_, _| {})?;
         }
         if cfg!(target_os = "linux") {
             let weights = model.weights().map(Weights::bytes);

@@ -10,6 +10,7 @@
 //! file, so a sealed object or shared object works as before. A seal tells damage from a complete file; it does not
 //! tell who wrote the file.
 
+use crate::bytes::{u32_at, u64_at};
 use core::ops::Range;
 use std::{
     format,
@@ -28,39 +29,34 @@ const FOOTER_HEAD_BYTES: usize = 32;
 /// A part of a sealed file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SealedPart {
-    /// Its name, such as `code`, of at most 16 bytes.
+    /// Its name, such as `code`. A seal keeps its first 16 bytes.
     pub name: String,
     /// Its place in the file.
     pub range: Range<usize>,
+    hash: [u8; 32],
 }
 
-/// The bytes to append to a file, given as pieces. The parts must cover the pieces in order and without gaps, and a
-/// part is inside of one piece.
-///
-/// # Panics
-/// When they don't, or a name has more than 16 bytes.
-pub fn seal(pieces: &[&[u8]], parts: &[SealedPart]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(parts.len() * ENTRY_BYTES + FOOTER_BYTES);
-    let mut end = 0;
-    let mut pieces = pieces.iter();
-    let mut rest: &[u8] = &[];
-    for part in parts {
-        assert!(part.range.start == end && part.name.len() <= NAME_BYTES);
-        while rest.is_empty() && !part.range.is_empty() {
-            rest = pieces.next().expect("the parts cover the pieces");
-        }
-        let (content, tail) = rest.split_at(part.range.len());
-        rest = tail;
-        end = part.range.end;
-        let mut name = [0; NAME_BYTES];
-        name[..part.name.len()].copy_from_slice(part.name.as_bytes());
-        bytes.extend(name);
-        bytes.extend((part.range.start as u64).to_le_bytes());
-        bytes.extend((part.range.len() as u64).to_le_bytes());
-        bytes.extend(blake3::hash(content).as_bytes());
+impl SealedPart {
+    /// The part with these bytes at the offset `at` of its file.
+    pub fn new(name: &str, at: usize, bytes: &[u8]) -> SealedPart {
+        let hash = *blake3::hash(bytes).as_bytes();
+        SealedPart { name: name.to_string(), range: at..at + bytes.len(), hash }
     }
-    assert!(rest.is_empty() && pieces.all(|piece| piece.is_empty()), "the parts cover the pieces");
+}
 
+/// The bytes to append to a file with these parts, which follow each other without gaps.
+pub fn seal(parts: &[SealedPart]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(parts.len() * ENTRY_BYTES + FOOTER_BYTES);
+    for SealedPart { name, range, hash } in parts {
+        let mut field = [0; NAME_BYTES];
+        field.iter_mut().zip(name.bytes()).for_each(|(to, byte)| *to = byte);
+        bytes.extend(field);
+        bytes.extend((range.start as u64).to_le_bytes());
+        bytes.extend((range.len() as u64).to_le_bytes());
+        bytes.extend(hash);
+    }
+
+    let end = parts.last().map_or(0, |part| part.range.end);
     let total = end + bytes.len() + FOOTER_BYTES;
     bytes.extend(MAGIC);
     bytes.extend(VERSION.to_le_bytes());
@@ -77,8 +73,10 @@ pub fn seal(pieces: &[&[u8]], parts: &[SealedPart]) -> Vec<u8> {
 /// # Errors
 /// The reason why the file is refused: it has no seal, is truncated, or a part is damaged, which the reason names.
 pub fn check_seal(file: &[u8]) -> Result<Vec<SealedPart>, String> {
-    let no_seal =
-        || "it has no seal at its end: it is truncated, damaged, or not written by this symc".to_string();
+    let no_seal = || {
+        "it has no seal at its end: it is not an ELF file, or it is truncated, damaged, or not written by this symc"
+            .to_string()
+    };
     let footer_at = file.len().checked_sub(FOOTER_BYTES).ok_or_else(no_seal)?;
     let footer = &file[footer_at..];
     if footer[..8] != MAGIC {
@@ -103,7 +101,7 @@ pub fn check_seal(file: &[u8]) -> Result<Vec<SealedPart>, String> {
     let mut end = 0;
     for entry in file[table_at..footer_at].chunks_exact(ENTRY_BYTES) {
         let name = entry[..NAME_BYTES].split(|byte| *byte == 0).next().unwrap_or_default();
-        let name = core::str::from_utf8(name).map_err(|_| damaged())?.to_string();
+        let name = core::str::from_utf8(name).map_err(|_| damaged())?;
         let begin = usize::try_from(u64_at(entry, NAME_BYTES)).map_err(|_| damaged())?;
         let len = usize::try_from(u64_at(entry, NAME_BYTES + 8)).map_err(|_| damaged())?;
         let range = begin..begin.checked_add(len).filter(|end| *end <= table_at).ok_or_else(damaged)?;
@@ -111,20 +109,11 @@ pub fn check_seal(file: &[u8]) -> Result<Vec<SealedPart>, String> {
             return Err(damaged());
         }
         end = range.end;
-        if blake3::hash(&file[range.clone()]).as_bytes()[..] != entry[NAME_BYTES + 16..] {
+        let part = SealedPart::new(name, range.start, &file[range.clone()]);
+        if part.hash != entry[NAME_BYTES + 16..] {
             return Err(format!("its {name} is damaged: bytes {}..{} were changed", range.start, range.end));
         }
-        parts.push(SealedPart { name, range });
+        parts.push(part);
     }
     if end == table_at { Ok(parts) } else { Err(damaged()) }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u64_at(bytes, at) as u32
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(word)
 }

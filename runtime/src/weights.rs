@@ -1,4 +1,4 @@
-//! Weights files: the constants of an artefact in a file of their own, which processes share.
+//! Weights files: files with the constants of an artefact, which processes share.
 //!
 //! [`crate::abi::WeightsHeader`] describes the format. The header, the size and the layout of a file are always
 //! checked; `Weights::verify` reads all of it.
@@ -6,7 +6,10 @@
 #[cfg(feature = "std")]
 mod file;
 
-use crate::abi::{WEIGHTS_ALIGN, WEIGHTS_MAGIC, WEIGHTS_VERSION, WeightsDesc, WeightsHeader};
+use crate::{
+    abi::{WEIGHTS_ALIGN, WEIGHTS_MAGIC, WEIGHTS_VERSION, WeightsDesc, WeightsHeader},
+    bytes::{array_at, u32_at, u64_at},
+};
 use core::mem::offset_of;
 
 #[cfg(feature = "std")]
@@ -23,11 +26,10 @@ pub(crate) fn read_header(bytes: &[u8]) -> Result<WeightsHeader, &'static str> {
     if bytes.len() < WEIGHTS_ALIGN || u64_at(bytes, offset_of!(WeightsHeader, magic)) != WEIGHTS_MAGIC {
         return Err("it is not a weights file");
     }
-    let u32_at = |at: usize| u64_at(bytes, at) as u32;
     let header = WeightsHeader {
         magic: WEIGHTS_MAGIC,
-        version: u32_at(offset_of!(WeightsHeader, version)),
-        n_segments: u32_at(offset_of!(WeightsHeader, n_segments)),
+        version: u32_at(bytes, offset_of!(WeightsHeader, version)),
+        n_segments: u32_at(bytes, offset_of!(WeightsHeader, n_segments)),
         bytes: u64_at(bytes, offset_of!(WeightsHeader, bytes)),
         table_offset: u64_at(bytes, offset_of!(WeightsHeader, table_offset)),
         artefact: array_at(bytes, offset_of!(WeightsHeader, artefact)),
@@ -52,21 +54,15 @@ pub(crate) fn check(bytes: &[u8], desc: &WeightsDesc) -> Result<(), &'static str
     if header.artefact != desc.artefact {
         return Err("it belongs to another artefact");
     }
-    if header.bytes != desc.bytes || header.bytes != bytes.len() as u64 {
+    // The length of names may differ, so the sizes of files for one artefact may.
+    if header.table_offset != desc.table_offset {
+        return Err("its header is damaged: its weights have another size than those of the artefact");
+    }
+    if header.bytes != bytes.len() as u64 || header.table_offset > header.bytes {
         return Err("it is truncated, or has more bytes than its header states");
     }
     if bytes.as_ptr().align_offset(ALIGN_BYTES) != 0 {
         return Err("its address is not a multiple of 64");
     }
     Ok(())
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(array_at(bytes, at))
-}
-
-fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut array = [0; N];
-    array.copy_from_slice(&bytes[at..at + N]);
-    array
 }

@@ -214,16 +214,35 @@ impl DimArgs {
         })
     }
 
-    /// The command line of these arguments.
+    /// The command line of these arguments, for any folder.
     pub(super) fn command_line(&self) -> Vec<OsString> {
-        let flag = |name: &'static str, value: OsString| [OsString::from(name), value];
-        let texts = [("--dim", &self.dims), ("--input", &self.inputs), ("--bind", &self.binds)];
-        let texts = texts.into_iter().chain([("--custom", &self.customs.declarations)]);
-        let texts = texts.flat_map(|(name, values)| values.iter().map(move |value| (name, value.into())));
-        let bounds = self.bounds.iter().map(|file| ("--bounds", file.into()));
-        let libraries = self.customs.libraries.iter().map(|file| ("--link", file.into()));
-        let flags = texts.chain(bounds).chain(libraries).flat_map(|(name, value)| flag(name, value));
-        flags.chain(self.state.command_line()).collect()
+        let mut words: Vec<OsString> = Vec::new();
+        let mut flag = |name: &str, value: OsString| words.extend([name.into(), value]);
+        self.dims.iter().for_each(|text| flag("--dim", text.into()));
+        self.inputs.iter().for_each(|text| flag("--input", text.into()));
+        for text in &self.binds {
+            match bound_file(text) {
+                Some((name, file)) => {
+                    let mut value = OsString::from(name);
+                    value.push("=");
+                    value.push(absolute(file));
+                    flag("--bind", value);
+                }
+                None => flag("--bind", text.into()),
+            }
+        }
+        for text in &self.customs.declarations {
+            let value = if Customs::is_file(text) { absolute(Path::new(text)).into() } else { text.into() };
+            flag("--custom", value);
+        }
+        if let Some(file) = &self.bounds {
+            flag("--bounds", absolute(file).into());
+        }
+        for file in &self.customs.libraries {
+            flag("--link", absolute(file).into());
+        }
+        words.extend(self.state.command_line());
+        words
     }
 
     /// The file of `--bounds`, or a bounds.json next to the model at `path`, which a note on standard error mentions.
@@ -244,12 +263,21 @@ pub(super) fn default_bounds(path: &Path) -> Option<PathBuf> {
     file.exists().then_some(file)
 }
 
+/// The path of a file that does not depend on the current folder. An empty path stays as it is.
+pub(super) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.into())
+}
+
 /// `NAME=VALUE` or `NAME=F.npy`.
 fn bind(text: &str) -> Result<(String, InputConstant)> {
-    match text.split_once('=') {
-        Some((name, file)) if file.ends_with(".npy") => {
-            Ok((name.to_string(), InputConstant::Tensor(npy::read(Path::new(file))?)))
-        }
-        _ => import::parse_bind(text),
+    match bound_file(text) {
+        Some((name, file)) => Ok((name.to_string(), InputConstant::Tensor(npy::read(file)?))),
+        None => import::parse_bind(text),
     }
+}
+
+/// The name and the file of `NAME=F.npy`.
+fn bound_file(text: &str) -> Option<(&str, &Path)> {
+    let (name, file) = text.split_once('=').filter(|(_, file)| file.ends_with(".npy"))?;
+    Some((name, Path::new(file)))
 }

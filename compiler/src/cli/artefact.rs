@@ -1,6 +1,12 @@
 //! The files that `symc compile` writes, and the summary that it prints.
 
-use super::{copies::Copies, errors::usage, output::print_line, stateful::StateSummary};
+use super::{
+    copies::Copies,
+    errors::{at_path, usage},
+    output::print_line,
+    progress::Progress,
+    stateful::StateSummary,
+};
 use crate::{
     emit,
     error::{Error, Result},
@@ -49,6 +55,22 @@ impl Output<'_> {
             }
         };
         Ok(Output { path, kind })
+    }
+
+    /// Refuses a weights file in another folder than the shared library that looks for it there.
+    pub(super) fn require_folder_of(&self, weights: &Path) -> Result<()> {
+        if self.kind != OutputKind::Artifact(Artifact::Shared) {
+            return Ok(());
+        }
+        let folder = |path: &Path| at_path(emit::folder(path)?.canonicalize(), path);
+        if folder(self.path)? == folder(weights)? {
+            return Ok(());
+        }
+        Err(usage(format!(
+            "--weights-file {}: a shared library and its weights must be in one folder, and {} is in another",
+            weights.display(),
+            self.path.display()
+        )))
     }
 
     /// Refuses the name of a shared library for another platform than that of `target`.
@@ -203,6 +225,7 @@ pub(super) fn write(
     lowered: &Lowered,
     mut compiled: Compiled,
     target: &Target,
+    progress: &Progress,
 ) -> Result<Summary> {
     let Files { path, weights, libraries } = *files;
     let summary = Summary {
@@ -220,7 +243,7 @@ pub(super) fn write(
         weights_file: weights.map(|path| path.display().to_string()),
     };
 
-    let weights = weights.map(|path| stage_weights(&mut compiled.object, path)).transpose()?;
+    let weights = weights.map(|path| stage_weights(&mut compiled.object, path, progress)).transpose()?;
     let header = emit::stage(&path.with_extension("h"), compiled.header.as_bytes())?;
     match artifact {
         Artifact::Object => emit::write_atomically(path, &compiled.object.into_bytes()?)?,
@@ -238,11 +261,16 @@ pub(super) fn write(
 }
 
 /// Writes the weights file of an artefact under a temporary name, and keeps its name in the artefact.
-fn stage_weights(object: &mut emit::Object, path: &Path) -> Result<emit::Staged> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    object.name_weights_file(&name)?;
+fn stage_weights(object: &mut emit::Object, path: &Path, progress: &Progress) -> Result<emit::Staged> {
+    object.name_weights_file(weights_name(path)?)?;
     let file = object.weights_file().ok_or_else(|| Error::internal("the artefact has no weights file"))?;
-    file.stage(path, &mut |_, _| {})
+    file.stage(path, &mut |done, total| progress.bytes(done, total))
+}
+
+/// The name of a weights file, which its artefact keeps.
+pub(super) fn weights_name(path: &Path) -> Result<&str> {
+    let name = path.file_name().unwrap_or_default().to_str();
+    name.ok_or_else(|| usage(format!("--weights-file {}: the name is not UTF-8", path.display())))
 }
 
 /// Refuses a shared object whose external functions or whose linker is missing.
@@ -274,13 +302,18 @@ fn require_linker(
 }
 
 /// Writes the C file and its header.
-pub(super) fn write_source(path: &Path, weights: Option<&Path>, lowered: &Lowered) -> Result<Summary> {
+pub(super) fn write_source(
+    path: &Path,
+    weights: Option<&Path>,
+    lowered: &Lowered,
+    progress: &Progress,
+) -> Result<Summary> {
     let header_path = path.with_extension("h");
     let header_name = header_path.file_name().unwrap_or_default().to_string_lossy();
     let source = lowered.source(&header_name)?;
     let header = emit::stage(&header_path, source.header.as_bytes())?;
     let file = match (&source.weights, weights) {
-        (Some(file), Some(path)) => Some(file.stage(path, &mut |_, _| {})?),
+        (Some(file), Some(path)) => Some(file.stage(path, &mut |done, total| progress.bytes(done, total))?),
         _ => None,
     };
     emit::write_atomically(path, source.code.as_bytes())?;

@@ -175,6 +175,7 @@ fn validate(args: &Args) -> Result<Request<'_>> {
     {
         return Err(usage(format!("--weights-file {}: the name must end with .weights", file.display())));
     }
+    args.weights_file.as_deref().map(artefact::weights_name).transpose()?;
     let Selection { targets, machine } = args::select_targets(args.target.as_deref())?;
     let output = args.output.as_deref().map(Output::named).transpose()?;
     let is_source = output.as_ref().is_some_and(|output| output.kind == OutputKind::Source);
@@ -192,14 +193,15 @@ fn validate(args: &Args) -> Result<Request<'_>> {
     };
 
     let output = output.filter(|_| args.emit.is_none());
-    if let Some(Output { path, .. }) = output {
+    if let Some(output) = &output {
         let files = [
-            Some(path.to_path_buf()),
-            Some(path.with_extension("h")),
+            Some(output.path.to_path_buf()),
+            Some(output.path.with_extension("h")),
             args.weights_file.clone(),
             args.report.clone(),
         ];
         files.iter().flatten().try_for_each(|file| emit::stage(file, &[]).map(drop))?;
+        args.weights_file.as_deref().map_or(Ok(()), |file| output.require_folder_of(file))?;
     }
     Ok(Request { args, targets, target, output, options })
 }
@@ -209,18 +211,12 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     let mut watch = passes::Watch::new(&args.passes)?;
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
     let start = Instant::now();
-    let options = ImportOptions { name: args.name.clone(), ..args.dims.options(&args.model)? };
     if args.emit == Some(Stage::Graph) {
-        print_line(&source::graph(&args.model, &options)?.to_string());
+        print_line(&source::graph(&args.model, &import_options(args)?)?.to_string());
         return Ok(Verdict::Yes);
     }
 
-    let model = if args.dynamic_memory {
-        lower_with_dynamic_memory(request, &options, &progress)?
-    } else {
-        lower(request, &options, &mut watch, &progress)?
-    };
-    let mut model = model;
+    let mut model = lower(request, &mut watch, &progress)?;
     let weights_path = weights_path(request, &model.lowered);
     model.lowered.options.weights_file = weights_path.is_some();
     let lowered = &model.lowered;
@@ -244,14 +240,17 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     let summary = match output.kind {
         OutputKind::Artifact(artifact) => {
             let mut compiled = lowered.compile(target, artifact).at(place)?;
-            compiled.object.keep_recipe(recipe(args, target, lowered));
+            compiled.object.command_line = command_line(args, target, lowered);
             watch.lap("code");
             progress.say("writing");
             let libraries = &args.dims.customs.libraries;
             let files = artefact::Files { path: output.path, weights: weights_path.as_deref(), libraries };
-            artefact::write(&files, artifact, lowered, compiled, target)?
+            artefact::write(&files, artifact, lowered, compiled, target, &progress)?
         }
-        OutputKind::Source => artefact::write_source(output.path, weights_path.as_deref(), lowered)?,
+        OutputKind::Source => {
+            progress.say("writing");
+            artefact::write_source(output.path, weights_path.as_deref(), lowered, &progress)?
+        }
     };
     report.map_or(Ok(()), emit::Staged::commit)?;
     let bytes = at_path(std::fs::metadata(output.path), output.path)?.len();
@@ -272,7 +271,7 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// Weights of more bytes than this are in a file of their own, unless the command line says otherwise.
+/// Weights of more bytes than this are written to a separate file by default.
 const MAX_WEIGHTS_IN_ARTEFACT: usize = 1 << 30;
 
 /// The weights file to write, if there is one.
@@ -286,16 +285,10 @@ fn weights_path(request: &Request<'_>, lowered: &Lowered) -> Option<PathBuf> {
 }
 
 /// The object of a model whose weights are in a file, for the machine of the command line.
-pub(super) fn object(args: &Args) -> Result<emit::Object> {
+pub(super) fn object(args: &Args, progress: &Progress) -> Result<emit::Object> {
     let request = validate(args)?;
     let mut watch = passes::Watch::new(&args.passes)?;
-    let progress = Progress::new(format!("importing {}", args.model.display()), 0);
-    let options = ImportOptions { name: args.name.clone(), ..args.dims.options(&args.model)? };
-    let mut model = if args.dynamic_memory {
-        lower_with_dynamic_memory(&request, &options, &progress)?
-    } else {
-        lower(&request, &options, &mut watch, &progress)?
-    };
+    let mut model = lower(&request, &mut watch, progress)?;
     model.lowered.options.weights_file = true;
     let artifact = match request.output.as_ref().map(|output| output.kind) {
         Some(OutputKind::Artifact(artifact)) => artifact,
@@ -307,14 +300,13 @@ pub(super) fn object(args: &Args) -> Result<emit::Object> {
     Ok(compiled.object)
 }
 
-/// The arguments that make the same artefact of another model, separated by zero bytes. Names, levels and the precision
-/// are those that were chosen.
-fn recipe(args: &Args, target: &Target, lowered: &Lowered) -> String {
-    let levels: Vec<&str> = [target.level].iter().chain(&target.wider).map(|level| level.name()).collect();
+/// The arguments that compile the same artefact from another model, separated by zero bytes. Names, levels and the
+/// precision are those that were chosen. Empty if the path of a file is not UTF-8.
+fn command_line(args: &Args, target: &Target, lowered: &Lowered) -> String {
     let mut words: Vec<OsString> = Vec::new();
     let mut flag = |name: &str, value: String| words.extend([name.into(), value.into()]);
     flag("--name", lowered.program.name.clone());
-    flag("--cpu", levels.join(","));
+    flag("--cpu", target.level_names());
     flag("--threads", args.threads.to_string());
     flag("--precision", lowered.program.precision.name().to_string());
     flag("--max-error", "inf".into());
@@ -333,20 +325,38 @@ fn recipe(args: &Args, target: &Target, lowered: &Lowered) -> String {
     if args.dims.bounds.is_none()
         && let Some(file) = args::default_bounds(&args.model)
     {
-        let file = std::path::absolute(&file).unwrap_or(file);
-        words.extend(["--bounds".into(), file.into()]);
+        words.extend(["--bounds".into(), args::absolute(&file).into()]);
     }
     if args.dynamic_memory {
         words.push("--dynamic-memory".into());
     }
     words.extend(args.dims.command_line());
     words.extend(args.ragged.command_line());
-    let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    words.join("\0")
+    let words: Option<Vec<&str>> = words.iter().map(|word| word.to_str()).collect();
+    words.unwrap_or_default().join("\0")
+}
+
+/// The importer's options of the command line.
+fn import_options(args: &Args) -> Result<ImportOptions> {
+    Ok(ImportOptions { name: args.name.clone(), ..args.dims.options(&args.model)? })
 }
 
 /// Imports and lowers the model.
 fn lower(
+    request: &Request<'_>,
+    watch: &mut passes::Watch<'_>,
+    progress: &Progress,
+) -> Result<ModelToCompile> {
+    let options = import_options(request.args)?;
+    if request.args.dynamic_memory {
+        lower_with_dynamic_memory(request, &options, progress)
+    } else {
+        lower_with_bounds(request, &options, watch, progress)
+    }
+}
+
+/// Imports and lowers the model with the bounds of the command line.
+fn lower_with_bounds(
     request: &Request<'_>,
     options: &ImportOptions,
     watch: &mut passes::Watch<'_>,

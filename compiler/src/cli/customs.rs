@@ -29,16 +29,21 @@ impl Customs {
         self.declarations.is_empty() && self.libraries.is_empty()
     }
 
+    /// Whether an argument of `--custom` is a file, and not a declaration.
+    pub(super) fn is_file(text: &str) -> bool {
+        !text.contains("->")
+    }
+
     /// The declared operators, with their functions in the libraries.
     pub(super) fn list(&self) -> Result<Vec<Custom>> {
         let mut list = Vec::new();
         for text in &self.declarations {
-            if text.contains("->") {
-                list.push(Custom::parse(text).at(|| "--custom")?);
-            } else {
+            if Customs::is_file(text) {
                 let path = Path::new(text);
                 let read = at_path(fs::read_to_string(path), path).at(|| "--custom")?;
                 list.extend(Custom::parse_all(&read).at(|| text.clone())?);
+            } else {
+                list.push(Custom::parse(text).at(|| "--custom")?);
             }
         }
 

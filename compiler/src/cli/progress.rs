@@ -23,7 +23,7 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
         let style =
             if steps > 0 { "{bar:30} {pos}/{len} {msg} {elapsed}" } else { "{spinner} {msg} {elapsed}" };
-        bar.set_style(ProgressStyle::with_template(style).expect("a valid template"));
+        bar.set_style(template(style));
         bar.set_message(task.into());
 
         let (done, wait) = channel::<()>();
@@ -44,6 +44,16 @@ impl Progress {
         }
     }
 
+    /// Shows that `done` bytes of `total` are read or written.
+    pub(super) fn bytes(&self, done: u64, total: u64) {
+        let Some((bar, _)) = &self.bar else { return };
+        if bar.length() != Some(total) {
+            bar.set_style(template("{bar:30} {bytes}/{total_bytes} {msg} {elapsed}"));
+            bar.set_length(total);
+        }
+        bar.set_position(done);
+    }
+
     /// Ends a step.
     pub(super) fn step(&self) {
         if let Some((bar, _)) = &self.bar {
@@ -58,6 +68,10 @@ impl Progress {
             None => print_line(text),
         }
     }
+}
+
+fn template(text: &str) -> ProgressStyle {
+    ProgressStyle::with_template(text).expect("a valid template")
 }
 
 impl Drop for Progress {

@@ -1,19 +1,19 @@
 //! `symc verify`: compares artefacts and weights files with the hashes that they contain.
 
 use super::{
-    errors::at_path,
+    errors::{at_path, usage},
     output::{Verdict, print_line},
-    sealed::SealedFile,
+    progress::Progress,
+    sealed::{OwnWeights, SealedFile},
 };
-use crate::{emit, error::Result};
-use object::read::archive::ArchiveFile;
+use crate::error::Result;
 use serde_json::json;
 use std::{
     fs,
     io::Read,
     path::{Path, PathBuf},
 };
-use symshape_runtime::{Weights, abi::WEIGHTS_MAGIC, check_seal};
+use symshape_runtime::{Weights, abi::WEIGHTS_MAGIC};
 
 /// Examples at the end of `symc help verify`.
 const EXAMPLES: &str = "\
@@ -32,7 +32,7 @@ pub(super) struct Args {
     /// Shared objects, objects, archives and weights files from `symc compile`
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// The weights file of the artefact, if it is not the one that was written with it
+    /// The weights file of the artefacts, if it is not the one that was written with them
     #[arg(long, value_name = "M.weights")]
     weights: Option<PathBuf>,
     /// Print one JSON object a file to standard output
@@ -40,8 +40,20 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// The answer for one file: its parts and their bytes, or the reason why it is refused.
-type Outcome = Result<Vec<(String, u64)>, String>;
+/// The contents of an intact file.
+enum Contents {
+    /// The parts of an artefact and their bytes.
+    Artefact(Vec<(String, u64)>),
+    Weights {
+        count: usize,
+        bytes: u64,
+        /// The ISA levels, separated by commas.
+        levels: String,
+    },
+}
+
+/// The answer for one file: its contents, or the reason why it is refused.
+type Outcome = Result<Contents, String>;
 
 /// Verifies all files. The answer is no if any is damaged.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
@@ -53,17 +65,24 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         print(path, &outcome, args.json);
     };
     for path in &args.files {
+        let takes_none = |why: &str| usage(format!("--weights: {} {why}", path.display()));
         if is_weights(path)? {
+            if args.weights.is_some() {
+                return Err(takes_none("is a weights file itself"));
+            }
             report(path, weights(path, None));
             continue;
         }
-        match sealed(path)? {
+        match artefact(path)? {
             Err(reason) => report(path, Err(reason)),
-            Ok(Checked { parts, weights: own }) => {
-                report(path, Ok(parts));
-                if let Some((artefact, file)) = own {
-                    let file = args.weights.clone().unwrap_or(file);
-                    report(&file, weights(&file, Some(artefact)));
+            Ok(Artefact { weights: None, .. }) if args.weights.is_some() => {
+                return Err(takes_none("contains its weights"));
+            }
+            Ok(Artefact { parts, weights: own }) => {
+                report(path, Ok(Contents::Artefact(parts)));
+                if let Some(own) = own {
+                    let file = args.weights.clone().unwrap_or_else(|| own.path(path));
+                    report(&file, weights(&file, Some(own.artefact)));
                 }
             }
         }
@@ -79,40 +98,21 @@ fn is_weights(path: &Path) -> Result<bool> {
 }
 
 /// An intact artefact.
-struct Checked {
+struct Artefact {
     parts: Vec<(String, u64)>,
-    /// The hash that its weights must name, and the file that was written with it.
-    weights: Option<([u8; 32], PathBuf)>,
+    /// `None` if it contains its weights.
+    weights: Option<OwnWeights>,
 }
 
 /// Verifies an artefact.
-fn sealed(path: &Path) -> Result<Result<Checked, String>> {
-    if path.extension() == Some("a".as_ref()) {
-        let bytes = at_path(fs::read(path), path)?;
-        return Ok(archive(&bytes).map(|parts| Checked { parts, weights: None }));
-    }
+fn artefact(path: &Path) -> Result<Result<Artefact, String>> {
     let file = match SealedFile::read(path)? {
         Ok(file) => file,
         Err(reason) => return Ok(Err(reason)),
     };
-    let weights = file.weights()?.map(|weights| (weights.artefact, weights.path(path)));
     let parts = file.parts.iter().map(|part| (part.name.clone(), part.range.len() as u64)).collect();
-    Ok(Ok(Checked { parts, weights }))
-}
-
-/// Verifies an archive: the seal of its member, and that all other bytes are those that this program writes.
-fn archive(bytes: &[u8]) -> Outcome {
-    let broken = |error: object::Error| format!("it is not an archive: {error}");
-    let file = ArchiveFile::parse(bytes).map_err(broken)?;
-    let member = file.members().next().ok_or("it has no members")?.map_err(broken)?;
-    let object = member.data(bytes).map_err(broken)?;
-    let parts = check_seal(object)?;
-    let name = String::from_utf8_lossy(member.name());
-    let same = emit::archive(name.trim_end_matches(".o"), object).is_ok_and(|again| again == bytes);
-    if !same {
-        return Err("its archive headers or its table of symbols are damaged".into());
-    }
-    Ok(parts.iter().map(|part| (part.name.clone(), part.range.len() as u64)).collect())
+    let weights = file.weights().map_err(|error| error.message().to_string());
+    Ok(weights.map(|weights| Artefact { parts, weights }))
 }
 
 /// Verifies a weights file, which must belong to `artefact`.
@@ -121,28 +121,43 @@ fn weights(path: &Path, artefact: Option<[u8; 32]>) -> Outcome {
     if artefact.is_some_and(|artefact| artefact != file.artefact()) {
         return Err("it belongs to another artefact".into());
     }
-    file.verify(|_, _| {}).map_err(|error| error.reason().to_string())?;
-    let bytes = file.segments().iter().map(|segment| segment.range().len() as u64).sum();
-    Ok(vec![(format!("{} weights for {}", file.segments().len(), file.levels()), bytes)])
+    let progress = Progress::new(format!("reading {}", path.display()), 0);
+    let verified = file.verify(|done, total| progress.bytes(done as u64, total as u64));
+    verified.map_err(|error| error.reason().to_string())?;
+    Ok(Contents::Weights {
+        count: file.segments().len(),
+        bytes: file.segments().iter().map(|segment| segment.range().len() as u64).sum(),
+        levels: file.levels().to_string(),
+    })
 }
 
 fn print(path: &Path, outcome: &Outcome, json: bool) {
-    let file = path.display();
-    match outcome {
-        Ok(parts) if json => {
+    let file = path.display().to_string();
+    if !json {
+        print_line(&match outcome {
+            Ok(Contents::Artefact(parts)) => {
+                let parts: Vec<String> =
+                    parts.iter().map(|(name, bytes)| format!("{name} {bytes} B")).collect();
+                format!("{file}: intact ({})", parts.join(", "))
+            }
+            Ok(Contents::Weights { count, bytes, levels }) => {
+                format!("{file}: intact ({count} weights of {bytes} B for {levels})")
+            }
+            Err(reason) => format!("{file}: refused: {reason}"),
+        });
+        return;
+    }
+    let line = match outcome {
+        Ok(Contents::Artefact(parts)) => {
             let parts: Vec<_> =
                 parts.iter().map(|(name, bytes)| json!({"name": name, "bytes": bytes})).collect();
-            let line = json!({"file": file.to_string(), "intact": true, "parts": parts});
-            print_line(&line.to_string());
+            json!({"file": file, "intact": true, "parts": parts})
         }
-        Ok(parts) => {
-            let parts: Vec<String> = parts.iter().map(|(name, bytes)| format!("{name} {bytes} B")).collect();
-            print_line(&format!("{file}: intact ({})", parts.join(", ")));
+        Ok(Contents::Weights { count, bytes, levels }) => {
+            let levels: Vec<&str> = levels.split(',').collect();
+            json!({"file": file, "intact": true, "weights": count, "bytes": bytes, "levels": levels})
         }
-        Err(reason) if json => {
-            let line = json!({"file": file.to_string(), "intact": false, "reason": reason});
-            print_line(&line.to_string());
-        }
-        Err(reason) => print_line(&format!("{file}: refused: {reason}")),
-    }
+        Err(reason) => json!({"file": file, "intact": false, "reason": reason}),
+    };
+    print_line(&line.to_string());
 }

@@ -4,11 +4,13 @@ use super::{
     compile,
     errors::usage,
     output::{Verdict, print_line},
+    progress::Progress,
     sealed::SealedFile,
 };
 use crate::{
     emit,
     error::{At, Error, Result},
+    pipeline::Artifact,
 };
 use clap::Parser;
 use serde_json::json;
@@ -31,7 +33,8 @@ Examples:
 pub(super) struct Args {
     /// ONNX file with the same structure as the model that the artefact was compiled from
     model: PathBuf,
-    /// The artefact: a shared object or an object that was compiled with --weights-file
+    /// The artefact: a shared object or an object that was compiled with --weights-file. Libraries that it names with
+    /// --link are loaded: name only artefacts that you trust
     #[arg(long = "for", value_name = "M.so")]
     artefact: PathBuf,
     /// The weights file to write
@@ -45,7 +48,7 @@ pub(super) struct Args {
 /// The arguments of `symc compile` without its name.
 #[derive(Parser)]
 #[command(name = "symc compile")]
-struct Recipe {
+struct CommandLine {
     #[command(flatten)]
     args: compile::Args,
 }
@@ -60,12 +63,18 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let own = file.weights().at(place)?.ok_or_else(|| {
         Error::invalid("it contains its weights: compile it with --weights-file to exchange them").at(place())
     })?;
-    let recipe =
-        file.recipe().ok_or_else(|| Error::invalid("it does not say how it was made").at(place()))?;
-    let extension = args.artefact.extension().unwrap_or_default();
-    let request = parse(&recipe, &args.model, &args.output.with_extension(extension)).at(place)?;
+    let command_line = file.command_line().ok_or_else(|| {
+        Error::invalid("it does not contain the command line of symc compile: compile it again").at(place())
+    })?;
+    let extension = match file.artifact().at(place)? {
+        Artifact::Object => "o",
+        Artifact::Archive => "a",
+        Artifact::Shared => "so",
+    };
+    let command_line = parse(&command_line, &args.model, &args.output.with_extension(extension)).at(place)?;
 
-    let object = compile::object(&request.args)?;
+    let progress = Progress::new(format!("importing {}", args.model.display()), 0);
+    let object = compile::object(&command_line.args, &progress)?;
     let new = object.weights_file().ok_or_else(|| Error::internal("the artefact has no weights file"))?;
     if new.artefact() != own.artefact {
         let old = Weights::open(own.path(&args.artefact)).ok();
@@ -73,7 +82,9 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         return Err(Error::invalid(format!("{} can't read its weights: {why}", args.artefact.display()))
             .at(args.model.display().to_string()));
     }
-    new.stage(&args.output, &mut |_, _| {})?.commit()?;
+    progress.say("writing weights");
+    new.stage(&args.output, &mut |done, total| progress.bytes(done, total))?.commit()?;
+    drop(progress);
     let path = args.output.display();
     if args.json {
         let line = json!({"weights": path.to_string(), "bytes": new.bytes(), "for": place()});
@@ -85,20 +96,21 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
 }
 
 /// The kept arguments for another model, and for an artefact of this name, which is not written.
-fn parse(recipe: &[String], model: &Path, artefact: &Path) -> Result<Recipe> {
+fn parse(arguments: &[String], model: &Path, artefact: &Path) -> Result<CommandLine> {
     let own = [OsString::from("symc compile"), model.into(), "-o".into(), artefact.into()];
     let weights = [OsString::from("--weights-file"), artefact.with_extension("weights").into()];
-    let words = own.into_iter().chain(weights).chain(recipe.iter().map(OsString::from));
-    Recipe::try_parse_from(words).map_err(|error| {
+    let words = own.into_iter().chain(weights).chain(arguments.iter().map(OsString::from));
+    CommandLine::try_parse_from(words).map_err(|error| {
         let text = error.to_string();
-        Error::invalid(format!("the command line that made it is not valid here: {}", text.trim()))
+        Error::invalid(format!("its command line of symc compile is not valid here: {}", text.trim()))
     })
 }
 
 /// Why an artefact with the weights `old` can't read the weights `new`.
 fn difference(new: &emit::WeightsFile, old: Option<&Weights>) -> String {
-    let code = "the structure of the model differs: its code would be other code, for instance because of a shape, an \
-                attribute, or a scalar that became a part of the code, or because another version of symc made the artefact";
+    let code = "the structure of the model differs: its code would differ, for instance because of a shape, an \
+                attribute, or a scalar that became a part of the code, or because another version of symc compiled the \
+                artefact";
     let Some(old) = old else { return code.to_string() };
     let count = |n: usize| if n == 1 { "1 weight".to_string() } else { format!("{n} weights") };
     let (n_new, n_old) = (new.segments().len(), old.segments().len());

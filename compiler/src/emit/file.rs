@@ -1,6 +1,6 @@
 //! Files that appear completely or not at all. Several files can be staged first and then committed.
 
-use super::{link::Piece, seal::seal};
+use super::{link::Piece, seal::sealed_end};
 use crate::error::{At, Error, ErrorKind, Result};
 use ar_archive_writer::{ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember, write_archive_to_stream};
 use object::FileKind;
@@ -51,7 +51,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
 ///
 /// # Errors
 /// When the folder is missing or can't be written to.
-pub(super) fn write_pieces(path: &Path, pieces: &[Piece<'_>], recipe: &str) -> Result<()> {
+pub(super) fn write_pieces(path: &Path, pieces: &[Piece<'_>], command_line: &str) -> Result<()> {
     let staged = fill(path, 0o777, &mut |file| {
         for (at, bytes) in pieces {
             file.seek(SeekFrom::Start(*at))?;
@@ -59,16 +59,16 @@ pub(super) fn write_pieces(path: &Path, pieces: &[Piece<'_>], recipe: &str) -> R
         }
         Ok(())
     })?;
-    append_seal(staged.file.path(), recipe)
+    append_seal(staged.file.path(), command_line)
         .map_err(|error| unwritable(&error))
         .at(|| path.display().to_string())?;
     staged.commit()
 }
 
-/// Appends the seal of an artefact to its file. `recipe` is how it was made.
-pub(super) fn append_seal(path: &Path, recipe: &str) -> std::io::Result<()> {
-    let seal = seal(&symshape_runtime::map_file(path)?, recipe);
-    File::options().append(true).open(path)?.write_all(&seal)
+/// Appends the command line of an artefact and the seal to its file.
+pub(super) fn append_seal(path: &Path, command_line: &str) -> std::io::Result<()> {
+    let end = sealed_end(&symshape_runtime::map_file(path)?, command_line);
+    File::options().append(true).open(path)?.write_all(&end)
 }
 
 /// Creates a file under a temporary name in the same folder, and lets `write` fill it.
@@ -99,7 +99,10 @@ pub(super) fn fill(
 }
 
 /// The folder that a file will be in.
-pub(super) fn folder(path: &Path) -> Result<&Path> {
+///
+/// # Errors
+/// There is no such folder.
+pub(crate) fn folder(path: &Path) -> Result<&Path> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

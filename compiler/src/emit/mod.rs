@@ -20,7 +20,8 @@ mod state;
 mod template;
 mod weights;
 
+pub(crate) use file::folder;
 pub use file::{Staged, archive, stage, write_atomically};
 pub use object::Object;
-pub use seal::RECIPE;
+pub(crate) use seal::COMMAND_LINE;
 pub use weights::WeightsFile;

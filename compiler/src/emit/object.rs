@@ -3,7 +3,7 @@
 
 use super::{
     link::{Format, INIT_ARRAY, WEIGHTS},
-    seal::seal,
+    seal::sealed_end,
     weights::WeightsFile,
 };
 use crate::{
@@ -33,8 +33,9 @@ pub struct Object {
     weights: Vec<(SymbolId, Bytes)>,
     /// The weights file, and the symbol of its description.
     file: Option<(SymbolId, WeightsFile)>,
-    /// How the artefact was made, see [`Object::keep_recipe`].
-    pub(super) recipe: String,
+    /// The arguments of the command line that compiled it, separated by zero bytes. The file keeps them, and they have
+    /// no effect on it. Empty if it was compiled otherwise.
+    pub(crate) command_line: String,
     /// External functions.
     callees: Vec<String>,
     platform: Platform,
@@ -50,11 +51,11 @@ impl Object {
     ///
     /// # Errors
     /// When the file would import more than the external functions of the program.
-    pub fn into_bytes(self) -> Result<Vec<u8>> {
-        let recipe = self.recipe.clone();
+    pub fn into_bytes(mut self) -> Result<Vec<u8>> {
+        let command_line = std::mem::take(&mut self.command_line);
         let mut bytes = self.into_unsealed()?;
-        let seal = seal(&bytes, &recipe);
-        bytes.extend(seal);
+        let end = sealed_end(&bytes, &command_line);
+        bytes.extend(end);
         Ok(bytes)
     }
 
@@ -97,29 +98,28 @@ impl Object {
     /// name may change without making other artefacts of the same weights.
     ///
     /// # Errors
-    /// The name has more than 255 bytes.
+    /// The name is empty, has more than 255 bytes, or names a file in another folder.
     pub fn name_weights_file(&mut self, name: &str) -> Result<()> {
-        let at = offset_of!(WeightsDesc, file_name);
-        if name.len() >= size_of::<WeightsDesc>() - at {
-            return Err(Error::new(ErrorKind::Usage, "the name of a weights file has at most 255 bytes"));
-        }
+        let field = WeightsDesc::name_field(name).ok_or_else(|| {
+            let message = format!(
+                "`{}` can't be the name of a weights file: it has at most 255 bytes and no folder",
+                name.escape_debug()
+            );
+            Error::new(ErrorKind::Usage, message)
+        })?;
         match self.file {
-            Some((symbol, _)) => self.put(symbol, at, name.as_bytes()),
+            Some((symbol, _)) => self.put(symbol, offset_of!(WeightsDesc, file_name), &field),
             None => Ok(()),
         }
     }
 
-    /// Keeps a text in the file that says how the artefact was made. It has no effect on the artefact.
-    pub fn keep_recipe(&mut self, recipe: String) {
-        self.recipe = recipe;
-    }
-
-    /// Computes the hash by which weights name the artefact: that of the file before anything is known about weights.
+    /// Sets the hash by which weights files name the artefact: that of the object while the description of the weights
+    /// is zero.
     fn identify(&mut self, levels: String, symbol: SymbolId, layout: WeightsLayout) -> Result<()> {
         let artefact = *blake3::hash(&self.write()?).as_bytes();
         let file = WeightsFile { artefact, levels, layout };
         self.put(symbol, offset_of!(WeightsDesc, artefact), &artefact)?;
-        self.put(symbol, offset_of!(WeightsDesc, bytes), &file.bytes().to_le_bytes())?;
+        self.put(symbol, offset_of!(WeightsDesc, table_offset), &file.table_offset().to_le_bytes())?;
         self.file = Some((symbol, file));
         Ok(())
     }
@@ -174,11 +174,11 @@ pub fn object(
     options: &CompileOptions,
 ) -> Result<(Object, Summary)> {
     let library = if kind == ModuleKind::SharedObject { library(program, target) } else { None };
-    let mut platform = target.clone();
+    let mut in_memory = target.clone();
     if library.is_some() {
-        platform.triple.binary_format = target_lexicon::BinaryFormat::Elf;
+        in_memory.triple.binary_format = target_lexicon::BinaryFormat::Elf;
     }
-    let isa = platform.isa(Placement::Object)?;
+    let isa = in_memory.isa(Placement::Object)?;
     let builder = ObjectBuilder::new(isa, program.name.as_str(), default_libcall_names())
         .map_err(|error| Error::unsupported(error.to_string()))?;
     let mut module = ObjectModule::new(builder);
@@ -197,16 +197,14 @@ pub fn object(
         product,
         weights,
         file: None,
-        recipe: String::new(),
+        command_line: String::new(),
         callees,
         platform: target.platform(),
         library,
     };
     if let Some((desc, layout)) = summary.weights.take() {
-        let levels: Vec<&str> =
-            [target.level].iter().chain(&target.wider).map(|level| level.name()).collect();
         let symbol = object.product.data_symbol(desc);
-        object.identify(levels.join(","), symbol, layout)?;
+        object.identify(target.level_names(), symbol, layout)?;
     }
     Ok((object, summary))
 }

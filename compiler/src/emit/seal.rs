@@ -2,31 +2,29 @@
 
 use super::link::WEIGHTS;
 use object::{Object, ObjectSection, SectionKind};
+use std::ops::Range;
 use symshape_runtime::SealedPart;
 
-/// The bytes to append to an object or a shared object. Only tools for ELF are known to ignore them, so other formats
-/// get none.
+/// The bytes to append to an object or a shared object: the command line that compiled it, and the seal of all parts.
+/// Only tools for ELF are known to ignore them, so other formats get none.
 ///
-/// `recipe` is how the artefact was made; it becomes the last part, [`RECIPE`], unless it is empty.
-pub(super) fn seal(artefact: &[u8], recipe: &str) -> Vec<u8> {
+/// The command line becomes the last part, [`COMMAND_LINE`], unless it is empty.
+pub(super) fn sealed_end(artefact: &[u8], command_line: &str) -> Vec<u8> {
     if !artefact.starts_with(&object::elf::ELFMAG) {
         return Vec::new();
     }
-    let mut pieces = vec![artefact];
     let mut parts = parts(artefact);
-    if !recipe.is_empty() {
-        pieces.push(recipe.as_bytes());
-        let range = artefact.len()..artefact.len() + recipe.len();
-        parts.push(SealedPart { name: RECIPE.into(), range });
+    if !command_line.is_empty() {
+        parts.push(SealedPart::new(COMMAND_LINE, artefact.len(), command_line.as_bytes()));
     }
-    [recipe.as_bytes(), &symshape_runtime::seal(&pieces, &parts)].concat()
+    [command_line.as_bytes(), &symshape_runtime::seal(&parts)].concat()
 }
 
-/// The part that says how an artefact was made.
-pub const RECIPE: &str = "command line";
+/// The part with the arguments of the command line that compiled an artefact.
+pub(crate) const COMMAND_LINE: &str = "command line";
 
-/// The parts of an object: its sections by their use, and between them the headers and tables of its format. A file of
-/// a format without sections is one part.
+/// The parts of an object: its sections by their use, and between them the headers and tables of its format. A file
+/// whose sections can't be read is one part.
 fn parts(artefact: &[u8]) -> Vec<SealedPart> {
     let mut sections: Vec<(u64, u64, &'static str)> = match object::File::parse(artefact) {
         Ok(file) => file
@@ -40,13 +38,13 @@ fn parts(artefact: &[u8]) -> Vec<SealedPart> {
     };
     sections.sort_unstable();
 
-    let mut parts: Vec<SealedPart> = Vec::new();
-    let mut add = |name: &str, end: usize| {
-        let begin = parts.last().map_or(0, |part| part.range.end);
-        match parts.last_mut() {
+    let mut places: Vec<(&str, Range<usize>)> = Vec::new();
+    let mut add = |name: &'static str, end: usize| {
+        let begin = places.last().map_or(0, |(_, range)| range.end);
+        match places.last_mut() {
             _ if end <= begin => {}
-            Some(last) if last.name == name => last.range.end = end,
-            _ => parts.push(SealedPart { name: name.into(), range: begin..end }),
+            Some((last, range)) if *last == name => range.end = end,
+            _ => places.push((name, begin..end)),
         }
     };
     for (begin, end, name) in sections {
@@ -55,7 +53,7 @@ fn parts(artefact: &[u8]) -> Vec<SealedPart> {
         add(name, inside(end));
     }
     add(TABLES, artefact.len());
-    parts
+    places.into_iter().map(|(name, range)| SealedPart::new(name, range.start, &artefact[range])).collect()
 }
 
 /// The part of everything that is not code or constants.

@@ -23,30 +23,28 @@ use std::{
 /// # Errors
 /// When the file can't be written; when a C compiler is needed and is missing or fails.
 pub fn shared(mut object: Object, libraries: &[PathBuf], path: &Path) -> Result<()> {
+    let command_line = std::mem::take(&mut object.command_line);
     let Some(format) = object.library() else {
-        let platform = object.platform();
-        let recipe = std::mem::take(&mut object.recipe);
-        let linking = Linking { platform, libraries, recipe: &recipe };
+        let linking = Linking { platform: object.platform(), libraries, command_line: &command_line };
         return link_by_compiler(&object.into_unsealed()?, &linking, path);
     };
 
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let recipe = std::mem::take(&mut object.recipe);
     let (bytes, weights) = object.without_weights()?;
-    write_pieces(path, &link::link(format, &bytes, weights, &name)?, &recipe)
+    write_pieces(path, &link::link(format, &bytes, weights, &name)?, &command_line)
 }
 
 /// How a C compiler links an object.
 struct Linking<'a> {
     platform: Platform,
     libraries: &'a [PathBuf],
-    /// How the artefact was made.
-    recipe: &'a str,
+    /// See [`Object::command_line`].
+    command_line: &'a str,
 }
 
 /// Links by the compiler that the environment variable `CC` names, or else by `cc`.
 fn link_by_compiler(object: &[u8], linking: &Linking<'_>, path: &Path) -> Result<()> {
-    let Linking { platform, libraries, recipe } = *linking;
+    let Linking { platform, libraries, command_line } = *linking;
     let compiler =
         std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| OsString::from("cc"));
     let folder = folder(path)?;
@@ -83,7 +81,7 @@ fn link_by_compiler(object: &[u8], linking: &Linking<'_>, path: &Path) -> Result
         let message = format!("`{}` can't link a shared object: {}", compiler.display(), text.trim());
         return Err(Error::new(ErrorKind::Io, message));
     }
-    let written = append_seal(&output, recipe).map_err(|error| unwritable(&error));
+    let written = append_seal(&output, command_line).map_err(|error| unwritable(&error));
     written.at(|| output.display().to_string())?;
     fs::rename(&output, path).map_err(|error| unwritable(&error)).at(|| path.display().to_string())
 }

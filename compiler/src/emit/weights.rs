@@ -56,7 +56,7 @@ impl WeightsFile {
         let gaps = [
             ("PREFIX", name.to_string()),
             ("UPPER", name.to_uppercase()),
-            ("FILE_BYTES", self.bytes().to_string()),
+            ("FILE_BYTES", self.table_offset().to_string()),
             ("MAGIC_BYTES", list(&magic)),
             ("ARTEFACT_BYTES", list(&self.artefact)),
             ("ARTEFACT_OFFSET", offset_of!(WeightsHeader, artefact).to_string()),
@@ -65,7 +65,8 @@ impl WeightsFile {
         filled(include_str!("weights.h"), &gaps)
     }
 
-    fn table_offset(&self) -> u64 {
+    /// Offset of the table of segments, which follows everything that calls read.
+    pub(super) fn table_offset(&self) -> u64 {
         self.layout.end().next_multiple_of(8)
     }
 

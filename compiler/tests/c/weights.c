@@ -1,5 +1,5 @@
-/* Calls the model `perceptron` with weights from the file that the argument names: first without an address of weights,
- * which the call refuses, and then with it. Prints every sixteenth result as hexadecimal bits. */
+/* Calls the model `perceptron` with weights from the file that the argument names: first with addresses and weights that
+ * the call refuses, and prints the errors. Then prints every sixteenth result as hexadecimal bits. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +7,10 @@
 #include "perceptron.h"
 
 static _Alignas(64) unsigned char arena[PERCEPTRON_ARENA_MAX + 1];
+
+static void print_refusal(const char *name, int32_t code, const perceptron_error *error) {
+    printf("%s: %d %s: %s\n", name, (int)code, error->tensor_name, error->why);
+}
 
 int main(int argc, char **argv) {
     static float x[2 * 70], y[2 * 33];
@@ -31,9 +35,17 @@ int main(int argc, char **argv) {
 
     const void *inputs[PERCEPTRON_N_INPUTS + PERCEPTRON_HAS_WEIGHTS] = {x, NULL};
     void *const outputs[1] = {y};
-    const int32_t code = perceptron_run(inputs, outputs, dims, arena, &exec);
-    printf("missing: %d %s: %s\n", (int)code, error.tensor_name, error.why);
+    print_refusal("missing", perceptron_run(inputs, outputs, dims, arena, &exec), &error);
+    /* Weights in the wrong place, without their magic number, and of another artefact. */
+    inputs[PERCEPTRON_N_INPUTS] = (char *)weights + 4;
+    print_refusal("misaligned", perceptron_run(inputs, outputs, dims, arena, &exec), &error);
     inputs[PERCEPTRON_N_INPUTS] = weights;
+    static const struct { const char *name; size_t offset; } changes[3] = {{"magic", 7}, {"first", 32}, {"last", 63}};
+    for (int i = 0; i < 3; i++) {
+        ((unsigned char *)weights)[changes[i].offset] ^= 1;
+        print_refusal(changes[i].name, perceptron_run(inputs, outputs, dims, arena, &exec), &error);
+        ((unsigned char *)weights)[changes[i].offset] ^= 1;
+    }
     if (perceptron_run(inputs, outputs, dims, arena, &exec)) return 6;
     for (int i = 0; i < 66; i += 16) {
         uint32_t bits;

@@ -10,6 +10,7 @@ mod half_precision;
 mod machine;
 mod models;
 mod networks;
+mod npy;
 mod protos;
 mod random_cases;
 
@@ -69,6 +70,7 @@ mod subgraphs;
 mod suppression;
 mod tidy;
 mod weights;
+mod weights_command;
 mod weights_file;
 mod windows;
 mod winograd;

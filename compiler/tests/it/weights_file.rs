@@ -210,7 +210,7 @@ fn artefact_without_weights_is_small_and_names_its_segments() {
 }
 
 #[test]
-fn call_without_weights_is_refused() {
+fn missing_weights_file_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let [so, weights] = write(&lowered(&perceptron(4), CompileOptions::default()), folder.path(), "p");
     fs::remove_file(&weights).expect("there");
@@ -305,8 +305,15 @@ fn c_program_passes_the_weights_of_an_object() {
         .step_by(16)
         .map(|four| format!("{:08x}", u32::from_le_bytes(four.try_into().expect("four bytes"))))
         .collect();
-    let missing = "missing: 12 the weights: their address, which follows those of the inputs, is null";
-    assert_eq!(run_c_program(folder.path(), "p.o", &weights), [missing, &expected.join(" ")]);
+    let refusals = [
+        "missing: 12 the weights: their address, which follows those of the inputs, is null",
+        "misaligned: 12 the weights: their address is not a multiple of 64",
+        "magic: 12 the weights: they do not begin with the magic number of a weights file",
+        "first: 12 the weights: they belong to another artefact",
+        "last: 12 the weights: they belong to another artefact",
+    ];
+    let lines = run_c_program(folder.path(), "p.o", &weights);
+    assert_eq!(lines, [&refusals[..], &[&expected.join(" ")]].concat());
 }
 
 #[test]
@@ -328,8 +335,12 @@ fn c_source_reads_the_weights_file() {
     fs::write(folder.path().join("perceptron.h"), split.header).expect("written");
 
     let lines = run_c_program(folder.path(), "p.c", &weights);
-    let [missing, sums] = &lines[..] else { panic!("{lines:?}") };
-    assert!(missing.starts_with("missing: 12 the weights: "), "{missing}");
+    let (sums, refusals) = lines.split_last().expect("lines");
+    let names = ["missing", "misaligned", "magic", "first", "last"];
+    assert_eq!(refusals.len(), names.len(), "{lines:?}");
+    for (line, name) in refusals.iter().zip(names) {
+        assert!(line.starts_with(&format!("{name}: 12 the weights: ")), "{line}");
+    }
     let x = Tensor::from_f32(vec![2, 70], &[0.25; 140]).expect("sized");
     let expected = outputs(&Pipeline::new(&graph).jit().expect("supported"), &[x], 1);
     for (got, expected) in sums.split(' ').zip(expected[0].chunks_exact(4).step_by(16)) {

@@ -1,8 +1,9 @@
 //! Weights files that are mapped, or that are in memory for the rest of the program.
 
-use super::{array_at, check, read_header, u64_at};
+use super::{check, read_header};
 use crate::{
     abi::{WEIGHTS_ALIGN, WeightsDesc, WeightsHeader, WeightsSegment},
+    bytes::{array_at, u64_at},
     map_file,
 };
 use core::{fmt, mem::offset_of, ops::Range};
@@ -44,7 +45,7 @@ pub struct SegmentInfo {
 }
 
 impl SegmentInfo {
-    /// Name of the weight, and the form that kernels read it in if it is packed.
+    /// The weight in words, such as ``weight `w` ``, and the form that kernels read it in if it is packed.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -120,10 +121,10 @@ impl Weights {
                 progress(at, bytes.len());
             }
             if *hash.finalize().as_bytes() != segment.hash {
-                return Err(failed(format!("the weight `{}` is damaged", segment.name)));
+                return Err(failed(format!("{} is damaged", segment.name)));
             }
             if !is_zero(end..segment.range.start) {
-                return Err(failed(format!("the bytes before the weight `{}` are damaged", segment.name)));
+                return Err(failed(format!("the bytes before {} are damaged", segment.name)));
             }
             end = segment.range.end;
         }
@@ -155,12 +156,18 @@ impl Weights {
         self.0.memory.bytes()
     }
 
-    /// Checks that the file belongs to an artefact.
-    pub(crate) fn require_artefact(&self, desc: &WeightsDesc, artefact: &str) -> Result<(), WeightsError> {
-        check(self.bytes(), desc).map_err(|reason| {
-            let reason = format!("{reason}; the artefact is {artefact}");
-            WeightsError { file: self.0.name.clone(), reason }
-        })
+    /// Checks that the file belongs to the artefact of this description and this name. An artefact that contains its
+    /// weights has no description.
+    pub(crate) fn require_artefact(
+        &self,
+        desc: Option<&WeightsDesc>,
+        artefact: &str,
+    ) -> Result<(), WeightsError> {
+        let failed = |reason: String| WeightsError { file: self.0.name.clone(), reason };
+        let desc = desc.ok_or_else(|| {
+            failed(format!("the artefact {artefact} contains its weights, and takes no weights file"))
+        })?;
+        check(self.bytes(), desc).map_err(|reason| failed(format!("{reason}; the artefact is {artefact}")))
     }
 }
 
@@ -196,6 +203,8 @@ fn segments(bytes: &[u8], header: &WeightsHeader) -> Result<Vec<SegmentInfo>, St
     let entries = end.chunks_exact(size_of::<WeightsSegment>()).take(header.n_segments as usize);
     let mut segments = Vec::with_capacity(entries.len());
     let mut free = WEIGHTS_ALIGN;
+    // No two names share bytes, so they take no more memory than the file has bytes.
+    let mut names_end = bytes.len() - end.len() + size_of::<WeightsSegment>() * entries.len();
     for entry in entries {
         let range = |offset: usize, len: usize| {
             let begin = usize::try_from(u64_at(entry, offset)).ok()?;
@@ -209,11 +218,16 @@ fn segments(bytes: &[u8], header: &WeightsHeader) -> Result<Vec<SegmentInfo>, St
             return Err("two of its weights overlap, or one is outside of the file".to_string());
         }
         free = data.end;
+        if name.start != names_end {
+            return Err(damaged());
+        }
+        names_end = name.end;
         let name = str::from_utf8(&bytes[name]).map_err(|_| damaged())?.to_string();
         let hash = array_at(entry, offset_of!(WeightsSegment, hash));
         segments.push(SegmentInfo { name, range: data, hash });
     }
-    if segments.len() == header.n_segments as usize { Ok(segments) } else { Err(damaged()) }
+    let is_whole = segments.len() == header.n_segments as usize && names_end == bytes.len();
+    if is_whole { Ok(segments) } else { Err(damaged()) }
 }
 
 /// The hash of the header and of the end of the file.
