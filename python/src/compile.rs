@@ -172,7 +172,8 @@ impl Request {
             (None, Some(path)) => import::Model::open(path)?,
             (None, None) => return Err(Error::new(ErrorKind::Usage, "no model is given")),
         };
-        let import_options = self.options.import_options()?;
+        let state = self.options.state_request()?;
+        let import_options = self.options.import_options(!state.is_empty())?;
         let graph = import::import(&model, &import_options)?;
         let mut notes = import::notes(&model, &import_options, &graph);
         let mut warnings = import::warnings(&model, &import_options, &graph);
@@ -181,11 +182,7 @@ impl Request {
         let options = CompileOptions::for_target(&target).threads(self.options.threads.max(1));
         let options = self.options.with_precision(&graph, options, &mut notes)?;
         let mut observer = |step: &'static str, _: pipeline::Ir<'_>| observe(step);
-        let lowered = Pipeline::new(&graph)
-            .options(options)
-            .state(self.options.state_request()?)
-            .observe(&mut observer)
-            .lower()?;
+        let lowered = Pipeline::new(&graph).options(options).state(state).observe(&mut observer).lower()?;
         warnings.extend(lowered.warnings.iter().cloned());
         Ok(LoweredModel { lowered, target, notes, warnings })
     }
@@ -212,7 +209,7 @@ impl Request {
 }
 
 impl Options {
-    fn import_options(&self) -> Result<ImportOptions> {
+    fn import_options(&self, keeps_state: bool) -> Result<ImportOptions> {
         let Bounds { dims, relations } = import::parse_dims(&self.dims)?;
         let bounds = self.bounds.as_deref().map(import::parse_bounds).transpose()?;
         Ok(ImportOptions {
@@ -223,14 +220,13 @@ impl Options {
             inputs: self.inputs.iter().map(|text| import::parse_input(text)).collect::<Result<_>>()?,
             binds: self.binds.iter().map(Bind::constant).collect::<Result<_>>()?,
             customs: self.customs.iter().map(|text| Custom::parse(text)).collect::<Result<_>>()?,
-            keeps_state: !self.state_request()?.is_empty(),
+            keeps_state,
             ..ImportOptions::default()
         })
     }
 
     fn state_request(&self) -> Result<StateRequest> {
-        let pairs = StateRequest::pairs(self.state.iter().map(String::as_str))?;
-        Ok(StateRequest { find: self.stateful, ..pairs })
+        StateRequest::new(self.state.iter().map(String::as_str), self.stateful)
     }
 
     /// The options at the requested precision, or at `f32` if bf16x3 is too inaccurate for the model.

@@ -31,8 +31,7 @@ impl StateArgs {
 
     /// The request for the compiler.
     pub(super) fn request(&self) -> Result<StateRequest> {
-        let request = StateRequest::pairs(self.pairs.iter().map(String::as_str))?;
-        Ok(StateRequest { find: self.stateful, ..request })
+        StateRequest::new(self.pairs.iter().map(String::as_str), self.stateful)
     }
 
     /// The command line of these arguments.

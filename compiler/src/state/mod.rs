@@ -41,13 +41,21 @@ impl StateRequest {
         StateRequest { pairs: Vec::new(), find: true }
     }
 
-    /// These pairs, each as `IN=OUT`; `*` in both stands for any text.
+    /// These pairs, each as `IN=OUT` with `*` in both for any text; and with `find`, all pairs that can be found.
     ///
     /// # Errors
     /// `Usage` if a pair has another form.
-    pub fn pairs<'t>(pairs: impl IntoIterator<Item = &'t str>) -> Result<StateRequest> {
+    pub fn new<'t>(pairs: impl IntoIterator<Item = &'t str>, find: bool) -> Result<StateRequest> {
         let pairs = pairs.into_iter().map(str::parse).collect::<Result<_>>()?;
-        Ok(StateRequest { pairs, find: false })
+        Ok(StateRequest { pairs, find })
+    }
+
+    /// These pairs, and no others.
+    ///
+    /// # Errors
+    /// As [`StateRequest::new`].
+    pub fn pairs<'t>(pairs: impl IntoIterator<Item = &'t str>) -> Result<StateRequest> {
+        StateRequest::new(pairs, false)
     }
 
     /// Whether the model keeps no state.
