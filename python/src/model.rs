@@ -37,6 +37,11 @@ impl Model {
         self.0.name()
     }
 
+    /// The name of the weights file that the shared object looks for in its folder.
+    fn weights_name(&self) -> Option<&str> {
+        self.0.weights_name()
+    }
+
     fn symbols(&self) -> Vec<Symbol> {
         let symbol = |symbol: &runtime::SymbolInfo| {
             let hi = (!self.0.grows() || symbol.hi() < i64::from(i32::MAX)).then(|| symbol.hi());

@@ -105,7 +105,7 @@ def compile(
     artefact = pathlib.Path(folder.name) / "model.so"
     with _observer(progress) as observer:
         details = _native.compile(source, path, artefact, options, observer)
-    compiled = Model(_native.Model.open(artefact), artefact, folder, details)
+    compiled = Model(_native.Model.open(artefact), artefact, folder=folder, details=details)
     compiled.threads = threads
     return compiled
 

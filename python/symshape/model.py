@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +14,8 @@ import numpy as np
 from . import _native, arrays, dtypes, notebook
 from . import state as states
 from .contract import Contract, StateTensor, Symbol, Tensor
-from .errors import CallError, FileError, UsageError
+from .errors import CallError, UsageError
+from .files import staged
 from .state import State
 
 
@@ -32,9 +32,17 @@ class Model:
     >>> outputs = model.run({"x": x})                 # by name
     """
 
-    def __init__(self, native: _native.Model, path: pathlib.Path, folder: Any = None, details: dict | None = None):
+    def __init__(
+        self,
+        native: _native.Model,
+        path: pathlib.Path,
+        weights: pathlib.Path | None = None,
+        folder: Any = None,
+        details: dict | None = None,
+    ):
         self._native = native
         self._path = path
+        self._weights = weights
         self._folder = folder
         self._details = details or {}
         self._threads = 1
@@ -64,30 +72,37 @@ class Model:
         """
         path = pathlib.Path(path)
         weights = None if weights is None else pathlib.Path(weights)
-        return Model(_native.Model.open(path, weights, verify), path)
+        native = _native.Model.open(path, weights, verify)
+        name = native.weights_name()
+        if weights is None and name is not None:
+            weights = path.with_name(name)
+        # `save` reads the files later, maybe in another working folder.
+        return Model(native, path.absolute(), weights and weights.absolute())
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the shared object. It runs on its own from C, Rust and Python, on this operating system and on CPUs
-        with the instructions of this one.
+        """Writes the shared object, and its weights file if it has one. It runs on its own from C, Rust and Python, on
+        this operating system and on CPUs with the instructions of this one.
+
+        The weights file is written next to the shared object, under the name that the shared object looks for. It has
+        the weights of this model, also after ``load(..., weights=...)``. Files of both names are replaced.
 
         Raises
         ------
         FileError
-            The file can't be written. A file of that name keeps its content.
+            A file can't be written. The file of that name keeps its content.
         """
         path = pathlib.Path(path)
-        try:
-            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-                staged = file.name
-            try:
-                shutil.copyfile(self._path, staged)
-                shutil.copymode(self._path, staged)
-                os.replace(staged, path)
-            except BaseException:
-                os.unlink(staged)
-                raise
-        except OSError as error:
-            raise FileError(f"{path}: {error.strerror or error}") from error
+        with staged(path) as file:
+            _copy(self._path, file)
+            if self._weights is not None:
+                self._save_weights(path.parent / self._native.weights_name())
+
+    def _save_weights(self, path: pathlib.Path) -> None:
+        # A model that is saved next to itself has its weights file there already.
+        if path.exists() and path.samefile(self._weights):
+            return
+        with staged(path) as file:
+            _copy(self._weights, file)
 
     @property
     def name(self) -> str:
@@ -325,6 +340,11 @@ class Model:
     def _repr_html_(self) -> str:
         """The contract, and the page of ``symc report`` for a model that was compiled in this process."""
         return notebook.page(self.name, self.contract, self._details.get("report"))
+
+
+def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
+    shutil.copyfile(source, target)
+    shutil.copymode(source, target)
 
 
 def _check_names(role: str, given: Mapping[str, Any], names: list[str]) -> None:

@@ -481,7 +481,7 @@ def _loaded_state(model, content):
     if table is None:
         raise StateError("the model has no state: compile it with --stateful or --state")
     if not content.startswith(_SAVED_MAGIC):
-        raise refused("it is no saved state")
+        raise refused("it is not a saved state")
     header, rest = content[8 : 8 + table.header_bytes], content[8 + table.header_bytes :]
     if len(header) < table.header_bytes:
         raise refused("the file is cut off")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from . import _native, arrays, dtypes
 from .errors import FileError, StateError
+from .files import staged
 
 if TYPE_CHECKING:
     from .model import Model
@@ -92,19 +92,9 @@ class State:
         FileError
             The file can't be written. A file of that name keeps its content.
         """
-        path = pathlib.Path(path)
         content = self.to_bytes()
-        try:
-            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-                staged = file.name
-                try:
-                    file.write(content)
-                except BaseException:
-                    os.unlink(staged)
-                    raise
-            os.replace(staged, path)
-        except OSError as error:
-            raise FileError(f"{path}: {error.strerror or error}") from error
+        with staged(pathlib.Path(path)) as file:
+            file.write_bytes(content)
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Copies of the tensors by the names of their inputs, with the valid rows only."""

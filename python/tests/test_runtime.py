@@ -8,10 +8,14 @@ import sys
 
 import models
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, numpy_helper
 
 import symshape
 from symshape import runtime
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -103,20 +107,38 @@ def test_runtime_needs_only_numpy(saved):
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_weights_files_are_opened_and_checked(tmp_path):
-    onnx = tmp_path / "block.onnx"
-    block = pathlib.Path(__file__).parents[2] / "compiler/examples/block.onnx"
-    onnx.write_bytes(block.read_bytes())
-    symc = shutil.which("symc") or pathlib.Path(os.environ.get("SYMC", ""))
-    if not symc or not pathlib.Path(symc).is_file():
-        pytest.skip("symc is not on the path")
-    path, weights = tmp_path / "block.so", tmp_path / "block.weights"
-    flags = ["--dim", "N=1..4", "--dim", "S=1..9", "--weights-file", weights, "-o", path]
-    subprocess.run([symc, "compile", onnx, *flags], check=True)
-    x = np.random.default_rng(0).standard_normal((2, 5, 64)).astype(np.float32)
+@pytest.fixture(scope="module")
+def split(tmp_path_factory):
+    """A model with a weights file, and `tuned.weights` with other weights. `symc` writes them."""
+    symc = os.environ.get("SYMC", ROOT / "target/debug/symc")
+    folder = tmp_path_factory.mktemp("split")
+    source = ROOT / "compiler/examples/block.onnx"
+    flags = ["--dim", "N=1..4", "--dim", "S=1..9", "--weights-file", folder / "block.weights"]
+    subprocess.run([symc, "compile", source, *flags, "-o", folder / "block.so"], check=True)
+    proto = onnx.load(source)
+    for tensor in proto.graph.initializer:
+        # Scalars may be a part of the code.
+        if tensor.data_type == TensorProto.FLOAT and len(tensor.dims) == 2:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * 0.5, tensor.name))
+    onnx.save(proto, folder / "tuned.onnx")
+    command = [symc, "weights", folder / "tuned.onnx", "--for", folder / "block.so", "-o", folder / "tuned.weights"]
+    subprocess.run(command, check=True)
+    return folder / "block.so"
+
+
+@pytest.fixture
+def block(split, tmp_path):
+    """A copy of these files, and an input of the model."""
+    for name in ("block.so", "block.weights", "tuned.weights"):
+        shutil.copy(split.with_name(name), tmp_path)
+    return tmp_path / "block.so", np.random.default_rng(0).standard_normal((2, 5, 64)).astype(np.float32)
+
+
+def test_weights_files_are_opened_and_checked(block):
+    path, x = block
+    weights, other = path.with_name("block.weights"), path.with_name("other.weights")
     expected = symshape.load(path, verify=True)(x)
     np.testing.assert_array_equal(runtime.Model(path)(x), expected)
-    other = tmp_path / "other.weights"
     weights.rename(other)
     with pytest.raises(symshape.ArtefactError):
         symshape.load(path)
@@ -127,3 +149,60 @@ def test_weights_files_are_opened_and_checked(tmp_path):
         symshape.load(path, weights=other)
     with pytest.raises(OSError, match=r"other\.weights"):
         runtime.Model(path, other)
+
+
+def test_saved_model_has_its_weights_file(block, tmp_path, monkeypatch):
+    path, x = block
+    monkeypatch.chdir(path.parent)
+    loaded = symshape.load(path.name)
+    expected = loaded(x)
+    monkeypatch.chdir("/")
+    (tmp_path / "copy").mkdir()
+    loaded.save(tmp_path / "copy" / "renamed.so")
+    # The shared object looks for this name.
+    assert sorted(file.name for file in (tmp_path / "copy").iterdir()) == ["block.weights", "renamed.so"]
+    # Next to itself, the model has its weights file already.
+    inode = path.with_name("block.weights").stat().st_ino
+    loaded.save(path.with_name("twin.so"))
+    assert path.with_name("block.weights").stat().st_ino == inode
+    for saved in (tmp_path / "copy" / "renamed.so", path.with_name("twin.so")):
+        np.testing.assert_array_equal(symshape.load(saved, verify=True)(x), expected)
+
+
+def test_saved_model_has_the_weights_that_replaced_others(block, tmp_path):
+    path, x = block
+    tuned = path.with_name("tuned.weights")
+    expected = symshape.load(path, weights=tuned)(x)
+    assert not np.array_equal(expected, symshape.load(path)(x))
+    (tmp_path / "copy").mkdir()
+    saved = tmp_path / "copy" / "block.so"
+    symshape.load(path).save(saved)
+    symshape.load(path, weights=tuned).save(saved)
+    np.testing.assert_array_equal(symshape.load(saved, verify=True)(x), expected)
+
+
+def test_failed_saving_leaves_no_files(block, tmp_path):
+    path, _ = block
+    model = symshape.load(path)
+    target = tmp_path / "target"
+    (target / "block.so").mkdir(parents=True)
+    with pytest.raises(symshape.FileError, match=rf"^{target}/block\.so: "):
+        model.save(target / "block.so")
+    (target / "block.so").rmdir()
+    (target / "block.weights").unlink()
+    (target / "block.weights").mkdir()
+    with pytest.raises(symshape.FileError, match=rf"^{target}/block\.weights: "):
+        model.save(target / "block.so")
+    assert [file.name for file in target.iterdir()] == ["block.weights"]
+
+
+def test_saved_files_have_the_usual_permissions(block, tmp_path):
+    model = symshape.load(block[0])
+    (tmp_path / "copy").mkdir()
+    before = os.umask(0o027)
+    try:
+        model.save(tmp_path / "copy" / "block.so")
+    finally:
+        os.umask(before)
+    for name in ("block.so", "block.weights"):
+        assert (tmp_path / "copy" / name).stat().st_mode == block[0].with_name(name).stat().st_mode

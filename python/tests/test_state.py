@@ -1,5 +1,6 @@
 """States: rows are appended and tensors overwritten in place; wrong states are refused and keep their content."""
 
+import os
 import threading
 
 import models
@@ -195,8 +196,8 @@ def test_wrong_calls_leave_the_state_as_it_was(decoder, sums):
 def damaged(content):
     """Wrong contents of a saved state, and a part of the message for each."""
     return [
-        (b"", "no saved state"),
-        (b"text", "no saved state"),
+        (b"", "it is not a saved state"),
+        (b"text", "it is not a saved state"),
         (content[:20], "cut off"),
         (content[:-1], "cut off"),
         (content + b"\0", "too long"),
@@ -220,6 +221,22 @@ def test_damaged_states_are_refused(decoder, saved, tmp_path):
         decoder.load_state(tmp_path / "missing.state")
     with pytest.raises(symshape.FileError, match="missing"):
         state.save(tmp_path / "missing" / "chat.state")
+
+
+def test_failed_saving_leaves_no_file(decoder, tmp_path):
+    (tmp_path / "chat.state").mkdir()
+    with pytest.raises(symshape.FileError, match=rf"^{tmp_path}/chat\.state: "):
+        decoder.new_state(capacity=4).save(tmp_path / "chat.state")
+    assert [file.name for file in tmp_path.iterdir()] == ["chat.state"]
+
+
+def test_saved_state_has_the_permissions_of_new_files(decoder, tmp_path):
+    before = os.umask(0o027)
+    try:
+        decoder.new_state(capacity=4).save(tmp_path / "chat.state")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "chat.state").stat().st_mode & 0o777 == 0o640
 
 
 def test_state_is_used_by_one_thread_at_a_time(decoder):

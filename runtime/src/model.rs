@@ -42,6 +42,13 @@ impl Model {
         self.weights.as_ref()
     }
 
+    /// The name of the weights file that was written with the artefact, which is looked for in the artefact's folder;
+    /// `None` if the artefact contains its weights.
+    #[cfg(feature = "std")]
+    pub fn weights_name(&self) -> Option<&str> {
+        self.desc.weights_name().ok().flatten()
+    }
+
     /// The address of the weights file, or null if there is none.
     pub(crate) fn weights_address(&self) -> *const u8 {
         #[cfg(feature = "std")]

@@ -279,7 +279,7 @@ impl State {
     pub fn load(model: &Model, bytes: &[u8]) -> Result<State, StateError> {
         let table = table(model)?;
         let cut = || StateError::Malformed("the file is cut off");
-        let rest = bytes.strip_prefix(SAVED_MAGIC).ok_or(StateError::Malformed("it is no saved state"))?;
+        let rest = bytes.strip_prefix(SAVED_MAGIC).ok_or(StateError::Malformed("it is not a saved state"))?;
         let (header, mut rest) = rest.split_at_checked(table.header_bytes).ok_or_else(cut)?;
         let word = |at: usize| i64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
         if word(0) as u64 != STATE_MAGIC {
