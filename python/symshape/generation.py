@@ -34,7 +34,8 @@ def generate(
     its only one. The prompt is read in calls of as many tokens as the contract allows.
 
     The next call reads on where this one ended. Each yielded token becomes part of the state when the following one is
-    requested; after a loop that ended by itself, all of them are. A stop token is neither yielded nor read.
+    requested. After ``"stop"`` and ``"length"``, all of them are; after ``"full"``, the last one is not. A stop token is
+    neither yielded nor read.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ def generate(
     Raises
     ------
     UsageError
-        The model is no such decoder, or an argument is wrong.
+        The model is not such a decoder, or an argument is wrong.
     CallError
         The tokens don't fit the state, which is unchanged then; or the model refuses a call.
 
@@ -117,25 +118,35 @@ def sampler(temperature: float, top_p: float, seed: int | None) -> Callable[[np.
     def choose(logits: np.ndarray) -> int:
         # The most probable token has weight 1, so no weight overflows.
         weights = np.exp((logits.astype(np.float64) - logits.max()) / temperature)
-        order = np.argsort(-weights, kind="stable")
-        sums = np.cumsum(weights[order])
-        count = int(np.searchsorted(sums, top_p * sums[-1])) + 1
-        inside = sums[: min(count, len(sums))]
-        place = np.searchsorted(inside, rng.random() * inside[-1], side="right")
-        return int(order[min(place, len(inside) - 1)])
+        tokens = _nucleus(weights, top_p) if top_p < 1 else np.arange(len(weights))
+        sums = np.cumsum(weights[tokens])
+        place = np.searchsorted(sums, rng.random() * sums[-1], side="right")
+        return int(tokens[min(place, len(tokens) - 1)])
 
     return choose
+
+
+def _nucleus(weights: np.ndarray, top_p: float) -> np.ndarray:
+    """The tokens with the largest weights, in descending order, that have at least ``top_p`` of the total."""
+    total = weights.sum()
+    # Tokens below this weight have less than `1 - top_p` of the total together: they are left out before the sort.
+    least = (1 - top_p) * total / len(weights)
+    # `~(<)` and not `>=`: if a logit is NaN, all tokens stay.
+    tokens = np.flatnonzero(~(weights < least))
+    tokens = tokens[np.argsort(-weights[tokens], kind="stable")]
+    count = int(np.searchsorted(np.cumsum(weights[tokens]), top_p * total)) + 1
+    return tokens[:count]
 
 
 class _Decoder:
     """Calls of a decoder with one sequence: new tokens in, logits of the next token out."""
 
-    # The inputs, as functions of the tokens and of the number of tokens before them.
+    # The inputs, as functions of the tokens, of the number of tokens before them, and of the element type.
     _INPUTS = {
-        "input_ids": lambda tokens, past: np.array([tokens]),
-        "attention_mask": lambda tokens, past: np.ones((1, past + len(tokens))),
-        "position_ids": lambda tokens, past: np.arange(past, past + len(tokens))[None],
-        "cache_position": lambda tokens, past: np.arange(past, past + len(tokens)),
+        "input_ids": lambda tokens, past, dtype: np.array([tokens], dtype),
+        "attention_mask": lambda tokens, past, dtype: np.ones((1, past + len(tokens)), dtype),
+        "position_ids": lambda tokens, past, dtype: np.arange(past, past + len(tokens), dtype=dtype)[None],
+        "cache_position": lambda tokens, past, dtype: np.arange(past, past + len(tokens), dtype=dtype),
     }
 
     def __init__(self, model: Model, state: State):
@@ -148,10 +159,10 @@ class _Decoder:
         unknown = [name for name in names if name not in self._INPUTS]
         if unknown or "input_ids" not in names:
             problem = f"has an input `{unknown[0]}`" if unknown else "has no input `input_ids`"
-            raise UsageError(f"the model is no decoder of tokens: it {problem}")
+            raise UsageError(f"the model is not a decoder of tokens: it {problem}")
         outputs = [tensor.name for tensor in contract.outputs]
         if "logits" not in outputs and len(outputs) != 1:
-            raise UsageError(f"the model is no decoder of tokens: no output is `logits`; it has {', '.join(outputs)}")
+            raise UsageError(f"the model is not a decoder of tokens: no output is `logits`; it has {', '.join(outputs)}")
 
         self.model = model
         self.state = state
@@ -159,9 +170,12 @@ class _Decoder:
         self.logits = "logits" if "logits" in outputs else outputs[0]
         highs = {symbol.name: symbol.hi for symbol in contract.symbols}
         new = next(tensor.dims[-1] for tensor in contract.inputs if tensor.name == "input_ids")
-        self.chunk = int(new) if new.isdigit() else highs.get(new) or 1
+        if not new.isdigit() and new not in highs:
+            raise UsageError(f"the model is not a decoder of tokens: `input_ids` has {new} tokens, not a symbol")
+        # A state needs upper bounds of all its rows, so no bound here is `None`.
+        self.chunk = int(new) if new.isdigit() else highs[new]
         # The last call may begin where the largest past ends.
-        self.end = state.capacity if contract.state_length.hi is None else contract.state_length.hi + 1
+        self.end = contract.state_length.hi + 1
 
     def place(self) -> int:
         """The number of tokens that the state can still take."""
@@ -179,6 +193,6 @@ class _Decoder:
 
     def _call(self, tokens: list[int]) -> np.ndarray:
         past = self.state.length
-        inputs = {name: self._INPUTS[name](tokens, past).astype(dtype) for name, dtype in self.dtypes.items()}
+        inputs = {name: self._INPUTS[name](tokens, past, dtype) for name, dtype in self.dtypes.items()}
         logits = self.model.run(inputs, state=self.state)[self.logits]
         return logits.reshape(-1, logits.shape[-1])[-1].astype(np.float32)

@@ -133,6 +133,18 @@ def decoder_logits(tokens):
     return (x + shares @ (x @ value)) @ head
 
 
+def greedy(prompt, count, end=None):
+    """The most probable tokens of :func:`decoder` after a prompt, computed from the whole sequence each time: ``count``
+    of them, or those before ``end``."""
+    tokens = list(prompt)
+    while len(tokens) < len(prompt) + count:
+        token = int(np.argmax(decoder_logits(tokens)[-1]))
+        if token == end:
+            break
+        tokens.append(token)
+    return tokens[len(prompt) :]
+
+
 def running_sum():
     """`y = s + x` with `s` overwritten by `y`, both `[N, 3]`."""
     nodes = [helper.make_node("Add", ["s", "x"], ["y"]), helper.make_node("Identity", ["y"], ["sn"])]
@@ -140,8 +152,10 @@ def running_sum():
     return model(nodes, tensors[:2], tensors[2:])
 
 
-def grouped_attention():
-    """Attention of four query heads and two key heads of 4, as one operator with a cache."""
+def grouped_attention(heads=4, key_heads=2, width=4, batch="B", shared=False):
+    """Attention of several query heads for each key head, as one operator with a cache. The number of positions comes
+    from a mask, as the builder of onnxruntime-genai writes it. A cache is longer after a call; with ``shared``, past
+    and present are one buffer of `C` positions."""
     node = helper.make_node
     nodes = [
         node("ReduceSum", ["mask", "one"], ["count"]),
@@ -155,15 +169,18 @@ def grouped_attention():
             ["q", "k", "v", "past_k", "past_v", "last", "total"],
             ["y", "present_k", "present_v"],
             domain="com.microsoft",
-            num_heads=4,
-            kv_num_heads=2,
+            num_heads=heads,
+            kv_num_heads=key_heads,
         ),
     ]
-    inputs = [(name, TensorProto.FLOAT, ["B", "S", width]) for name, width in (("q", 16), ("k", 8), ("v", 8))]
-    inputs.append(("mask", TensorProto.INT64, ["B", "T"]))
-    inputs += [(f"past_{part}", TensorProto.FLOAT, ["B", 2, "P", 4]) for part in "kv"]
-    outputs = [("y", TensorProto.FLOAT, ["B", "S", 16])]
-    outputs += [(f"present_{part}", TensorProto.FLOAT, ["B", 2, "T", 4]) for part in "kv"]
+    past, present = ("C", "C") if shared else ("P", "T")
+    rows = [batch, "S", heads * width]
+    key_rows = [batch, "S", key_heads * width]
+    inputs = [(name, TensorProto.FLOAT, dims) for name, dims in (("q", rows), ("k", key_rows), ("v", key_rows))]
+    inputs.append(("mask", TensorProto.INT64, [batch, "T"]))
+    inputs += [(f"past_{part}", TensorProto.FLOAT, [batch, key_heads, past, width]) for part in "kv"]
+    outputs = [("y", TensorProto.FLOAT, rows)]
+    outputs += [(f"present_{part}", TensorProto.FLOAT, [batch, key_heads, present, width]) for part in "kv"]
     proto = model(nodes, inputs, outputs, {"one": np.array([1], np.int64)})
     proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     return proto

@@ -17,14 +17,6 @@ def decoder():
     return symshape.compile(models.decoder(), {"B": (1, 2), "S": (1, 3), "P": (0, 29)}, stateful=True)
 
 
-def greedy(prompt, count):
-    """The most probable tokens, computed from the whole sequence each time."""
-    tokens = list(prompt)
-    for _ in range(count):
-        tokens.append(int(np.argmax(models.decoder_logits(tokens)[-1])))
-    return tokens[len(prompt) :]
-
-
 def result(generator):
     """The tokens, and the reason of the end."""
     tokens = []
@@ -38,7 +30,7 @@ def result(generator):
 def test_greedy_tokens_are_the_most_probable(decoder):
     state = decoder.new_state()
     tokens, reason = result(symshape.generate(decoder, state, PROMPT, max_tokens=8))
-    assert tokens == greedy(PROMPT, 8) and reason == "length"
+    assert tokens == models.greedy(PROMPT, 8) and reason == "length"
     assert state.length == len(PROMPT) + 8
 
 
@@ -46,17 +38,17 @@ def test_turns_continue_the_sequence(decoder):
     state = decoder.new_state()
     first = list(symshape.generate(decoder, state, PROMPT, max_tokens=4))
     second = list(symshape.generate(decoder, state, [7, 7], max_tokens=4))
-    assert second == greedy([*PROMPT, *first, 7, 7], 4)
+    assert second == models.greedy([*PROMPT, *first, 7, 7], 4)
 
 
 def test_abandoned_generation_leaves_the_last_token_unread(decoder):
     state = decoder.new_state()
     tokens = list(itertools.islice(symshape.generate(decoder, state, PROMPT), 3))
-    assert tokens == greedy(PROMPT, 3) and state.length == len(PROMPT) + 2
+    assert tokens == models.greedy(PROMPT, 3) and state.length == len(PROMPT) + 2
 
 
 def test_stop_token_ends_and_is_not_read(decoder):
-    expected = greedy(PROMPT, 20)
+    expected = models.greedy(PROMPT, 20)
     stop = expected[5]
     count = expected.index(stop)
     state = decoder.new_state()
@@ -70,13 +62,13 @@ def test_generation_ends_when_the_state_is_full(decoder):
     for capacity, limit in [(10, 10), (32, 30)]:
         state = decoder.new_state(capacity=capacity)
         tokens, reason = result(symshape.generate(decoder, state, PROMPT))
-        assert reason == "full" and tokens == greedy(PROMPT, limit - len(PROMPT) + 1)
+        assert reason == "full" and tokens == models.greedy(PROMPT, limit - len(PROMPT) + 1)
         assert state.length == limit
 
 
 def test_model_without_mask_and_with_another_output_name():
     model = symshape.compile(models.decoder("scores", mask=False), {"B": 1, "S": (1, 4), "P": (0, 16)}, stateful=True)
-    assert list(symshape.generate(model, model.new_state(), PROMPT, max_tokens=5)) == greedy(PROMPT, 5)
+    assert list(symshape.generate(model, model.new_state(), PROMPT, max_tokens=5)) == models.greedy(PROMPT, 5)
 
 
 def test_seeds_and_choices_are_reproducible(decoder):
@@ -85,7 +77,7 @@ def test_seeds_and_choices_are_reproducible(decoder):
 
     assert tokens(temperature=5.0, seed=1) == tokens(temperature=5.0, seed=1)
     assert len({tuple(tokens(temperature=5.0, seed=seed)) for seed in range(5)}) > 1
-    assert tokens(temperature=5.0, top_p=1e-6, seed=1) == greedy(PROMPT, 12)
+    assert tokens(temperature=5.0, top_p=1e-6, seed=1) == models.greedy(PROMPT, 12)
     least = tokens(choose=lambda logits: np.argmin(logits))
     assert least[0] == int(np.argmin(models.decoder_logits(PROMPT)[-1]))
 

@@ -4,7 +4,6 @@ import importlib.util
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import ray
 from ray import serve
@@ -44,18 +43,11 @@ def handle(tmp_path_factory):
     ray.shutdown()
 
 
-def greedy(prompt, count):
-    tokens = list(prompt)
-    for _ in range(count):
-        tokens.append(int(np.argmax(models.decoder_logits(tokens)[-1])))
-    return tokens[len(prompt) :]
-
-
 def test_replies_are_streamed(handle):
     prompts = [[1 + (3 * k) % 10, k % 11, 4][: 1 + k % 3] for k in range(12)]
     replies = [handle.remote(prompt, max_tokens=15) for prompt in prompts]
     for prompt, reply in zip(prompts, replies):
-        assert list(reply) == greedy(prompt, 15)
+        assert list(reply) == models.greedy(prompt, 15)
 
 
 def test_errors_reach_the_caller(handle):
@@ -63,4 +55,4 @@ def test_errors_reach_the_caller(handle):
         list(handle.remote(list(range(10)) * 5))
     with pytest.raises(Exception, match="expected at least one"):
         list(handle.remote([]))
-    assert list(handle.remote([3], max_tokens=2)) == greedy([3], 2)
+    assert list(handle.remote([3], max_tokens=2)) == models.greedy([3], 2)
