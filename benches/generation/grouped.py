@@ -1,7 +1,10 @@
 """One grouped attention over a long past: 16 query heads and 8 key heads of 64, as one operator of ONNX Runtime.
 
-Each class has `step()`, which attends from one new token to the past and returns nanoseconds, and `result()`, the output
-of the last step. All steps find the same number of positions."""
+Each class has `step()`, which attends from one new token to the past and returns nanoseconds, and `result()`, the
+output of the last step. All steps find the same number of positions."""
+
+import importlib.util
+import pathlib
 
 import numpy as np
 from peers import imported, timed
@@ -13,46 +16,12 @@ CAPACITY = PAST + 1
 
 def model(shared):
     """The operator. With a shared buffer, past and present have the same number of positions."""
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    past = "C" if shared else "P"
-    total = "C" if shared else "P + S"
-    tensors = {
-        "query": (TensorProto.FLOAT, [1, "S", HEADS * WIDTH]),
-        "key": (TensorProto.FLOAT, [1, "S", KEY_HEADS * WIDTH]),
-        "value": (TensorProto.FLOAT, [1, "S", KEY_HEADS * WIDTH]),
-        "past_key": (TensorProto.FLOAT, [1, KEY_HEADS, past, WIDTH]),
-        "past_value": (TensorProto.FLOAT, [1, KEY_HEADS, past, WIDTH]),
-        "mask": (TensorProto.INT64, [1, "P + S"]),
-    }
-    present = [1, KEY_HEADS, total, WIDTH]
-    outputs = {"y": [1, "S", HEADS * WIDTH], "present_key": present, "present_value": present}
-    # The lengths come from a mask, as the builder of onnxruntime-genai writes it.
-    nodes = [
-        helper.make_node("ReduceSum", ["mask", "one"], ["count"]),
-        helper.make_node("Sub", ["count", "one"], ["last64"]),
-        helper.make_node("Cast", ["last64"], ["last"], to=TensorProto.INT32),
-        helper.make_node("Shape", ["mask"], ["shape"]),
-        helper.make_node("Gather", ["shape", "one"], ["total64"]),
-        helper.make_node("Cast", ["total64"], ["total"], to=TensorProto.INT32),
-        helper.make_node(
-            "GroupQueryAttention", [*tensors][:5] + ["last", "total"], list(outputs), domain="com.microsoft",
-            num_heads=HEADS, kv_num_heads=KEY_HEADS,
-        ),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "grouped",
-        [helper.make_tensor_value_info(name, kind, dims) for name, (kind, dims) in tensors.items()],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in outputs.items()],
-        [numpy_helper.from_array(np.array([1], np.int64), "one")],
-    )
-    imports = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
-    proto = helper.make_model(graph, opset_imports=imports)
-    proto.ir_version = 9
-    onnx.checker.check_model(proto)
-    return proto
+    imported("onnx")
+    path = pathlib.Path(__file__).resolve().parents[2] / "python/tests/models.py"
+    spec = importlib.util.spec_from_file_location("models", path)
+    models = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(models)
+    return models.grouped_attention(HEADS, KEY_HEADS, WIDTH, batch=1, shared=shared)
 
 
 def inputs():
@@ -63,9 +32,9 @@ def inputs():
         return rng.standard_normal(shape).astype(np.float32)
 
     new = {
-        "query": normal(1, 1, HEADS * WIDTH),
-        "key": normal(1, 1, KEY_HEADS * WIDTH),
-        "value": normal(1, 1, KEY_HEADS * WIDTH),
+        "q": normal(1, 1, HEADS * WIDTH),
+        "k": normal(1, 1, KEY_HEADS * WIDTH),
+        "v": normal(1, 1, KEY_HEADS * WIDTH),
         "mask": np.ones((1, CAPACITY), np.int64),
     }
     return new, [normal(1, KEY_HEADS, PAST, WIDTH) for _ in range(2)]
@@ -74,7 +43,8 @@ def inputs():
 class Symshape:
     def __init__(self, threads):
         symshape = imported("symshape")
-        self.model = symshape.compile(model(shared=False), {"S": (1, 4), "P": (0, PAST)}, stateful=True)
+        dims = {"S": (1, 4), "P": (0, PAST), "T": "P + S"}
+        self.model = symshape.compile(model(shared=False), dims, stateful=True)
         self.model.threads = threads
         self.new, past = inputs()
         self.state = self.model.new_state(CAPACITY)
@@ -103,7 +73,7 @@ class OnnxRuntime:
         self.binding = self.session.io_binding()
         for name, array in new.items():
             self.binding.bind_cpu_input(name, array)
-        for name, array in zip(("past_key", "past_value"), past):
+        for name, array in zip(("past_k", "past_v"), past):
             if shared:
                 array = np.concatenate([array, np.zeros((1, KEY_HEADS, 1, WIDTH), np.float32)], axis=2)
             value = runtime.OrtValue.ortvalue_from_numpy(array)

