@@ -1,17 +1,16 @@
 //! Several conversations at once: one call of the model decodes a token of each.
 
-use crate::{Answer, Error, Limits, Sampler, Sequence, Sequences, Settings, Stop, Text};
+use crate::{Answer, Error, Limits, Sampler, Sequence, Sequences, Settings, Stop, Text, TextStream};
 use std::time::{Duration, Instant};
 
-/// An answer that is being decoded.
-struct Open<'t> {
+/// An answer, and the sequence that it is decoded from.
+struct Row<'t> {
     answer: Answer,
     sequence: Sequence,
-    /// The logits of the next token.
-    logits: Vec<f32>,
-    stream: crate::text::TextStream<'t>,
+    stream: TextStream<'t>,
     sampler: Sampler,
-    is_open: bool,
+    /// The token that the next step reads; `None` after the end of the answer.
+    next: Option<i64>,
 }
 
 /// Answers one message of each conversation, all at once. There is a sampler for each message. `done` is called with
@@ -35,81 +34,73 @@ pub fn answer(
     let start = Instant::now();
     let mut rows = Vec::new();
     for (message, sampler) in messages.iter().zip(samplers) {
-        rows.push(open(sequences, text, &settings.first_turn(message), sampler, limits)?);
+        rows.push(begin(sequences, text, &settings.first_turn(message), sampler, limits)?);
     }
     let read_time = start.elapsed();
-    rows.iter_mut().for_each(|row| row.answer.read_time = read_time);
+    for (idx, row) in rows.iter_mut().enumerate() {
+        row.answer.read_time = read_time;
+        if row.next.is_none() {
+            done(idx, &row.answer);
+        }
+    }
 
     let start = Instant::now();
-    while rows.iter().any(|row| row.is_open) {
-        for (idx, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.is_open) {
-            let token = row.sampler.pick(&row.logits) as i64;
-            let is_full = row.sequence.tokens().len() == sequences.max_tokens();
-            row.push(token, text, limits, is_full)?;
+    let max_tokens = sequences.max_tokens();
+    loop {
+        let mut open: Vec<_> = rows.iter_mut().enumerate().filter(|(_, row)| row.next.is_some()).collect();
+        if open.is_empty() {
+            return Ok(rows.into_iter().map(|row| row.answer).collect());
+        }
+
+        let step = open.iter_mut().filter_map(|(_, row)| Some((&mut row.sequence, row.next?)));
+        sequences.step(&mut step.collect::<Vec<_>>())?;
+        for (at, (idx, row)) in open.into_iter().enumerate() {
+            row.push(sequences.logits(at), text, limits, max_tokens)?;
             row.answer.decode_time = start.elapsed();
-            if !row.is_open {
+            if row.next.is_none() {
                 done(idx, &row.answer);
             }
         }
-
-        let mut open: Vec<&mut Open<'_>> = rows.iter_mut().filter(|row| row.is_open).collect();
-        let mut step: Vec<(&mut Sequence, i64)> = Vec::new();
-        for row in &mut open {
-            let token = row.answer.tokens.last().copied().unwrap_or(0);
-            step.push((&mut row.sequence, token));
-        }
-        sequences.step(&mut step)?;
-        for (idx, row) in open.into_iter().enumerate() {
-            row.logits.copy_from_slice(sequences.logits(idx));
-        }
     }
-    Ok(rows.into_iter().map(|row| row.answer).collect())
 }
 
-/// Reads the first turn of a conversation.
-fn open<'t>(
+/// Reads the first turn of a conversation, and chooses the first token of its answer.
+fn begin<'t>(
     sequences: &mut Sequences,
     text: &'t Text,
     turn: &str,
     sampler: &Sampler,
     limits: Limits,
-) -> Result<Open<'t>, Error> {
+) -> Result<Row<'t>, Error> {
     let prompt = text.encode(turn)?;
-    if prompt.is_empty() {
-        return Err(Error::Tokens("a prompt has no tokens".into()));
-    }
+    let max_tokens = sequences.max_tokens();
     let mut sequence = sequences.empty()?;
-    let mut logits = Vec::new();
-    for part in prompt.chunks(sequences.max_new()) {
-        logits = sequences.read(&mut sequence, part)?.to_vec();
+    let logits = sequences.read_all(&mut sequence, &prompt)?;
+    let answer = Answer::new(prompt.len(), Duration::ZERO);
+    let mut row = Row { answer, sequence, stream: text.stream(), sampler: sampler.clone(), next: None };
+    if limits.tokens > 0 {
+        row.push(logits, text, limits, max_tokens)?;
     }
-    let answer = Answer {
-        tokens: Vec::new(),
-        text: String::new(),
-        stop: Stop::Limit,
-        tokens_read: prompt.len(),
-        read_time: Duration::ZERO,
-        decode_time: Duration::ZERO,
-    };
-    let (stream, sampler) = (text.stream(), sampler.clone());
-    Ok(Open { answer, sequence, logits, stream, sampler, is_open: limits.tokens > 0 })
+    Ok(row)
 }
 
-impl Open<'_> {
-    /// Appends a token, or ends the answer.
-    fn push(&mut self, token: i64, text: &Text, limits: Limits, is_full: bool) -> Result<(), Error> {
+impl Row<'_> {
+    /// Appends a token that these logits give, or ends the answer.
+    fn push(&mut self, logits: &[f32], text: &Text, limits: Limits, max_tokens: usize) -> Result<(), Error> {
+        self.next = None;
+        let token = self.sampler.pick(logits) as i64;
         if text.is_end(token) && !limits.ignore_end {
             self.answer.stop = Stop::End;
-            self.is_open = false;
             return Ok(());
         }
 
         self.answer.tokens.push(token);
         self.answer.text += &self.stream.push(token)?;
-        if is_full {
+        if self.sequence.tokens().len() == max_tokens {
             self.answer.stop = Stop::Full;
+        } else if self.answer.tokens.len() < limits.tokens {
+            self.next = Some(token);
         }
-        self.is_open = !is_full && self.answer.tokens.len() < limits.tokens;
         Ok(())
     }
 }

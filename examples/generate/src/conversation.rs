@@ -1,6 +1,6 @@
 //! A conversation: turns of a message and an answer, of which nothing is read twice.
 
-use crate::{Decoder, Error, Sampler, Settings, Text};
+use crate::{Error, Sampler, Sequence, Sequences, Settings, Text};
 use std::time::{Duration, Instant};
 
 /// When answers end.
@@ -41,25 +41,46 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// An answer without tokens, after so many tokens were read in this time.
+    pub(crate) fn new(tokens_read: usize, read_time: Duration) -> Answer {
+        Answer {
+            tokens: Vec::new(),
+            text: String::new(),
+            stop: Stop::Limit,
+            tokens_read,
+            read_time,
+            decode_time: Duration::ZERO,
+        }
+    }
+
     /// Answered tokens a second. The first one is part of the reading.
     pub fn tokens_per_second(&self) -> f64 {
         self.tokens.len().saturating_sub(1) as f64 / self.decode_time.as_secs_f64().max(1e-9)
     }
 }
 
-/// A conversation. The decoder keeps what was said, so each turn reads only its own message.
+/// A conversation. Its sequence keeps the messages and the answers, so each turn reads only its own message.
 pub struct Conversation<'a> {
-    decoder: &'a mut Decoder,
+    sequences: &'a mut Sequences,
+    sequence: Sequence,
     text: &'a Text,
     settings: &'a Settings,
-    /// Tokens of the last answer that the decoder has not read yet; `None` before the first turn.
-    unread: Option<Vec<i64>>,
+    /// The last token of the last answer, unless the sequence has read it.
+    unread: Option<i64>,
 }
 
 impl<'a> Conversation<'a> {
-    /// A conversation in which nothing was said yet. It replaces the conversations of the decoder.
-    pub fn new(decoder: &'a mut Decoder, text: &'a Text, settings: &'a Settings) -> Conversation<'a> {
-        Conversation { decoder, text, settings, unread: None }
+    /// A conversation without turns.
+    ///
+    /// # Errors
+    /// When the system refuses memory.
+    pub fn new(
+        sequences: &'a mut Sequences,
+        text: &'a Text,
+        settings: &'a Settings,
+    ) -> Result<Conversation<'a>, Error> {
+        let sequence = sequences.empty()?;
+        Ok(Conversation { sequences, sequence, text, settings, unread: None })
     }
 
     /// Says `message`, and calls `show` with each piece of the answer as it comes.
@@ -74,57 +95,45 @@ impl<'a> Conversation<'a> {
         mut show: impl FnMut(&str),
     ) -> Result<Answer, Error> {
         let start = Instant::now();
-        let read = self.read(message)?;
-        let mut answer = Answer {
-            tokens: Vec::new(),
-            text: String::new(),
-            stop: Stop::Limit,
-            tokens_read: read,
-            read_time: start.elapsed(),
-            decode_time: Duration::ZERO,
-        };
+        let tokens = self.turn(message)?;
+        let mut logits = self.sequences.read_all(&mut self.sequence, &tokens)?;
+        self.unread = None;
+        let mut answer = Answer::new(tokens.len(), start.elapsed());
 
         let start = Instant::now();
         let mut stream = self.text.stream();
-        let mut unread = Vec::new();
         while answer.tokens.len() < limits.tokens {
-            let token = sampler.pick(self.decoder.logits(0)) as i64;
+            let token = sampler.pick(logits) as i64;
             if self.text.is_end(token) && !limits.ignore_end {
                 answer.stop = Stop::End;
                 break;
             }
 
             answer.tokens.push(token);
+            self.unread = Some(token);
             let piece = stream.push(token)?;
             show(&piece);
             answer.text += &piece;
             answer.decode_time = start.elapsed();
 
-            if self.decoder.remaining() == 0 {
+            if self.sequence.tokens().len() == self.sequences.max_tokens() {
                 answer.stop = Stop::Full;
-                unread.push(token);
                 break;
             }
             if answer.tokens.len() == limits.tokens {
-                unread.push(token);
                 break;
             }
-            self.decoder.feed(&[vec![token]])?;
+            logits = self.sequences.read_all(&mut self.sequence, &[token])?;
+            self.unread = None;
         }
-        self.unread = Some(unread);
         Ok(answer)
     }
 
-    /// Reads a message, and the last token of the answer before it. Returns the number of tokens.
-    fn read(&mut self, message: &str) -> Result<usize, Error> {
-        let Some(unread) = &self.unread else {
-            let tokens = self.text.encode(&self.settings.first_turn(message))?;
-            self.decoder.start(std::slice::from_ref(&tokens))?;
-            return Ok(tokens.len());
-        };
-
-        let tokens = [&unread[..], &self.text.encode(&self.settings.later_turn(message))?].concat();
-        self.decoder.feed(std::slice::from_ref(&tokens))?;
-        Ok(tokens.len())
+    /// The tokens of a turn: the last one of the answer before it, if it is unread, and those of the message.
+    fn turn(&self, message: &str) -> Result<Vec<i64>, Error> {
+        let is_first = self.sequence.tokens().is_empty();
+        let text =
+            if is_first { self.settings.first_turn(message) } else { self.settings.later_turn(message) };
+        Ok(self.unread.into_iter().chain(self.text.encode(&text)?).collect())
     }
 }

@@ -21,9 +21,6 @@ pub(crate) struct Interface {
     pub(crate) inputs: Vec<Role>,
     /// Number of tokens that the model knows.
     pub(crate) vocabulary: usize,
-    /// Name of the symbol that is the number of rows; `None` if it is fixed.
-    pub(crate) rows: Option<String>,
-    pub(crate) max_rows: usize,
     /// Largest number of new tokens in a call.
     pub(crate) max_new: usize,
     pub(crate) max_past: usize,
@@ -35,7 +32,7 @@ impl Interface {
     /// The roles of a model's inputs and outputs.
     pub(crate) fn of(model: &Model) -> Result<Interface, Error> {
         let tokens = find(model.inputs(), "input_ids")?;
-        let [rows, new] = tokens.dims() else {
+        let [_, new] = tokens.dims() else {
             return Err(Error::NotADecoder("`input_ids` must have two axes".into()));
         };
 
@@ -55,9 +52,7 @@ impl Interface {
         Ok(Interface {
             inputs,
             vocabulary: vocabulary(find(model.outputs(), "logits")?)?,
-            rows: symbols.iter().any(|symbol| symbol.name() == rows).then(|| rows.clone()),
-            max_rows: max_of(model, rows),
-            max_new: max_of(model, new),
+            max_new: max_of(model, new).max(1),
             max_past: max_of(model, symbols[length].name()),
             capacity: max_of(model, symbols[capacity].name()),
         })

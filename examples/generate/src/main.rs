@@ -3,11 +3,11 @@
 use clap::Parser;
 use std::{
     io::{BufRead, IsTerminal, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 use symshape_example_generate::{
-    Answer, Conversation, Decoder, Error, Limits, Sampler, Sequences, Settings, Text, artefact, batch,
+    Answer, Conversation, Error, Limits, Sampler, Sequences, Settings, Text, artefact, batch,
 };
 
 /// Generates text. Without a prompt and without --batch, it reads messages from standard input, one a line, and
@@ -69,14 +69,13 @@ fn generate(args: &Args) -> Result<(), Error> {
     let settings = Settings::read(&args.folder.join("settings.json"))?;
     let text = Text::open(&args.folder.join("tokenizer.json"), &settings.end)?;
     let model = artefact::open(&args.folder, &settings)?;
-    if args.batch.is_some() {
-        let mut sequences = Sequences::new(&model, args.threads)?;
-        return answer_batch(args, &mut sequences, &text, &settings);
+    let mut sequences = Sequences::new(&model, args.threads)?;
+    if let Some(path) = &args.batch {
+        return answer_batch(args, path, &mut sequences, &text, &settings);
     }
 
-    let mut decoder = Decoder::new(&model, args.threads)?;
     let mut sampler = Sampler::new(args.temperature, args.top_p, args.seed);
-    let mut conversation = Conversation::new(&mut decoder, &text, &settings);
+    let mut conversation = Conversation::new(&mut sequences, &text, &settings)?;
     let mut say = |message: &str| {
         let answer = conversation.say(message, &mut sampler, limits(args), show)?;
         show("\n");
@@ -103,11 +102,11 @@ fn generate(args: &Args) -> Result<(), Error> {
 /// Answers the messages of a file, as many at once as the model takes.
 fn answer_batch(
     args: &Args,
+    path: &Path,
     sequences: &mut Sequences,
     text: &Text,
     settings: &Settings,
 ) -> Result<(), Error> {
-    let Some(path) = &args.batch else { return Ok(()) };
     let file = std::fs::read_to_string(path).map_err(|error| Error::file(path, error))?;
     let messages: Vec<String> = file.lines().filter(|line| !line.is_empty()).map(str::to_string).collect();
     let at_once = sequences.at_once();
@@ -133,7 +132,7 @@ fn limits(args: &Args) -> Limits {
     Limits { tokens: args.tokens, ignore_end: args.ignore_end }
 }
 
-/// Prints a text at once. Ends the program if nobody reads it any more.
+/// Prints a text at once. Ends the program if the reader has left.
 fn show(text: &str) {
     let mut out = std::io::stdout().lock();
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {

@@ -34,7 +34,7 @@ impl Sampler {
         // The most probable token has weight 1, so no weight overflows.
         let weight = |logit: f32| ((logit - logits[best]) / self.temperature).exp();
         let total: f32 = logits.iter().map(|logit| weight(*logit)).sum();
-        // All tokens of less than the average of what lies outside of `top_p` are outside of it. So few are sorted.
+        // The tokens outside of `top_p` have an average weight; all tokens below it are outside too. So few are sorted.
         let least = total * (1.0 - self.top_p).max(0.0) / logits.len() as f32;
         let weights = logits.iter().enumerate().map(|(token, logit)| (weight(*logit), token));
         self.candidates.clear();

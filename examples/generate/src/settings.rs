@@ -71,7 +71,7 @@ impl Settings {
         format!("{}{}{message}{}", self.start, self.before, self.after)
     }
 
-    /// A later turn: what follows the answer before it, up to its own answer.
+    /// A later turn: the text after the answer before it, up to the answer of this turn.
     pub fn later_turn(&self, message: &str) -> String {
         format!("{}{}{message}{}", self.next, self.before, self.after)
     }

@@ -14,8 +14,7 @@ use symshape_compiler::{
     tensor::Tensor,
 };
 use symshape_example_generate::{
-    Answer, Conversation, Decoder, Error, Limits, Sampler, Sequence, Sequences, Settings, Stop, Text,
-    artefact, batch,
+    Answer, Conversation, Error, Limits, Sampler, Sequence, Sequences, Settings, Stop, Text, artefact, batch,
 };
 use symshape_runtime::{DType, Model};
 use tokenizers::Tokenizer;
@@ -118,11 +117,11 @@ const LIMITS: Limits = Limits { tokens: 12, ignore_end: false };
 
 /// The answer of a new conversation.
 fn answer(message: &str, text: &Text, sampler: &mut Sampler, limits: Limits) -> Answer {
-    let model = model();
-    let mut decoder = Decoder::new(&model, 1).expect("a decoder");
+    let mut sequences = Sequences::new(&model(), 1).expect("a decoder");
     let settings = settings();
     let mut shown = String::new();
-    let answer = Conversation::new(&mut decoder, text, &settings)
+    let answer = Conversation::new(&mut sequences, text, &settings)
+        .expect("memory")
         .say(message, sampler, limits, |piece| shown += piece)
         .expect("an answer");
     assert_eq!(answer.text, shown);
@@ -147,16 +146,20 @@ fn an_answer_ends_at_its_limit_or_before_an_end_token() {
 
 #[test]
 fn chunks_of_a_prompt_and_single_tokens_give_the_same_logits() {
-    let model = model();
-    let tokens: Vec<i64> = (0..11).map(|idx| (idx * 7 + 2) % WORDS.len() as i64).collect();
-    let mut chunked = Decoder::new(&model, 2).expect("a decoder");
-    chunked.start(std::slice::from_ref(&tokens)).expect("it fits");
-    let mut single = Decoder::new(&model, 1).expect("a decoder");
-    single.start(&[tokens[..1].to_vec()]).expect("it fits");
-    tokens[1..].iter().for_each(|token| single.feed(&[vec![*token]]).expect("it fits"));
-    assert_eq!(chunked.positions(), 11);
-    for (a, b) in chunked.logits(0).iter().zip(single.logits(0)) {
-        assert!((a - b).abs() <= 1e-4, "{a} {b}");
+    let mut sequences = Sequences::new(&model(), 1).expect("a decoder");
+    for count in [1, 2, 3, 4, 5, 8, 11] {
+        let tokens: Vec<i64> = (0..count).map(|idx| (idx * 7 + 2) % WORDS.len() as i64).collect();
+        let mut chunked = sequences.empty().expect("memory");
+        let together = sequences.read_all(&mut chunked, &tokens).expect("it fits").to_vec();
+        assert_eq!(together, sequences.logits(0));
+        assert_eq!(chunked.tokens(), tokens);
+        let mut single = sequences.empty().expect("memory");
+        for token in tokens {
+            sequences.read_all(&mut single, &[token]).expect("it fits");
+        }
+        for (a, b) in together.iter().zip(sequences.logits(0)) {
+            assert!((a - b).abs() <= 1e-4, "{count} tokens: {a} {b}");
+        }
     }
 }
 
@@ -165,8 +168,8 @@ fn a_conversation_goes_on_without_reading_it_again() {
     let model = model();
     let text = text(&[]);
     let settings = settings();
-    let mut decoder = Decoder::new(&model, 1).expect("a decoder");
-    let mut conversation = Conversation::new(&mut decoder, &text, &settings);
+    let mut sequences = Sequences::new(&model, 1).expect("a decoder");
+    let mut conversation = Conversation::new(&mut sequences, &text, &settings).expect("memory");
     let mut said = text.encode("<s> the dog ran").expect("words");
     let mut sampler = Sampler::greedy();
     let first = conversation.say("the dog ran", &mut sampler, LIMITS, |_| {}).expect("an answer");
@@ -176,12 +179,12 @@ fn a_conversation_goes_on_without_reading_it_again() {
     assert_eq!(second.tokens_read, 3);
     said.extend(text.encode("</s> far").expect("words"));
 
-    let mut fresh = Decoder::new(&model, 1).expect("a decoder");
-    fresh.start(std::slice::from_ref(&said)).expect("it fits");
+    let mut sequence = sequences.empty().expect("memory");
+    sequences.read_all(&mut sequence, &said).expect("it fits");
     let mut again = Vec::new();
     for _ in 0..LIMITS.tokens {
-        again.push(sampler.pick(fresh.logits(0)) as i64);
-        fresh.feed(&[vec![again[again.len() - 1]]]).expect("it fits");
+        again.push(sampler.pick(sequences.logits(0)) as i64);
+        sequences.read_all(&mut sequence, &again[again.len() - 1..]).expect("it fits");
     }
     assert_eq!(second.tokens, again);
 }
@@ -209,6 +212,22 @@ fn eight_conversations_at_once_answer_as_alone() {
 }
 
 #[test]
+fn answers_that_end_at_once_are_reported() {
+    let first = answer("the cat", &text(&[]), &mut Sampler::greedy(), LIMITS).tokens[0];
+    let end = text(&[WORDS[first as usize]]);
+    let mut sequences = Sequences::new(&model(), 1).expect("a decoder");
+    let messages = ["the cat".to_string()];
+    for (limits, stop) in [(LIMITS, Stop::End), (Limits { tokens: 0, ..LIMITS }, Stop::Limit)] {
+        let mut done = Vec::new();
+        let samplers = [Sampler::greedy()];
+        let report = |idx, answer: &Answer| done.push((idx, answer.tokens.len()));
+        let answers = batch::answer(&mut sequences, &end, &settings(), &messages, &samplers, limits, report)
+            .expect("answers");
+        assert_eq!((answers[0].stop, done), (stop, vec![(0, 0)]));
+    }
+}
+
+#[test]
 fn sequences_of_all_lengths_step_together_as_alone() {
     let model = model();
     let mut sequences = Sequences::new(&model, 1).expect("a decoder");
@@ -216,11 +235,10 @@ fn sequences_of_all_lengths_step_together_as_alone() {
     let mut expected = Vec::new();
     for (idx, sequence) in all.iter_mut().enumerate() {
         let prompt: Vec<i64> = (0..4).map(|at| (5 * at + 3 * idx as i64) % WORDS.len() as i64).collect();
-        sequences.read(sequence, &prompt[..idx + 1]).expect("it fits");
-        let mut alone = Decoder::new(&model, 1).expect("a decoder");
-        alone.start(&[prompt[..idx + 1].to_vec()]).expect("it fits");
-        alone.feed(&[vec![idx as i64]]).expect("it fits");
-        expected.push(alone.logits(0).to_vec());
+        sequences.read_all(sequence, &prompt[..idx + 1]).expect("it fits");
+        let mut alone = sequences.empty().expect("memory");
+        sequences.read_all(&mut alone, &prompt[..idx + 1]).expect("it fits");
+        expected.push(sequences.read_all(&mut alone, &[idx as i64]).expect("it fits").to_vec());
     }
 
     let mut step: Vec<(&mut Sequence, i64)> = all.iter_mut().zip(0..).collect();
@@ -236,20 +254,24 @@ fn a_sequence_keeps_a_prefix_and_refuses_what_does_not_fit() {
     let model = model();
     let mut sequences = Sequences::new(&model, 1).expect("a decoder");
     let mut sequence = sequences.empty().expect("memory");
-    sequences.read(&mut sequence, &[2, 3, 4]).expect("it fits");
-    let logits = sequences.read(&mut sequence, &[5]).expect("it fits").to_vec();
+    sequences.read_all(&mut sequence, &[2, 3, 4]).expect("it fits");
+    let logits = sequences.read_all(&mut sequence, &[5]).expect("it fits").to_vec();
     assert_eq!(sequence.keep(3), 3);
-    assert_eq!(sequences.read(&mut sequence, &[5]).expect("it fits"), logits);
+    assert_eq!(sequences.read_all(&mut sequence, &[5]).expect("it fits"), logits);
 
-    for wrong in [vec![], vec![2; MAX_NEW as usize + 1]] {
-        assert!(matches!(sequences.read(&mut sequence, &wrong), Err(Error::Tokens(_))));
+    for wrong in [vec![], vec![2; MAX_PAST as usize - 2]] {
+        assert!(matches!(sequences.read_all(&mut sequence, &wrong), Err(Error::Tokens(_))));
     }
-    assert!(matches!(sequences.read(&mut sequence, &[99]), Err(Error::Call(_))));
+    // The second of three calls is refused; the sequence forgets the tokens of the first.
+    let unknown = [2, 3, 4, 5, 6, 7, 99, 8, 9];
+    assert!(matches!(sequences.read_all(&mut sequence, &unknown), Err(Error::Call(_))));
     assert_eq!(sequence.tokens(), [2, 3, 4, 5]);
-    while sequence.tokens().len() < sequences.max_tokens() {
-        sequences.read(&mut sequence, &[7]).expect("it fits");
-    }
-    assert!(matches!(sequences.read(&mut sequence, &[7]), Err(Error::Tokens(_))));
+    sequence.keep(3);
+    assert_eq!(sequences.read_all(&mut sequence, &[5]).expect("it fits"), logits);
+    let rest = vec![7; sequences.max_tokens() - 4];
+    sequences.read_all(&mut sequence, &rest).expect("it fits");
+    assert!(matches!(sequences.read_all(&mut sequence, &[7]), Err(Error::Tokens(_))));
+    assert!(matches!(sequences.step(&mut [(&mut sequence, 7)]), Err(Error::Tokens(_))));
 }
 
 #[test]
@@ -257,39 +279,29 @@ fn a_full_model_ends_the_answer_and_refuses_more() {
     let model = model();
     let text = text(&[]);
     let settings = settings();
-    let mut decoder = Decoder::new(&model, 1).expect("a decoder");
-    let mut conversation = Conversation::new(&mut decoder, &text, &settings);
+    let mut sequences = Sequences::new(&model, 1).expect("a decoder");
+    let mut conversation = Conversation::new(&mut sequences, &text, &settings).expect("memory");
     let limits = Limits { tokens: 1000, ..LIMITS };
     let answer = conversation.say("it was", &mut Sampler::greedy(), limits, |_| {}).expect("an answer");
     // Three tokens were read, and the last one of the answer was not.
     assert_eq!((answer.stop, 3 + answer.tokens.len() as i64 - 1), (Stop::Full, MAX_PAST + 1));
     let refused = conversation.say("and", &mut Sampler::greedy(), limits, |_| {}).expect_err("it is full");
-    assert_eq!(refused.to_string(), "3 more tokens: the model has place for 0 after the 64 that it has");
+    assert_eq!(refused.to_string(), "3 more tokens: the sequence has place for 0 after its 64");
 }
 
 #[test]
-fn bad_input_is_refused() {
-    let model = model();
-    let mut decoder = Decoder::new(&model, 1).expect("a decoder");
-    for prompts in [vec![], vec![vec![]], vec![vec![2]; 9]] {
-        assert!(matches!(decoder.start(&prompts), Err(Error::Tokens(_))));
-    }
-    decoder.start(&[vec![2], vec![3, 4]]).expect("two rows");
-    assert!(matches!(decoder.feed(&[vec![2]]), Err(Error::Tokens(_))));
-    assert!(matches!(decoder.feed(&[vec![2], vec![2, 3]]), Err(Error::Tokens(_))));
-    assert!(matches!(decoder.feed(&[vec![99], vec![2]]), Err(Error::Call(_))));
-
+fn models_that_are_not_decoders_are_refused() {
     let mut other = Graph { name: "relu".into(), ..Graph::default() };
     let x = other.input("x", DType::F32, vec![3.into()]).expect("an input");
     let y = other.relu(x).expect("a value");
     other.output("y", y).expect("an output");
-    let refused = Decoder::new(&pipeline::jit(&other).expect("it compiles"), 1).err().expect("no decoder");
+    let refused = Sequences::new(&pipeline::jit(&other).expect("it compiles"), 1).err().expect("no decoder");
     assert_eq!(
         refused.to_string(),
         "the model is not a decoder that this program knows: it has no `input_ids`"
     );
     let without_state = pipeline::jit(&decoder_graph().expect("a valid graph")).expect("it compiles");
-    let refused = Decoder::new(&without_state, 1).err().expect("no state").to_string();
+    let refused = Sequences::new(&without_state, 1).err().expect("no state").to_string();
     assert!(
         refused.ends_with("it keeps no keys and values as state: compile it with --stateful"),
         "{refused}"
