@@ -1,9 +1,9 @@
 //! Serves a compiled model by the Open Inference Protocol, over HTTP and gRPC.
 //!
-//! Requests of both protocols share the batches of `symshape_runtime::Batcher`: each request waits on a thread of its
-//! own, which copies its rows to the next batch and takes its results. With `--text`, a decoder is served by OpenAI's
-//! interface instead, see `text`. Everything that a client can make large, slow
-//! or frequent has a limit, see `server::Limits`.
+//! Requests of both protocols share the batches of `symshape_runtime::Batcher`: each request waits on a
+//! separate thread, which copies its rows to the next batch and takes its results. With `--text`, a decoder is served by
+//! OpenAI's interface instead, see `text`. Everything that a client can make large, slow or frequent has a limit, see
+//! `server::Limits`.
 
 mod engine;
 mod error;
@@ -21,7 +21,7 @@ use clap::Parser;
 use engine::Engine;
 use metrics::Protocol;
 use options::{LogForm, Options};
-use server::Server;
+use server::{Frontend, Server};
 use std::{process::ExitCode, sync::Arc};
 use symshape_runtime::Model;
 use tokio::{net::TcpListener, signal::unix};
@@ -112,30 +112,43 @@ async fn serve(server: Arc<Server>, options: &Options) -> Result<(), Failure> {
     let grpc = TcpIncoming::bind(options.grpc)?.with_nodelay(Some(true));
     let mut signals = Signals::new()?;
     tracing::info!(
-        model = server.name,
+        model = server.frontend.name,
         http = %http.local_addr()?,
         grpc = %grpc.local_addr()?,
-        max_body_bytes = server.limits.body_bytes,
+        max_body_bytes = server.frontend.limits.body_bytes,
         "serving"
     );
 
     let close = CancellationToken::new();
     let router = http::router(server.clone());
-    let http = tokio::spawn(http::connections::serve(router, http, server.limits, close.clone()));
+    let http = tokio::spawn(http::connections::serve(router, http, server.frontend.limits, close.clone()));
     let grpc = tokio::spawn(grpc::serve(server.clone(), grpc, close.clone()));
     signals.wait().await;
+    stop(&server.frontend, options, &close, async {
+        let (http, grpc) = tokio::join!(http, grpc);
+        http?;
+        Ok(grpc??)
+    })
+    .await
+}
+
+/// Stops the service: it is not ready from now on, `close` then closes its ports, and `ended` returns after the last
+/// request.
+async fn stop(
+    frontend: &Frontend,
+    options: &Options,
+    close: &CancellationToken,
+    ended: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
     tracing::info!("stopping: requests that arrive now are still served");
-    server.stopping.cancel();
+    frontend.stopping.cancel();
     tokio::time::sleep(options::seconds(options.stop_delay_seconds)).await;
     close.cancel();
-    let ended =
-        tokio::time::timeout(options::seconds(options.stop_seconds), async { tokio::join!(http, grpc) });
-    match ended.await {
-        Ok((http, grpc)) => {
-            http?;
-            grpc??;
-            let [http, grpc] =
-                [Protocol::Http, Protocol::Grpc].map(|protocol| server.metrics.answered(protocol));
+    match tokio::time::timeout(options::seconds(options.stop_seconds), ended).await {
+        Ok(result) => {
+            result?;
+            let http = frontend.metrics.answered(Protocol::Http);
+            let grpc = options.text.is_none().then(|| frontend.metrics.answered(Protocol::Grpc));
             tracing::info!(http_answered = http, grpc_answered = grpc, "stopped");
         }
         Err(_) => tracing::warn!("stopped; some clients had not taken their results"),

@@ -27,22 +27,22 @@ pub struct Options {
     #[arg(long, default_value = "127.0.0.1:8000")]
     pub http: SocketAddr,
     /// The address for gRPC.
-    #[arg(long, default_value = "127.0.0.1:8001")]
+    #[arg(long, default_value = "127.0.0.1:8001", conflicts_with = "text")]
     pub grpc: SocketAddr,
-    /// Largest number of rows of a batch; the default is what the model allows, up to 32.
-    #[arg(long)]
+    /// Largest number of rows of a batch; the default is the largest number that the model allows, up to 32.
+    #[arg(long, conflicts_with = "text")]
     pub max_rows: Option<usize>,
     /// The longest time that the first request of a batch waits for others, in microseconds.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, conflicts_with = "text")]
     pub deadline_us: u64,
     /// Threads of a call.
     #[arg(long, default_value_t = 1)]
     pub threads: u32,
     /// Batches that run at the same time; the default depends on the cores.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "text")]
     pub calls: Option<usize>,
     /// Largest number of bytes of arena for a batch.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "text")]
     pub arena_bytes: Option<usize>,
     /// Largest size of a body; the default follows from the model's contract, up to 256 MiB.
     #[arg(long)]
@@ -69,15 +69,15 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t = LogForm::Json)]
     pub log: LogForm,
     /// Serves text: a folder with the `settings.json` and the `tokenizer.json` of a decoder, whose keys and values are
-    /// state. The pages are those of OpenAI's interface.
+    /// state. The pages are those of OpenAI's interface; there is no gRPC, and no batcher with its options.
     #[arg(long, value_name = "FOLDER")]
     pub text: Option<PathBuf>,
     /// Answers that are decoded at once, with --text; others wait.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..), requires = "text")]
     pub sequences: u16,
     /// Runs this ONNX file by ONNX Runtime instead; the shared object gives the contract.
     #[cfg(feature = "onnxruntime")]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "text")]
     pub onnxruntime: Option<PathBuf>,
 }
 
@@ -122,7 +122,7 @@ impl Options {
     }
 }
 
-/// A time in seconds; what is no time is none.
+/// A time in seconds; zero if the value is negative, NaN or too large.
 pub fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value).unwrap_or_default()
 }

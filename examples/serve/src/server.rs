@@ -1,4 +1,4 @@
-//! The state that both protocols share, and its limits.
+//! The state that all pages share, its limits, and the model of the Open Inference Protocol.
 
 use crate::{
     engine::Engine,
@@ -7,7 +7,7 @@ use crate::{
     tensor::{Output, Sent},
 };
 use std::{sync::Arc, time::Duration};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 pub const NAME: &str = "symshape-serve";
@@ -56,30 +56,28 @@ impl Bodies {
     }
 }
 
-/// A model that is served.
-pub struct Server {
+/// The part of a service that is the same for tensors and for text.
+pub struct Frontend {
+    /// The name of the model.
     pub name: String,
-    pub engine: Arc<Engine>,
     pub metrics: Metrics,
     pub limits: Limits,
+    pub bodies: Bodies,
     /// Cancelled when the service begins to stop.
     pub stopping: CancellationToken,
+    /// One permit for each request that may run or wait.
     running: Arc<Semaphore>,
-    pub bodies: Bodies,
 }
 
-impl Server {
-    pub fn new(name: String, engine: Engine, limits: Limits) -> Server {
-        let engine = Arc::new(engine);
-        let counted = engine.clone();
-        Server {
+impl Frontend {
+    pub fn new(name: String, metrics: Metrics, limits: Limits) -> Frontend {
+        Frontend {
             name,
-            engine,
-            metrics: Metrics::new(move || counted.counts()),
+            metrics,
             limits,
+            bodies: Bodies::new(&limits),
             stopping: CancellationToken::new(),
             running: Arc::new(Semaphore::new(limits.requests)),
-            bodies: Bodies::new(&limits),
         }
     }
 
@@ -88,20 +86,46 @@ impl Server {
         !self.stopping.is_cancelled()
     }
 
+    /// The permit of a request. Too many at once are refused and don't wait: the client knows best what to do then.
+    pub fn begin(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        self.running.clone().try_acquire_owned().map_err(|_| Refusal::Busy)
+    }
+
+    /// Refuses models other than the one that is served.
+    pub fn find(&self, name: &str) -> Result<(), Refusal> {
+        if name == self.name {
+            return Ok(());
+        }
+        Err(Refusal::NotFound(format!("there is no model `{name}`; this is `{}`", self.name)))
+    }
+}
+
+/// A model that is served by the Open Inference Protocol.
+pub struct Server {
+    pub frontend: Arc<Frontend>,
+    pub engine: Arc<Engine>,
+}
+
+impl Server {
+    pub fn new(name: String, engine: Engine, limits: Limits) -> Server {
+        let engine = Arc::new(engine);
+        let counted = engine.clone();
+        let metrics = Metrics::new(move || counted.counts());
+        Server { frontend: Arc::new(Frontend::new(name, metrics, limits)), engine }
+    }
+
     /// Refuses models and versions other than the one that is served. An empty version means any.
     pub fn find(&self, name: &str, version: &str) -> Result<(), Refusal> {
-        if name != self.name {
-            return Err(Refusal::NotFound(format!("there is no model `{name}`; this is `{}`", self.name)));
-        }
+        self.frontend.find(name)?;
         if !version.is_empty() && version != VERSION {
             return Err(Refusal::NotFound(format!("`{name}` has no version `{version}`, only `{VERSION}`")));
         }
         Ok(())
     }
 
-    /// Runs a request. Too many requests at once are refused instead of queued: the client knows best what to do then.
+    /// Runs a request.
     pub async fn infer(&self, sent: Vec<Sent>) -> Result<Vec<Output>, Refusal> {
-        let permit = self.running.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
+        let permit = self.frontend.begin()?;
         let inputs = self.engine.accept(sent)?;
         let engine = self.engine.clone();
         let call = tokio::task::spawn_blocking(move || {

@@ -196,6 +196,6 @@ impl Elements {
     }
 
     fn outside(&self, value: &dyn std::fmt::Display) -> String {
-        format!("{value} is no {}", datatype(self.dtype))
+        format!("{value} is not a value of {}", datatype(self.dtype))
     }
 }

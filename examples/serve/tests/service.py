@@ -48,16 +48,18 @@ def example(rows, length, seed=0):
 class Service:
     """The service as a process; its log is read until it ends."""
 
-    def __init__(self, artefact, *options):
-        command = [PROGRAM, str(artefact), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", *options]
+    def __init__(self, artefact, *options, protocols=("http", "grpc")):
+        ports = [word for protocol in protocols for word in (f"--{protocol}", "127.0.0.1:0")]
+        command = [PROGRAM, str(artefact), *ports, *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        self.log = []
+        lines = []
         for line in self.process.stderr:
-            self.log.append(json.loads(line))
-            if self.log[-1]["message"] == "serving":
+            lines.append(line)
+            if '"message":"serving"' in line:
                 break
         else:
-            raise RuntimeError(f"the service does not start: {self.log}")
+            raise RuntimeError(f"the service ended with code {self.process.wait()}:\n{''.join(lines)}")
+        self.log = [json.loads(line) for line in lines]
         self.http, self.grpc, self.max_body = map(self.log[-1].get, ("http", "grpc", "max_body_bytes"))
         self.reader = threading.Thread(target=lambda: self.log.extend(map(json.loads, self.process.stderr)))
         self.reader.start()

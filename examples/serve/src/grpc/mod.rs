@@ -32,7 +32,7 @@ pub async fn serve(
     incoming: TcpIncoming,
     stop: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
-    let limits = server.limits;
+    let limits = server.frontend.limits;
     let service = GRPCInferenceServiceServer::new(Grpc(server))
         .max_decoding_message_size(limits.body_bytes)
         .max_encoding_message_size(usize::MAX);
@@ -63,7 +63,7 @@ impl GRPCInferenceService for Grpc {
         &self,
         _: Request<ServerReadyRequest>,
     ) -> Result<Response<ServerReadyResponse>, Status> {
-        Ok(Response::new(ServerReadyResponse { ready: self.0.is_ready() }))
+        Ok(Response::new(ServerReadyResponse { ready: self.0.frontend.is_ready() }))
     }
 
     async fn model_ready(
@@ -72,7 +72,7 @@ impl GRPCInferenceService for Grpc {
     ) -> Result<Response<ModelReadyResponse>, Status> {
         let request = request.into_inner();
         self.0.find(&request.name, &request.version)?;
-        Ok(Response::new(ModelReadyResponse { ready: self.0.is_ready() }))
+        Ok(Response::new(ModelReadyResponse { ready: self.0.frontend.is_ready() }))
     }
 
     async fn server_metadata(
@@ -95,7 +95,7 @@ impl GRPCInferenceService for Grpc {
         let model = self.0.engine.model();
         let tensors = |infos: &[TensorInfo]| infos.iter().map(tensor_metadata).collect();
         Ok(Response::new(ModelMetadataResponse {
-            name: self.0.name.clone(),
+            name: self.0.frontend.name.clone(),
             versions: vec![crate::server::VERSION.into()],
             platform: crate::server::PLATFORM.into(),
             inputs: tensors(model.inputs()),
@@ -109,7 +109,7 @@ impl GRPCInferenceService for Grpc {
         request: Request<ModelInferRequest>,
     ) -> Result<Response<ModelInferResponse>, Status> {
         let request = request.into_inner();
-        let timer = self.0.metrics.start(Protocol::Grpc);
+        let timer = self.0.frontend.metrics.start(Protocol::Grpc);
         let result = self.infer(request).await;
         timer.finish(result.as_ref().err());
         Ok(Response::new(result?))
@@ -129,7 +129,7 @@ impl Grpc {
         let outputs = chosen.into_iter().filter_map(|idx| outputs[idx].take());
         let (outputs, raw_output_contents) = outputs.map(output).unzip();
         Ok(ModelInferResponse {
-            model_name: self.0.name.clone(),
+            model_name: self.0.frontend.name.clone(),
             model_version: crate::server::VERSION.into(),
             id: request.id,
             parameters: HashMap::new(),

@@ -71,7 +71,7 @@ struct OutputParameters {
 pub async fn infer(server: &Server, parts: &Parts, body: Bytes) -> Result<Response, Refusal> {
     let (text, binary) = split(parts, body)?;
     let request: InferRequest<'_> = serde_json::from_slice(&text)
-        .map_err(|error| Refusal::Invalid(format!("the request is no inference request: {error}")))?;
+        .map_err(|error| Refusal::Invalid(format!("the request is not an inference request: {error}")))?;
     let names: Vec<_> = request.outputs.iter().map(|output| output.name.as_str()).collect();
     let chosen = server.engine.choose_outputs(&names)?;
 
@@ -94,7 +94,8 @@ fn split(parts: &Parts, mut body: Bytes) -> Result<(Bytes, Bytes), Refusal> {
         return Ok((body, Bytes::new()));
     };
     let length = length.to_str().ok().and_then(|length| length.parse::<usize>().ok());
-    let length = length.ok_or_else(|| Refusal::Invalid(format!("the header {JSON_LENGTH} is no number")))?;
+    let length =
+        length.ok_or_else(|| Refusal::Invalid(format!("the header {JSON_LENGTH} is not a number")))?;
     if length > body.len() {
         return Err(Refusal::Invalid(format!(
             "the header {JSON_LENGTH} says {length} bytes; the body has {}",
@@ -208,7 +209,7 @@ fn respond(
     }
 
     let mut response = json!({
-        "model_name": server.name,
+        "model_name": server.frontend.name,
         "model_version": VERSION,
         "outputs": tensors,
     });
@@ -255,7 +256,7 @@ fn numbers(output: &Output) -> Result<Value, Refusal> {
     };
     if values.iter().any(Value::is_null) {
         return Err(Refusal::Invalid(format!(
-            "output `{}` has elements that are infinite or no number, which JSON has no text for; \
+            "output `{}` has elements that are infinite or NaN, which JSON has no text for; \
              request it as binary data",
             output.name
         )));

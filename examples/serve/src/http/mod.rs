@@ -1,4 +1,4 @@
-//! The Open Inference Protocol over HTTP.
+//! The pages of every service, and the Open Inference Protocol over HTTP.
 
 pub mod body;
 pub mod connections;
@@ -7,7 +7,7 @@ mod infer;
 use crate::{
     error::Refusal,
     metrics::Protocol,
-    server::{EXTENSIONS, NAME, PLATFORM, Server, VERSION},
+    server::{EXTENSIONS, Frontend, NAME, PLATFORM, Server, VERSION},
     tensor::{datatype, declared_shape},
 };
 use axum::{
@@ -22,55 +22,63 @@ use serde_json::{Value, json};
 use std::{collections::HashMap, sync::Arc};
 use symshape_runtime::{SymbolInfo, TensorInfo};
 
-/// The parts of the path by name, or the error of a path that is no text.
+/// The parts of the path by name, or the error of a path that is not text.
 type Parts = Result<Path<HashMap<String, String>>, PathRejection>;
 
-/// All pages.
-pub fn router(server: Arc<Server>) -> Router {
-    let mut router = Router::new()
-        .route("/v2", get(server_metadata))
+/// `pages`, and the pages of every service: its health and its metrics. `refuse` writes the answer to a request for
+/// another page.
+pub fn with_common_pages(pages: Router, frontend: Arc<Frontend>, refuse: fn(Refusal) -> Response) -> Router {
+    let common = Router::new()
         .route("/v2/health/live", get(async || StatusCode::OK))
-        .route("/v2/health/ready", get(server_ready))
-        .route("/metrics", get(metrics));
+        .route("/v2/health/ready", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(frontend.clone());
+    pages
+        .merge(common)
+        .fallback(async move |request: Request| {
+            refuse(Refusal::NotFound(format!("there is no page {}", request.uri().path())))
+        })
+        .method_not_allowed_fallback(async move || refuse(Refusal::WrongMethod))
+        .layer(middleware::from_fn_with_state(frontend, close_when_stopping))
+}
+
+/// All pages of the Open Inference Protocol.
+pub fn router(server: Arc<Server>) -> Router {
+    let mut router = Router::new().route("/v2", get(server_metadata));
     for model in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
         router = router
             .route(model, get(model_metadata))
             .route(&format!("{model}/ready"), get(model_ready))
             .route(&format!("{model}/infer"), post(model_infer));
     }
-    router
-        .fallback(async |request: Request| {
-            Refusal::NotFound(format!("there is no page {}", request.uri().path()))
-        })
-        .method_not_allowed_fallback(async || Refusal::WrongMethod)
-        .layer(middleware::from_fn_with_state(server.clone(), close_when_stopping))
-        .with_state(server)
+    let frontend = server.frontend.clone();
+    with_common_pages(router.with_state(server), frontend, Refusal::into_response)
 }
 
 /// While the service stops, each response ends its connection, so that the client goes elsewhere.
-async fn close_when_stopping(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+async fn close_when_stopping(
+    State(frontend): State<Arc<Frontend>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let mut response = next.run(request).await;
-    if !server.is_ready() {
+    if !frontend.is_ready() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
-fn ready_status(server: &Server) -> StatusCode {
-    if server.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
-}
-
-async fn server_ready(State(server): State<Arc<Server>>) -> StatusCode {
-    ready_status(&server)
+async fn ready(State(frontend): State<Arc<Frontend>>) -> StatusCode {
+    if frontend.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
 async fn server_metadata() -> Json<Value> {
     Json(json!({ "name": NAME, "version": env!("CARGO_PKG_VERSION"), "extensions": EXTENSIONS }))
 }
 
-async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
+async fn metrics(State(frontend): State<Arc<Frontend>>) -> impl IntoResponse {
     let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, format)], server.metrics.page())
+    ([(header::CONTENT_TYPE, format)], frontend.metrics.page())
 }
 
 /// Refuses other models and versions than the one of the server.
@@ -82,7 +90,7 @@ fn find(server: &Server, parts: Parts) -> Result<(), Refusal> {
 
 async fn model_ready(State(server): State<Arc<Server>>, parts: Parts) -> Result<StatusCode, Refusal> {
     find(&server, parts)?;
-    Ok(ready_status(&server))
+    Ok(ready(State(server.frontend.clone())).await)
 }
 
 async fn model_metadata(State(server): State<Arc<Server>>, parts: Parts) -> Result<Json<Value>, Refusal> {
@@ -92,7 +100,7 @@ async fn model_metadata(State(server): State<Arc<Server>>, parts: Parts) -> Resu
     let symbols = model.symbols().iter().map(|symbol| (symbol.name().to_owned(), symbol_metadata(symbol)));
     let symbols: serde_json::Map<_, _> = symbols.collect();
     Ok(Json(json!({
-        "name": server.name,
+        "name": server.frontend.name,
         "versions": [VERSION],
         "platform": PLATFORM,
         "inputs": tensors(model.inputs()),
@@ -100,7 +108,7 @@ async fn model_metadata(State(server): State<Arc<Server>>, parts: Parts) -> Resu
         "parameters": {
             "symbols": symbols,
             "max_rows": server.engine.max_rows(),
-            "max_body_bytes": server.limits.body_bytes,
+            "max_body_bytes": server.frontend.limits.body_bytes,
             "arena_bytes": model.arena_max(),
         },
     })))
@@ -126,10 +134,10 @@ fn symbol_metadata(symbol: &SymbolInfo) -> Value {
 }
 
 async fn model_infer(State(server): State<Arc<Server>>, parts: Parts, request: Request) -> Response {
-    let timer = server.metrics.start(Protocol::Http);
+    let timer = server.frontend.metrics.start(Protocol::Http);
     let result = async {
         find(&server, parts)?;
-        let (request, bytes, reserved) = body::read(&server.bodies, request).await?;
+        let (request, bytes, reserved) = body::read(&server.frontend.bodies, request).await?;
         let response = infer::infer(&server, &request, bytes).await;
         drop(reserved);
         response

@@ -61,15 +61,9 @@ impl Counts {
 /// The sequences of the service: some have an open answer, and the others wait for a prompt that begins as they do.
 pub struct Engine {
     sequences: Sequences,
-    idle: Vec<Idle>,
+    /// Sequences without an answer, in the order of their last use.
+    idle: Vec<Sequence>,
     counts: Arc<Counts>,
-}
-
-/// A sequence without an answer.
-struct Idle {
-    sequence: Sequence,
-    /// Of two sequences with equally useful tokens, the one that was used earlier is taken.
-    last_used: u64,
 }
 
 /// An open answer.
@@ -88,15 +82,13 @@ struct Open<'t> {
 impl Engine {
     /// An engine for `count` answers at once.
     pub fn new(sequences: Sequences, count: usize, counts: Arc<Counts>) -> Result<Engine, Error> {
-        let idle = (0..count).map(|_| Ok(Idle { sequence: sequences.empty()?, last_used: 0 }));
-        let idle = idle.collect::<Result<_, Error>>()?;
+        let idle = (0..count).map(|_| sequences.empty()).collect::<Result<_, _>>()?;
         Ok(Engine { sequences, idle, counts })
     }
 
-    /// Answers all jobs until nobody can send more.
+    /// Answers all jobs until there is no sender of jobs any more.
     pub fn run(mut self, text: &Text, jobs: &Receiver<Job>) {
         let mut open: Vec<Open<'_>> = Vec::new();
-        let mut clock = 0;
         loop {
             if open.is_empty() {
                 match jobs.recv() {
@@ -112,30 +104,23 @@ impl Engine {
 
             self.read_prompt(&mut open, text);
             self.step(&mut open, text);
-            clock += 1;
-            for at in (0..open.len()).rev() {
-                if open[at].is_over {
-                    let sequence = open.remove(at).sequence;
-                    self.idle.push(Idle { sequence, last_used: clock });
-                }
-            }
+            self.idle.extend(open.extract_if(.., |answer| answer.is_over).map(|answer| answer.sequence));
         }
     }
 
-    /// Gives a job the idle sequence that has the most tokens of its prompt already.
+    /// Gives a job the idle sequence that has the most tokens of its prompt already; of equal ones, the one that was
+    /// used first.
     fn begin<'t>(&mut self, mut job: Job, text: &'t Text) -> Open<'t> {
-        let shared = |idle: &Idle| {
-            let pairs = idle.sequence.tokens().iter().zip(&job.prompt);
+        let shared = |sequence: &Sequence| {
+            let pairs = sequence.tokens().iter().zip(&job.prompt);
             // The last token of the prompt must be read for its logits.
             pairs.take_while(|(own, wanted)| own == wanted).count().min(job.prompt.len() - 1)
         };
-        let best = (0..self.idle.len()).max_by_key(|at| {
-            let idle = &self.idle[*at];
-            (shared(idle), std::cmp::Reverse(idle.last_used))
-        });
+        // The last one of equal ones is the result of `max_by_key`.
+        let best = (0..self.idle.len()).rev().max_by_key(|at| shared(&self.idle[*at]));
         let best = best.expect("a job begins only if a sequence is idle");
         let count = shared(&self.idle[best]);
-        let mut sequence = self.idle.swap_remove(best).sequence;
+        let mut sequence = self.idle.remove(best);
         let kept = sequence.keep(count);
         let stop = StopText::new(std::mem::take(&mut job.stops));
         job.prompt.drain(..kept);
@@ -152,7 +137,7 @@ impl Engine {
         let count = answer.job.prompt.len().min(self.sequences.max_new());
         let part: Vec<i64> = answer.job.prompt.drain(..count).collect();
         let max_tokens = self.sequences.max_tokens();
-        match self.sequences.read(&mut answer.sequence, &part) {
+        match self.sequences.read_all(&mut answer.sequence, &part) {
             Ok(logits) if answer.job.prompt.is_empty() => answer.take(logits, max_tokens, text),
             Ok(_) => {}
             Err(error) => answer.fail(&error),
@@ -204,12 +189,11 @@ impl Open<'_> {
             Err(error) => return self.fail(&error),
         };
         let (piece, is_stop) = self.stop.push(&piece);
+        self.send(piece);
         if is_stop {
-            self.send(piece);
             self.send_end(Reason::Stop);
             return;
         }
-        self.send(piece);
         self.next = Some(token);
         if self.count == self.job.max_tokens || self.sequence.tokens().len() == max_tokens {
             self.end(Reason::Length);

@@ -10,7 +10,7 @@ impl Fields {
     /// The fields of a body.
     pub fn parse(body: &[u8]) -> Result<Fields, Refusal> {
         let value = serde_json::from_slice(body)
-            .map_err(|error| Refusal::Invalid(format!("the body is no JSON: {error}")))?;
+            .map_err(|error| Refusal::Invalid(format!("the body is not JSON: {error}")))?;
         Fields::of(value, "the body")
     }
 

@@ -1,4 +1,4 @@
-//! Text from a decoder: the pages of OpenAI's interface for completions and chats, and what runs behind them.
+//! Text from a decoder: the pages of OpenAI's interface for completions and chats, and the engine behind them.
 //!
 //! One thread ([`engine`]) owns the model. It decodes a token of every open answer in each step; answers join and leave
 //! between steps. A request becomes a [`engine::Job`], and its text comes back through a channel as it is decoded.
@@ -11,12 +11,7 @@ mod reply;
 mod request;
 mod stop;
 
-use crate::{
-    Failure, Signals, http,
-    metrics::{Metrics, Protocol},
-    options::{self, Options},
-    server::{Bodies, Limits},
-};
+use crate::{Failure, Signals, http, metrics::Metrics, options::Options, server::Frontend};
 use engine::{Counts, Engine, Job};
 use std::{
     path::Path,
@@ -29,7 +24,7 @@ use std::{
 };
 use symshape_example_generate::{Sequences, Settings, Text};
 use symshape_runtime::{Model, Prefault};
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// Default upper bound of a body.
@@ -37,7 +32,7 @@ const MAX_BODY: usize = 1 << 20;
 
 /// A decoder that is served.
 pub struct Service {
-    name: String,
+    frontend: Arc<Frontend>,
     text: Arc<Text>,
     settings: Settings,
     jobs: mpsc::Sender<Job>,
@@ -45,12 +40,7 @@ pub struct Service {
     max_tokens: usize,
     /// Number of tokens that the model knows.
     vocabulary: i64,
-    metrics: Metrics,
-    bodies: Bodies,
-    /// Cancelled when the service begins to stop.
-    stopping: CancellationToken,
-    /// One permit for each request that may run or wait.
-    running: Arc<Semaphore>,
+    /// Seconds since 1970.
     started: u64,
     requests: AtomicU64,
 }
@@ -86,32 +76,30 @@ pub fn run(options: &Options, folder: &Path) -> Result<(), Failure> {
         std::thread::Builder::new().name("engine".into()).spawn(move || engine.run(&engine_text, &queue))?;
 
     let limits = options.limits_of(options.max_body_bytes.unwrap_or(MAX_BODY));
+    let metrics = Metrics::new(move || counts.read());
     let service = Arc::new(Service {
-        name,
+        frontend: Arc::new(Frontend::new(name, metrics, limits)),
         text,
         settings,
         jobs,
         max_tokens,
         vocabulary,
-        metrics: Metrics::new(move || counts.read()),
-        bodies: Bodies::new(&limits),
-        stopping: CancellationToken::new(),
-        running: Arc::new(Semaphore::new(limits.requests)),
         started: now(),
         requests: AtomicU64::new(0),
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(service, options, limits))?;
+    runtime.block_on(serve(service, options))?;
     // Without senders of jobs, the engine ends after the answers that clients still wait for.
     drop(runtime);
     thread.join().map_err(|_| "the engine has failed".into())
 }
 
-async fn serve(service: Arc<Service>, options: &Options, limits: Limits) -> Result<(), Failure> {
+async fn serve(service: Arc<Service>, options: &Options) -> Result<(), Failure> {
+    let frontend = service.frontend.clone();
     let listener = TcpListener::bind(options.http).await?;
     let mut signals = Signals::new()?;
     tracing::info!(
-        model = service.name,
+        model = frontend.name,
         http = %listener.local_addr()?,
         sequences = options.sequences,
         max_tokens = service.max_tokens,
@@ -119,20 +107,8 @@ async fn serve(service: Arc<Service>, options: &Options, limits: Limits) -> Resu
     );
 
     let close = CancellationToken::new();
-    let router = pages::router(service.clone());
-    let http = tokio::spawn(http::connections::serve(router, listener, limits, close.clone()));
+    let router = pages::router(service);
+    let http = tokio::spawn(http::connections::serve(router, listener, frontend.limits, close.clone()));
     signals.wait().await;
-    tracing::info!("stopping: requests that arrive now are still served");
-    service.stopping.cancel();
-    tokio::time::sleep(options::seconds(options.stop_delay_seconds)).await;
-    close.cancel();
-    match tokio::time::timeout(options::seconds(options.stop_seconds), http).await {
-        Ok(ended) => {
-            ended?;
-            let answered = service.metrics.answered(Protocol::Http);
-            tracing::info!(http_answered = answered, "stopped");
-        }
-        Err(_) => tracing::warn!("stopped; some clients had not taken their results"),
-    }
-    Ok(())
+    crate::stop(&frontend, options, &close, async { Ok(http.await?) }).await
 }

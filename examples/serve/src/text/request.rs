@@ -37,9 +37,7 @@ pub struct Generation {
 pub fn parse(service: &Service, form: Form, body: &[u8]) -> Result<Generation, Refusal> {
     let mut fields = Fields::parse(body)?;
     let model = fields.string("model")?.ok_or_else(|| Refusal::invalid("`model` is missing"))?;
-    if model != service.name {
-        return Err(Refusal::NotFound(format!("there is no model `{model}`; this is `{}`", service.name)));
-    }
+    service.frontend.find(&model)?;
 
     let prompt = match form {
         Form::Completion => completion_prompt(service, &mut fields)?,
@@ -120,7 +118,7 @@ fn stream_options(options: Value) -> Result<bool, Refusal> {
     Ok(has_usage)
 }
 
-/// Refuses what would change the answer and is not supported.
+/// Refuses fields that would change the answer and are not supported.
 fn expect_neutral(fields: &mut Fields) -> Result<(), Refusal> {
     let neutral = [
         ("n", vec![json!(1)]),
