@@ -1,4 +1,4 @@
-"""A deployment of Ray Serve that streams the tokens of a decoder, each reply from a state of its own.
+"""A deployment of Ray Serve that streams the tokens of a decoder, each reply from a separate state.
 
     app = Generator.bind(publish("decoder.so"), capacity=1024)
     handle = serve.run(app).options(stream=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def publish(path):
-    """Puts an artefact into Ray's object store. Returns what `local` takes on any node."""
+    """Puts an artefact into Ray's object store. Returns a reference and a digest, for `local` on any node."""
     import ray
 
     artefact = Path(path).read_bytes()

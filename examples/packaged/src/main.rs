@@ -1,4 +1,4 @@
-//! A program outside of the workspace, which uses only what the packages contain.
+//! A program outside of the workspace, which uses only the content of the packages.
 
 use symshape::Declaration;
 use symshape_compiler::{graph::Graph, pipeline};

@@ -51,13 +51,13 @@ fn steps(lowered: &Lowered) -> Vec<String> {
     lowered.program.kernels.iter().filter_map(|kernel| call(kernel.control.as_ref()?)).collect()
 }
 
-fn assert_close(what: &str, got: &[f32], expected: &Tensor) {
-    assert_eq!(got.len(), expected.elems(), "{what}");
+fn assert_close(case: &str, got: &[f32], expected: &Tensor) {
+    assert_eq!(got.len(), expected.elems(), "{case}");
     for (idx, got) in got.iter().enumerate() {
         let wanted = expected.get(idx).as_f64();
         assert!(
             (f64::from(*got) - wanted).abs() <= 1e-4 * (1.0 + wanted.abs()),
-            "{what} [{idx}]: {got}, not {wanted}"
+            "{case} [{idx}]: {got}, not {wanted}"
         );
     }
 }
@@ -309,7 +309,7 @@ fn npu_with(memory_bytes: u64) -> Vec<Arc<dyn Target>> {
 }
 
 /// Calls the model at the edges of its range, and compares with the definition of the graph.
-fn check_against_the_definition(what: &str, graph: &Graph, lowered: &Lowered) {
+fn check_against_the_definition(case: &str, graph: &Graph, lowered: &Lowered) {
     let model = lowered.jit().expect("supported");
     let mut context = Context::new(&model).expect("memory");
     for rows in [1, 2, 5, ROWS - 1, ROWS] {
@@ -318,7 +318,7 @@ fn check_against_the_definition(what: &str, graph: &Graph, lowered: &Lowered) {
         let outputs = context.run_views(&[TensorRef::new(&[rows as usize, 20], &x).expect("sized")]);
         let outputs = outputs.expect("the functions succeed");
         let got = outputs.get(0).elems::<f32>().expect("floats");
-        assert_close(&format!("{what} at N = {rows}"), got, &expected.expect("a result")[0]);
+        assert_close(&format!("{case} at N = {rows}"), got, &expected.expect("a result")[0]);
     }
 }
 
@@ -388,8 +388,8 @@ fn parts_are_divided_under_every_policy() {
                     let outputs = context.run_views(&[TensorRef::new(&shape, &x).expect("sized")]);
                     let outputs = outputs.expect("the functions succeed");
                     let got = outputs.get(0).elems::<f32>().expect("floats");
-                    let what = format!("{} with {memory} bytes, {policy:?}, N = {rows}", graph.name);
-                    assert_close(&what, got, &expected.expect("a result")[0]);
+                    let case = format!("{} with {memory} bytes, {policy:?}, N = {rows}", graph.name);
+                    assert_close(&case, got, &expected.expect("a result")[0]);
                 }
             }
         }
