@@ -140,7 +140,7 @@ class _State(ctypes.Structure):
 class _Weights(ctypes.Structure):
     _fields_ = [
         ("artefact", ctypes.c_ubyte * 32),
-        ("bytes", c_uint64),
+        ("table_offset", c_uint64),
         ("file_name", ctypes.c_char * 256),
     ]
 
@@ -540,8 +540,9 @@ def _weights(desc, path, weights):
         raise OSError(f"{file}: not a weights file of this version")
     if head[32:64] != bytes(own.artefact):
         raise OSError(f"{file}: the weights belong to another artefact than {path}")
-    if size != own.bytes or struct.unpack_from("<Q", head, 16)[0] != size:
-        raise OSError(f"{file}: the file is truncated")
+    file_bytes, table_offset = struct.unpack_from("<QQ", head, 16)
+    if file_bytes != size or table_offset != own.table_offset or table_offset > size:
+        raise OSError(f"{file}: the file is truncated, or its header is damaged")
     return np.memmap(file, np.uint8, "r")
 
 

@@ -149,6 +149,13 @@ def test_weights_files_are_opened_and_checked(block):
         symshape.load(path, weights=other)
     with pytest.raises(OSError, match=r"other\.weights"):
         runtime.Model(path, other)
+    tuned = path.with_name("tuned.weights")
+    np.testing.assert_array_equal(runtime.Model(path, tuned)(x), symshape.load(path, weights=tuned)(x))
+    content = tuned.read_bytes()
+    for damaged in (content[:-1], content[:40], content + b"\0", content[:24] + b"\xff" * 8 + content[32:]):
+        other.write_bytes(damaged)
+        with pytest.raises(OSError, match=r"other\.weights"):
+            runtime.Model(path, other)
 
 
 def test_saved_model_has_its_weights_file(block, tmp_path, monkeypatch):
