@@ -20,6 +20,9 @@ use symshape_runtime::DType;
 /// Columns of a panel.
 pub(crate) const WIDTH: i64 = 16;
 
+/// Columns of the widest tile whose panels are unpacked at once.
+pub(crate) const MAX_UNPACKED_COLUMNS: i64 = 64;
+
 /// The form of the panels.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FewBitsForm {

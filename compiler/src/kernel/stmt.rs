@@ -2,7 +2,7 @@
 
 use super::{
     Access, BufferId, InstSeq, Local,
-    few_bits::{ElementPlace, FewBitsForm},
+    few_bits::{ElementPlace, FewBitsForm, MAX_UNPACKED_COLUMNS, WIDTH},
 };
 use crate::scalar::Precision;
 use symshape::{Dim, Symbol};
@@ -47,6 +47,8 @@ pub struct FewBitsPanels {
     pub base: Dim,
     /// The form of the panels.
     pub form: FewBitsForm,
+    /// Scratch memory for the elements of a tile of columns, see [`FewBitsPanels::unpacked_elems`].
+    pub(crate) unpack_buffer: Option<BufferId>,
 }
 
 impl FewBitsPanels {
@@ -54,6 +56,12 @@ impl FewBitsPanels {
     pub(crate) fn panel_bytes(&self, contraction: &Contraction) -> Option<i64> {
         let depth = contraction.depth().as_i64()?;
         if self.form.is_valid(depth) { self.form.panel_bytes(depth) } else { None }
+    }
+
+    /// Elements of an unpack buffer: those of the widest tile of columns that microkernels multiply.
+    pub(crate) fn unpacked_elems(contraction: &Contraction) -> Dim {
+        let columns = contraction.n.extent.ceil_div(WIDTH) * WIDTH;
+        contraction.depth() * columns.min(MAX_UNPACKED_COLUMNS.into())
     }
 
     /// The place of the element of a contraction.
@@ -99,6 +107,15 @@ impl Contraction {
     /// The joint extent of the row axes.
     pub fn rows(&self) -> Dim {
         self.m.iter().fold(Dim::one(), |rows, axis| rows * &axis.extent)
+    }
+
+    /// The scratch memory of microkernels.
+    pub(crate) fn scratch(&self) -> impl Iterator<Item = BufferId> {
+        let unpack_buffer = match &self.rhs {
+            Rhs::FewBits(panels) => panels.unpack_buffer,
+            Rhs::Indexed(_) | Rhs::Panels { .. } => None,
+        };
+        self.pack_buffer.into_iter().chain(unpack_buffer)
     }
 
     /// Joint iterations of the row axes but the last.

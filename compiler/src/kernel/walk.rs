@@ -14,8 +14,8 @@ pub struct Site<'a> {
     pub axes: &'a [Axis],
 }
 
-/// Calls `see` for each access in `body`. Panels count as one read at their base, and a pack buffer as one write of its
-/// first element.
+/// Calls `see` for each access in `body`. Panels count as one read at their base, and scratch memory of a
+/// contraction as one write of its first element.
 pub fn accesses(body: &[Stmt], see: &mut dyn FnMut(Site<'_>)) {
     walk(body, &mut Vec::new(), see);
 }
@@ -74,7 +74,7 @@ fn in_contraction(contraction: &Contraction, axes: &mut Vec<Axis>, see: &mut dyn
         }
     }
 
-    if let Some(buffer) = contraction.pack_buffer {
+    for buffer in contraction.scratch() {
         see(Site { access: &Access { buffer, index: Dim::zero() }, is_store: true, axes });
     }
 }
@@ -159,7 +159,10 @@ pub(crate) fn buffers_mut(body: &mut [Stmt], see: &mut dyn FnMut(&mut BufferId))
                 match &mut contraction.rhs {
                     Rhs::Indexed(access) => see(&mut access.buffer),
                     Rhs::Panels { buffer, .. } => see(buffer),
-                    Rhs::FewBits(panels) => see(&mut panels.buffer),
+                    Rhs::FewBits(panels) => {
+                        see(&mut panels.buffer);
+                        panels.unpack_buffer.iter_mut().for_each(&mut *see);
+                    }
                 }
                 contraction.pack_buffer.iter_mut().for_each(&mut *see);
                 buffers_of_code_mut(&mut contraction.epilogue, see);

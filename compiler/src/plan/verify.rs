@@ -139,7 +139,7 @@ fn uses(program: &Program, kernel: &Kernel) -> BTreeSet<BufferId> {
                     Rhs::Panels { buffer, .. } => *buffer,
                     Rhs::FewBits(panels) => panels.buffer,
                 });
-                found.extend(contraction.pack_buffer);
+                found.extend(contraction.scratch());
                 code = Some(&contraction.epilogue);
             }
         }

@@ -1,4 +1,5 @@
-//! Reserves scratch memory for contractions whose left operand must be packed.
+//! Reserves scratch memory for contractions whose left operand must be packed, or whose weights of few bits become
+//! floats.
 //!
 //! Three kinds of operands are packed: integers of one byte, `f32` that tile registers multiply as bf16, and `f32`
 //! whose rows are whole pages apart. Such rows would compete for the same few sets of a first-level cache.
@@ -6,10 +7,12 @@
 //! Microkernels read groups of bytes along the reduction, widened on some machines, and padded at the end of a row. The
 //! code generator packs one block of rows at a time, and chooses the format and the number of rows. This pass reserves
 //! memory for a block of [`BLOCK_BYTES`], or for the smallest block that the code generator can use.
+//!
+//! Weights of few bits are unpacked if there are many rows: a tile of columns at a time, once for each block of rows.
 
 use crate::{
     Result,
-    kernel::{Buffer, Contraction, MemorySpace, Program, Rhs, SlidingWindows, Stmt},
+    kernel::{Buffer, BufferId, Contraction, FewBitsPanels, MemorySpace, Program, Rhs, SlidingWindows, Stmt},
     scalar::Precision,
     target::LINE_BYTES,
 };
@@ -29,6 +32,13 @@ const FLOAT_BLOCK_BYTES: i64 = 512 << 10;
 
 /// The smallest number of rows for which the right operand is read once.
 const FLOAT_ROWS: i64 = 84;
+
+/// Rows of a block for which weights of few bits are unpacked once.
+const UNPACKED_ROWS: i64 = 128;
+
+/// Rows that microkernels multiply with weights of few bits at once, on most machines. They are not unpacked for fewer
+/// rows.
+const FEW_ROWS: i64 = 4;
 
 /// The distance of rows of `f32` that are copied is a multiple of this.
 const PAGE_BYTES: i64 = 4096;
@@ -98,10 +108,11 @@ fn stmts(program: &mut Program, facts: &Facts, body: &mut [Stmt]) {
                     contraction.precision = Precision::F32;
                 }
 
+                reserve_for_unpacking(program, facts, contraction);
                 if let Some(elems) = required_bytes(program, facts, contraction) {
-                    let name = format!("rows of {}", program.buffers[contraction.lhs.buffer].name);
-                    let pack_buffer = Buffer { name, dtype: DType::U8, elems, space: MemorySpace::Scratch };
-                    contraction.pack_buffer = Some(program.buffers.push(pack_buffer));
+                    let lhs = contraction.lhs.buffer;
+                    let pack_buffer = scratch(program, "rows", lhs, DType::U8, elems);
+                    contraction.pack_buffer = Some(pack_buffer);
                 }
 
                 if contraction.pack_buffer.is_none() {
@@ -110,6 +121,26 @@ fn stmts(program: &mut Program, facts: &Facts, body: &mut [Stmt]) {
             }
             Stmt::Block(_) | Stmt::Strip { .. } => {}
         }
+    }
+}
+
+/// Scratch memory for a part of a buffer.
+fn scratch(program: &mut Program, part: &str, of: BufferId, dtype: DType, elems: Dim) -> BufferId {
+    let name = format!("{part} of {}", program.buffers[of].name);
+    program.buffers.push(Buffer { name, dtype, elems, space: MemorySpace::Scratch })
+}
+
+/// Reserves memory for weights of few bits as floats, if there may be many rows.
+fn reserve_for_unpacking(program: &mut Program, facts: &Facts, contraction: &mut Contraction) {
+    let has_few_rows = facts.prove_le(&contraction.rows(), &FEW_ROWS.into()).is_yes();
+    if has_few_rows || !program.microkernels.is_native() {
+        return;
+    }
+    let elems = FewBitsPanels::unpacked_elems(contraction);
+    if let Rhs::FewBits(panels) = &mut contraction.rhs
+        && let Some(elems) = in_model(program, elems)
+    {
+        panels.unpack_buffer = Some(scratch(program, "columns", panels.buffer, DType::F32, elems));
     }
 }
 
@@ -128,12 +159,16 @@ fn bf16_row(program: &Program, contraction: &Contraction) -> Option<Dim> {
 
 /// The bytes of a row of `f32` that is copied because its distance to the next is a multiple of [`PAGE_BYTES`].
 fn paged_row(program: &Program, contraction: &Contraction, depth: i64) -> Option<i64> {
-    let Rhs::Panels { buffer, .. } = &contraction.rhs else { return None };
-    let rhs = &program.buffers[*buffer];
-    let types = [contraction.dtype, program.buffers[contraction.lhs.buffer].dtype, rhs.dtype];
     let max_floats = if program.microkernels.has_tiles() { FAST_MAX_FLOATS } else { MAX_FLOATS };
-    let fits = types == [DType::F32; 3]
-        && matches!(rhs.space, MemorySpace::Const(_))
+    let (rhs, max_floats) = match &contraction.rhs {
+        Rhs::Panels { buffer, .. } if program.buffers[*buffer].dtype == DType::F32 => (*buffer, max_floats),
+        // Their panels are as short as the parts of a deep reduction.
+        Rhs::FewBits(FewBitsPanels { buffer, unpack_buffer: Some(_), .. }) => (*buffer, i64::MAX),
+        _ => return None,
+    };
+    let types = [contraction.dtype, program.buffers[contraction.lhs.buffer].dtype];
+    let fits = types == [DType::F32; 2]
+        && program.is_const(rhs)
         && contraction.precision == Precision::F32
         && depth <= max_floats
         && program.facts.prove_le(&MIN_COLUMNS.into(), &contraction.n.extent).is_yes();
@@ -163,15 +198,21 @@ fn widened_row(program: &Program, contraction: &Contraction) -> Option<Dim> {
 
 /// The bytes of a row whose length is known at compile time, if the rows of this contraction are copied.
 fn fixed_row(program: &Program, contraction: &Contraction) -> Option<Dim> {
-    let bytes = |dtype: DType| matches!(dtype, DType::U8 | DType::I8);
-    let Rhs::Panels { buffer, .. } = &contraction.rhs else { return None };
-    let rhs = &program.buffers[*buffer];
-    let fits = contraction.dtype == DType::I32
-        && bytes(program.buffers[contraction.lhs.buffer].dtype)
-        && matches!(rhs.space, MemorySpace::Const(_))
-        && (bytes(rhs.dtype) || rhs.dtype == DType::I16);
     let depth = contraction.depth().as_i64().filter(|depth| *depth > 0)?;
-    paged_row(program, contraction, depth).or_else(|| fits.then(|| row_bytes(depth))).map(Dim::from)
+    let row = paged_row(program, contraction, depth)
+        .or_else(|| multiplies_bytes(program, contraction).then(|| row_bytes(depth)));
+    row.map(Dim::from)
+}
+
+/// Whether the left operand consists of bytes, and the other one of constant integers.
+fn multiplies_bytes(program: &Program, contraction: &Contraction) -> bool {
+    let is_bytes = |dtype: DType| matches!(dtype, DType::U8 | DType::I8);
+    let Rhs::Panels { buffer, .. } = &contraction.rhs else { return false };
+    let rhs_dtype = program.buffers[*buffer].dtype;
+    contraction.dtype == DType::I32
+        && is_bytes(program.buffers[contraction.lhs.buffer].dtype)
+        && program.is_const(*buffer)
+        && (is_bytes(rhs_dtype) || rhs_dtype == DType::I16)
 }
 
 /// An upper bound of an extent over the model's symbols alone. If the extent contains variables of loops around, the
@@ -212,7 +253,9 @@ fn bytes_of_rows(program: &Program, contraction: &Contraction, extents: &[Dim], 
     let has_tiles = program.microkernels.has_tiles();
     let is_plain_f32 = contraction.dtype == DType::F32 && contraction.precision == Precision::F32;
     let tallest = if has_tiles { FAST_TALLEST } else { TALLEST };
-    let block = if has_tiles && is_plain_f32 {
+    let block = if matches!(contraction.rhs, Rhs::FewBits(_)) {
+        row * UNPACKED_ROWS
+    } else if has_tiles && is_plain_f32 {
         (row * FLOAT_ROWS).max(FLOAT_BLOCK_BYTES.into())
     } else if has_tiles {
         FAST_BLOCK_BYTES.into()

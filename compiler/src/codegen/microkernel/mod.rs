@@ -18,6 +18,7 @@ pub mod pack_rows;
 pub mod power;
 mod quantise;
 pub mod strip;
+pub(crate) mod unpack_panels;
 mod wide;
 
 pub use crate::kernel::lanes::op;
@@ -38,6 +39,8 @@ pub enum MicrokernelKey {
     PackRows(pack_rows::PackRowsKey),
     /// Packs columns of rhs for tile registers.
     PackPanels(pack_panels::PackPanelsKey),
+    /// Makes columns of few bits floats.
+    UnpackPanels(unpack_panels::UnpackPanelsKey),
     /// Releases the tile registers; takes no arguments.
     ReleaseTiles,
 }
@@ -53,6 +56,7 @@ impl MicrokernelKey {
             MicrokernelKey::Strip(key) => format!("strip_{}", key.phases.len()),
             MicrokernelKey::PackRows(key) => format!("rows_{}", key.levels),
             MicrokernelKey::PackPanels(_) => "panels".to_string(),
+            MicrokernelKey::UnpackPanels(key) => format!("unpack_{}", key.code.bits),
             MicrokernelKey::ReleaseTiles => "release".to_string(),
         }
     }
@@ -64,6 +68,7 @@ impl MicrokernelKey {
             MicrokernelKey::Strip(key) => strip::emit(key, isa.shape()),
             MicrokernelKey::PackRows(key) => pack_rows::emit(key, isa.shape()),
             MicrokernelKey::PackPanels(key) => pack_panels::emit(key, isa.shape()),
+            MicrokernelKey::UnpackPanels(key) => unpack_panels::emit(key, isa.shape()),
             MicrokernelKey::ReleaseTiles => contraction::release(isa.shape()),
         }
     }
@@ -75,6 +80,7 @@ impl MicrokernelKey {
             MicrokernelKey::Strip(key) => key.slots(),
             MicrokernelKey::PackRows(key) => key.slots(),
             MicrokernelKey::PackPanels(_) => pack_panels::PackPanelsKey::SLOTS,
+            MicrokernelKey::UnpackPanels(_) => unpack_panels::UnpackPanelsKey::SLOTS,
             MicrokernelKey::ReleaseTiles => 0,
         }
     }

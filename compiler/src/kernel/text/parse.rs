@@ -399,7 +399,12 @@ impl Reader<'_> {
             let width = self.cursor.number()?;
             Rhs::Panels { buffer: at.buffer, base: at.index, width }
         } else if few_bits {
-            Rhs::FewBits(FewBitsPanels { buffer: at.buffer, base: at.index, form: self.few_bits_form()? })
+            let form = self.few_bits_form()?;
+            let unpack_buffer = match self.cursor.eat_word("unpack") {
+                true => Some(buffer_id(&mut self.cursor, &self.program.buffers)?),
+                false => None,
+            };
+            Rhs::FewBits(FewBitsPanels { buffer: at.buffer, base: at.index, form, unpack_buffer })
         } else {
             Rhs::Indexed(at)
         };

@@ -240,13 +240,17 @@ fn write_contraction(f: &mut Formatter<'_>, contraction: &Contraction, depth: us
         Rhs::Panels { buffer, base, width } => {
             writeln!(f, "{inner}rhs panels {buffer:?}[{base}] width {width}")?;
         }
-        Rhs::FewBits(FewBitsPanels { buffer, base, form }) => {
+        Rhs::FewBits(FewBitsPanels { buffer, base, form, unpack_buffer }) => {
             let FewBitsForm { bits, block, scale, has_zeros } = form;
             let zeros = if *has_zeros { " zeros" } else { "" };
-            writeln!(
+            write!(
                 f,
                 "{inner}rhs few_bits {buffer:?}[{base}] bits {bits} block {block} scale {scale}{zeros}"
             )?;
+            if let Some(unpack_buffer) = unpack_buffer {
+                write!(f, " unpack {unpack_buffer:?}")?;
+            }
+            writeln!(f)?;
         }
     }
 

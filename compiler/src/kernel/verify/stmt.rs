@@ -111,6 +111,17 @@ impl Checker<'_> {
             Error::invalid("weights of few bits need `f32`, one reduction axis and blocks of whole words")
         })?;
 
+        if let Some(id) = panels.unpack_buffer {
+            let buffer = &self.program.buffers[id];
+            let has_type = matches!(buffer.space, MemorySpace::Scratch) && buffer.dtype == DType::F32;
+            let elems = FewBitsPanels::unpacked_elems(contraction);
+            if !has_type || !scope.facts.prove_le(&elems, &buffer.elems).is_yes() {
+                return Err(Error::invalid(format!(
+                    "the unpack buffer {id:?} is not scratch memory of {elems} `f32`"
+                )));
+            }
+        }
+
         let bytes = contraction.n.extent.ceil_div(few_bits::WIDTH) * panel_bytes;
         if scope.facts.simplify(&bytes).as_i64() == Some(0) {
             return Ok(());

@@ -59,7 +59,7 @@ pub(super) fn pack(
     };
     let first = flat.substitute(&|symbol| (*symbol == n.var).then(Dim::zero));
     let base = scope.facts.simplify(&(first.floor_div(n_extent) * Dim::from(bytes)));
-    Some(Rhs::FewBits(FewBitsPanels { buffer, base, form }))
+    Some(Rhs::FewBits(FewBitsPanels { buffer, base, form, unpack_buffer: None }))
 }
 
 /// The shortest type that holds all scales.

@@ -35,6 +35,13 @@ pub struct FewBitsCode {
     pub has_zeros: bool,
 }
 
+impl FewBitsCode {
+    /// Registers that hold the scales and zero points of a block, for each vector of columns.
+    pub(crate) fn block_registers(self) -> usize {
+        1 + usize::from(self.has_zeros)
+    }
+}
+
 impl Rhs {
     /// Columns of a panel, if there are panels.
     pub(crate) fn panel_columns(self) -> Option<usize> {

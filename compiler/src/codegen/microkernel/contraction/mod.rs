@@ -18,12 +18,14 @@ mod amx_prefetch;
 mod deferred_epilogue;
 mod epilogue;
 mod few_bits;
+mod few_bits_panels;
 mod key;
 mod prefetch;
 mod tile;
 
 pub(crate) use amx::{amx_columns, release};
 pub(crate) use few_bits::{max_few_bits_rows, wide_few_bits_vectors};
+pub(super) use few_bits_panels::{Before, Indices, Panels, Reader, Sink};
 pub use key::{AMX_ROWS, DotOp, FewBitsCode, PANEL, ReductionPart, Rhs, TileKey};
 
 use crate::codegen::vector::{

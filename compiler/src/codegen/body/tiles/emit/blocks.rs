@@ -95,8 +95,8 @@ fn column_tile(
     steps: IterationRange,
     packed: Option<Value>,
 ) -> Result<()> {
-    if let Some(computed) = &plan.rhs.computed {
-        computed.pack(f, plan, at)?;
+    if let Some(source) = &plan.rhs.source {
+        source.write_panels(f, plan, at)?;
     }
     if plan.has_one_row_axis() {
         return call_tiles(f, plan, rows, at, Some(steps), packed, None);

@@ -176,6 +176,10 @@ fn select_slice(
     args.set(slot, slice.count);
     let lhs_step = if level == 0 { TileKey::LHS_K } else { slot + 1 };
     advance(f, args, TileKey::LHS, lhs_step, slice.first);
+    // Panels that are written at run time are those of the part.
+    if plan.rhs.source.is_some() {
+        return;
+    }
     if let (Rhs::Panels(width), Some(panel)) = (plan.rhs.form, args.get(TileKey::RHS)) {
         let row_bytes = i64::from(width) * plan.rhs.element_bytes();
         let skipped = f.ins().imul_imm_s(slice.first, inner_depth * row_bytes);

@@ -16,6 +16,7 @@ mod paired_tiles;
 mod position;
 mod prefetch;
 mod rows;
+mod unpack_panels;
 
 use super::plan::{self, TilePlan};
 use crate::{
@@ -27,7 +28,7 @@ use crate::{
     error::Result,
 };
 use columns::ColumnTiles;
-use cranelift_codegen::ir::{InstBuilder, condcodes::IntCC};
+use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
 use rows::RowTiles;
 
 /// Emits a contraction, or the part of it that the frame and `range` say.
@@ -54,8 +55,7 @@ pub(super) fn contraction(f: &mut FuncCtx, plan: &TilePlan, range: Option<Iterat
     f.builder.seal_block(work);
     f.push_scope(exit);
 
-    let rows = RowTiles::emit(f, plan, count);
-    reduction_parts(f, plan, &rows, columns, range)?;
+    by_row_count(f, plan, count, columns, range)?;
     if plan.dot().is_amx() {
         release_tiles(f)?;
     }
@@ -65,6 +65,32 @@ pub(super) fn contraction(f: &mut FuncCtx, plan: &TilePlan, range: Option<Iterat
     f.switch_to_block(done);
     f.builder.seal_block(done);
     Ok(())
+}
+
+/// Emits the loops for `count` rows of the last row axis: those of the plan for more rows where there is more than one
+/// tile.
+fn by_row_count(
+    f: &mut FuncCtx,
+    plan: &TilePlan,
+    count: Value,
+    columns: IterationRange,
+    range: Option<IterationRange>,
+) -> Result<()> {
+    let rows = RowTiles::emit(f, plan, count);
+    let Some(for_more_rows) = &plan.for_more_rows else {
+        return reduction_parts(f, plan, &rows, columns, range);
+    };
+
+    // A branch is a loop of one iteration or none.
+    let zero = f.int(0);
+    let one = f.int(1);
+    let has_more_rows = rows.has_tiles(f, plan, 2)?;
+    let end = f.ins().isub(one, has_more_rows);
+    f.for_range(zero, end, |f, _| reduction_parts(f, plan, &rows, columns, range))?;
+    f.for_range(zero, has_more_rows, |f, _| {
+        let rows = RowTiles::emit(f, for_more_rows, count);
+        reduction_parts(f, for_more_rows, &rows, columns, range)
+    })
 }
 
 /// Ends the use of tile registers, which slow down other code of the thread while they are configured.
@@ -89,7 +115,7 @@ fn reduction_parts(
     let one = f.int(1);
     let has_many_rows = match is_blocked {
         Some(is_blocked) => f.int(i64::from(is_blocked)),
-        None => rows.has_many_tiles(f, plan)?,
+        None => rows.has_tiles(f, plan, plan.tiles_to_block())?,
     };
 
     // A branch is a loop of one iteration or none.

@@ -9,7 +9,7 @@ use crate::{
     codegen::{
         body::{
             args::ArgBlock,
-            tiles::plan::{ComputedRhs, TilePlan},
+            tiles::plan::{ComputedRhs, PanelSource, TilePlan},
         },
         function::FuncCtx,
         microkernel::{MicrokernelKey, contraction::PANEL, pack_panels::PackPanelsKey},
@@ -21,9 +21,19 @@ use cranelift_codegen::ir::InstBuilder;
 /// Bytes of an element of the rhs in memory, which is `f32`.
 const ELEMENT_BYTES: i64 = 4;
 
+impl PanelSource {
+    /// Writes the panels of a tile of columns.
+    pub(super) fn write_panels(&self, f: &mut FuncCtx, plan: &TilePlan, at: &Position) -> Result<()> {
+        match self {
+            PanelSource::Computed(rhs) => rhs.pack(f, plan, at),
+            PanelSource::FewBits(rhs) => rhs.unpack(f, plan, at),
+        }
+    }
+}
+
 impl ComputedRhs {
     /// Packs the panels of a tile of columns.
-    pub(super) fn pack(&self, f: &mut FuncCtx, plan: &TilePlan, at: &Position) -> Result<()> {
+    fn pack(&self, f: &mut FuncCtx, plan: &TilePlan, at: &Position) -> Result<()> {
         let key = PackPanelsKey { low: plan.dot().parts().rhs > 1 };
         let mut args = ArgBlock::new(PackPanelsKey::SLOTS);
         let panel_bytes = f.dim(&(&self.panel * ELEMENT_BYTES))?;

@@ -59,8 +59,8 @@ impl Position {
             let narrow = f.ins().select(is_whole, address(panel), address(rest));
             f.ins().select(is_wide, address(wide), narrow)
         });
-        // A rhs that is packed at run time has the tile's panels at the beginning of the pack buffer.
-        let rhs_offset = if plan.rhs.computed.is_some() { f.int(0) } else { rhs_offset(f, plan, column) };
+        // Panels that are written at run time are those of the tile.
+        let rhs_offset = if plan.rhs.source.is_some() { f.int(0) } else { rhs_offset(f, plan, column) };
         let panel = f.int(PANEL as i64);
         let width = f.ins().select(is_wide, tiles.wide, panel);
         Position { column, width, remaining, rhs_offset, microkernels, slice }

@@ -70,11 +70,11 @@ impl RowTiles {
         f.ins().uextend(types::I64, is_same)
     }
 
-    /// 1 where there are enough tiles, over all row axes, for a deep reduction to be divided; else 0.
-    pub(super) fn has_many_tiles(&self, f: &mut FuncCtx, plan: &TilePlan) -> Result<Value> {
+    /// 1 where there are at least `count` tiles over all row axes, else 0.
+    pub(super) fn has_tiles(&self, f: &mut FuncCtx, plan: &TilePlan, count: i64) -> Result<Value> {
         let outer = f.dim(&plan.contraction.outer_rows())?;
         let tiles = f.ins().imul(self.tiles, outer);
-        let is_many = f.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, tiles, plan.tiles_to_block());
-        Ok(f.ins().uextend(types::I64, is_many))
+        let has_tiles = f.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, tiles, count);
+        Ok(f.ins().uextend(types::I64, has_tiles))
     }
 }

@@ -2,13 +2,16 @@
 //!
 //! The driver and the kernels must agree on these sizes, so they depend on nothing that only one of them knows.
 
-use super::isa::Isa;
+use super::{
+    isa::Isa,
+    rhs::{RhsReads, few_bits_code},
+};
 use crate::{
     codegen::{
         body::body_builder::linear_parts,
         microkernel::contraction::{AMX_ROWS, PANEL, max_few_bits_rows, max_rows},
     },
-    kernel::{Contraction, Program, Rhs},
+    kernel::{Contraction, FewBitsPanels, Program, Rhs},
     scalar::Precision,
     target::{LINE_BYTES, PAGE_BYTES},
 };
@@ -35,11 +38,20 @@ pub(crate) fn column_step(facts: &Facts, contraction: &Contraction) -> i64 {
     if has_many { WIDE_COLUMNS } else { PANEL as i64 }
 }
 
+/// Whether the rhs is unpacked for more rows than one tile has.
+pub(super) fn unpacks(contraction: &Contraction) -> bool {
+    matches!(contraction.rhs, Rhs::FewBits(FewBitsPanels { unpack_buffer: Some(_), .. }))
+}
+
 /// Number of row units that are divided among threads: tiles where there is one row axis, else iterations of the outer
 /// axes.
 pub(crate) fn row_units(program: &Program, contraction: &Contraction, isa: &Isa) -> Dim {
     match contraction.m.split_last() {
-        Some((last, [])) => last.extent.ceil_div(max_tile_rows(program, contraction, isa) as i64),
+        Some((last, [])) => {
+            // Fewer rows than are unpacked for form one tile.
+            let reads = if unpacks(contraction) { RhsReads::Unpacked } else { RhsReads::Stored };
+            last.extent.ceil_div(max_tile_rows(program, contraction, isa, reads) as i64)
+        }
         Some(_) => contraction.outer_rows(),
         None => Dim::one(),
     }
@@ -47,13 +59,20 @@ pub(crate) fn row_units(program: &Program, contraction: &Contraction, isa: &Isa)
 
 /// Largest number of rows of a tile: as many as have registers for their accumulators, and as fit the first-level cache
 /// together. Rows at a distance of a page, or of half a page, compete for the same lines of it.
-pub(crate) fn max_tile_rows(program: &Program, contraction: &Contraction, isa: &Isa) -> usize {
+pub(super) fn max_tile_rows(
+    program: &Program,
+    contraction: &Contraction,
+    isa: &Isa,
+    reads: RhsReads,
+) -> usize {
     if isa.shape.tiles && program.on_tiles(contraction) {
         return AMX_ROWS;
     }
-    let by_registers = match contraction.rhs {
-        Rhs::FewBits(_) => max_few_bits_rows(isa.shape),
-        Rhs::Panels { .. } | Rhs::Indexed(_) => max_rows(isa.shape),
+    let by_registers = match &contraction.rhs {
+        Rhs::FewBits(panels) if reads == RhsReads::Stored => {
+            few_bits_code(panels.form).map_or(1, |code| max_few_bits_rows(isa.shape, code))
+        }
+        _ => max_rows(isa.shape),
     };
     // Packed rows are dense. Operands of other types than f32 are packed, or read in place in small groups.
     let lhs_is_f32 = program.buffers[contraction.lhs.buffer].dtype == DType::F32;

@@ -32,6 +32,9 @@ const DEEP_IN_PAGES: Depths = Depths { min: 1024, part: 384 };
 /// Iterations of the unrolled innermost loop.
 const UNROLLED: i64 = 8;
 
+/// Most codes of a word of few bits.
+const MAX_WORD_CODES: i64 = 16;
+
 /// A deep reduction in parts. Between two reads of the lhs, the panel of a part stays in the first-level cache and the
 /// part of the lhs in the second.
 #[derive(Clone, PartialEq, Debug)]
@@ -83,8 +86,9 @@ impl KBlocking {
 
         let parts = (depth + depths.part - 1) / depths.part;
         let step = (extent + parts - 1) / parts;
-        // Parts of the innermost loop are whole rounds of its unrolled form.
-        let step = if inner.is_empty() { (step + UNROLLED - 1) / UNROLLED * UNROLLED } else { step };
+        // Parts of the innermost loop are whole rounds of its unrolled form, and begin with a word of few bits.
+        let unit = if rhs.is_unpacked() { MAX_WORD_CODES } else { UNROLLED };
+        let step = if inner.is_empty() { (step + unit - 1) / unit * unit } else { step };
         (step < *extent).then_some(KBlocking { stream, step, extent: *extent, inner_depth })
     }
 

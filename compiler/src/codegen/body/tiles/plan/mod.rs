@@ -25,7 +25,7 @@ pub(crate) use keys::MicrokernelVariant;
 pub(crate) use line_batch::LineBatch;
 pub(crate) use packed_lhs::{PackedLhs, PackedPixels, PackedRows};
 pub(crate) use packing::Packing;
-pub(crate) use rhs::ComputedRhs;
+pub(crate) use rhs::{ComputedRhs, FewBitsRhs, PanelSource};
 pub(crate) use text::plans_text;
 pub(crate) use tile_plan::{TilePlan, plan};
 pub(crate) use tiling::{AmxChoice, HeightTiling, SMALL_AMX_ROWS};

@@ -164,7 +164,11 @@ impl Packing {
         isa: &Isa,
     ) -> Option<Packing> {
         let lhs_elements = LhsElements::of(program.buffers[contraction.lhs.buffer].dtype)?;
-        let dot = select_dot(program, contraction, isa, lhs_elements)?;
+        let dot = match contraction.rhs {
+            // Rows that have a buffer are copied.
+            Rhs::FewBits(_) => DotOp::F32,
+            Rhs::Panels { .. } | Rhs::Indexed(_) => select_dot(program, contraction, isa, lhs_elements)?,
+        };
         // 16-bit integers are read in place and need no buffer.
         let buffer = match lhs_elements {
             LhsElements::Narrow(NarrowInt::I16) => contraction.lhs.buffer,
@@ -173,7 +177,7 @@ impl Packing {
         let rhs = match contraction.rhs {
             Rhs::Panels { buffer, .. } if program.is_const(buffer) => RhsSource::Constant(buffer),
             Rhs::Panels { .. } | Rhs::Indexed(_) => RhsSource::Computed,
-            Rhs::FewBits(_) => return None,
+            Rhs::FewBits(ref panels) => RhsSource::Constant(panels.buffer),
         };
         let depth = contraction.depth();
         let mut packing = Packing {

@@ -9,10 +9,19 @@ use crate::{
             op::Ty,
         },
     },
-    kernel::{self, Access, BufferId, Contraction, FewBitsPanels, Program},
+    kernel::{self, Access, BufferId, Contraction, FewBitsForm, FewBitsPanels, Program},
 };
 use symshape::{Dim, Facts};
 use symshape_runtime::DType;
+
+/// How tiles read the rhs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RhsReads {
+    /// In the form that it has in memory, or that it is packed into.
+    Stored,
+    /// As panels of floats that few bits were unpacked into.
+    Unpacked,
+}
 
 /// The right operand, as tiles read it.
 pub(crate) struct RhsPlan {
@@ -23,8 +32,26 @@ pub(crate) struct RhsPlan {
     pub(crate) stream: Stream,
     /// The element type of panels of floats, see [`TileKey::rhs_element`](contraction::TileKey::rhs_element).
     pub(crate) element: Ty,
-    /// The rhs in memory, where it is computed at run time and packed for tile registers.
-    pub(crate) computed: Option<ComputedRhs>,
+    /// The rhs in memory, where microkernels write the panels at run time, a tile of columns at a time.
+    pub(crate) source: Option<PanelSource>,
+}
+
+/// A rhs in memory whose panels are written at run time.
+pub(crate) enum PanelSource {
+    /// It is packed for tile registers.
+    Computed(ComputedRhs),
+    /// It is unpacked.
+    FewBits(FewBitsRhs),
+}
+
+/// A rhs of few bits that becomes floats.
+pub(crate) struct FewBitsRhs {
+    /// The first byte of the first panel.
+    pub(crate) origin: Access,
+    /// Bytes of a panel.
+    pub(crate) panel_bytes: Dim,
+    pub(crate) form: FewBitsForm,
+    pub(crate) code: FewBitsCode,
 }
 
 /// A rhs that is computed at run time, with consecutive columns.
@@ -67,6 +94,11 @@ impl ComputedRhs {
 }
 
 impl RhsPlan {
+    /// Whether few bits become floats in memory.
+    pub(super) fn is_unpacked(&self) -> bool {
+        matches!(self.source, Some(PanelSource::FewBits(_)))
+    }
+
     /// Bytes of an element of the panels, or of an element in memory.
     pub(crate) fn element_bytes(&self) -> i64 {
         match self.element {
@@ -82,13 +114,15 @@ impl RhsPlan {
         facts: &Facts,
         contraction: &Contraction,
         packing: Option<&Packing>,
+        reads: RhsReads,
     ) -> Option<(RhsPlan, Vec<Dim>)> {
         // Packed floats leave the rhs as it is.
         let packing = packing.filter(|packing| packing.packs_rhs());
         if let Some(packing) = packing.filter(|packing| packing.is_rhs_computed()) {
             let computed = ComputedRhs::of(facts, contraction)?;
             let panels = panels(packing.buffer, Dim::zero(), packing.panel_elems(), PANEL as u32);
-            return Some((RhsPlan { computed: Some(computed), ..panels }, no_steps(contraction)));
+            let source = Some(PanelSource::Computed(computed));
+            return Some((RhsPlan { source, ..panels }, no_steps(contraction)));
         }
 
         match &contraction.rhs {
@@ -109,7 +143,13 @@ impl RhsPlan {
                 let is_whole_panels = (*width as usize).is_multiple_of(PANEL);
                 is_whole_panels.then(|| (RhsPlan { element, ..rhs }, no_steps(contraction)))
             }
-            kernel::Rhs::FewBits(panels) => Some((few_bits(contraction, panels)?, no_steps(contraction))),
+            kernel::Rhs::FewBits(panels) => {
+                let rhs = match reads {
+                    RhsReads::Stored => few_bits(contraction, panels)?,
+                    RhsReads::Unpacked => unpacked(contraction, panels)?,
+                };
+                Some((rhs, no_steps(contraction)))
+            }
             kernel::Rhs::Indexed(access) => in_memory(program, facts, contraction, access),
         }
     }
@@ -123,24 +163,40 @@ fn no_steps(contraction: &Contraction) -> Vec<Dim> {
 /// Packed panels of `width` columns and `panel_elems` elements each.
 fn panels(buffer: BufferId, index: Dim, panel_elems: Dim, width: u32) -> RhsPlan {
     let stream = Stream { origin: Access { buffer, index }, row: Dim::zero(), column: panel_elems };
-    RhsPlan { form: contraction::Rhs::Panels(width), stream, element: Ty::F32, computed: None }
+    RhsPlan { form: contraction::Rhs::Panels(width), stream, element: Ty::F32, source: None }
 }
 
 /// Panels of few bits, whose strides count bytes. The step of the reduction is the size of a block.
 fn few_bits(contraction: &Contraction, panels: &FewBitsPanels) -> Option<RhsPlan> {
-    let form = panels.form;
     let column = panels.panel_bytes(contraction)?.into();
     let origin = Access { buffer: panels.buffer, index: panels.base.clone() };
+    let form = contraction::Rhs::FewBits(few_bits_code(panels.form)?);
+    let stream = Stream { origin, row: i64::from(panels.form.block).into(), column };
+    Some(RhsPlan { form, stream, element: Ty::U8, source: None })
+}
+
+/// Panels of floats in the unpack buffer.
+fn unpacked(contraction: &Contraction, few_bits: &FewBitsPanels) -> Option<RhsPlan> {
+    let source = FewBitsRhs {
+        origin: Access { buffer: few_bits.buffer, index: few_bits.base.clone() },
+        panel_bytes: few_bits.panel_bytes(contraction)?.into(),
+        form: few_bits.form,
+        code: few_bits_code(few_bits.form)?,
+    };
+    let panel_elems = contraction.depth() * PANEL as i64;
+    let panels = panels(few_bits.unpack_buffer?, Dim::zero(), panel_elems, PANEL as u32);
+    Some(RhsPlan { source: Some(PanelSource::FewBits(source)), ..panels })
+}
+
+/// The form of few bits for microkernels, if they read scales of its type.
+pub(super) fn few_bits_code(form: FewBitsForm) -> Option<FewBitsCode> {
     let scale = match form.scale {
         DType::F32 => Ty::F32,
         DType::F16 => Ty::F16,
         DType::BF16 => Ty::Bf16,
         _ => return None,
     };
-    let form =
-        contraction::Rhs::FewBits(FewBitsCode { bits: form.bits as u8, scale, has_zeros: form.has_zeros });
-    let stream = Stream { origin, row: i64::from(panels.form.block).into(), column };
-    Some(RhsPlan { form, stream, element: Ty::U8, computed: None })
+    Some(FewBitsCode { bits: form.bits as u8, scale, has_zeros: form.has_zeros })
 }
 
 /// A rhs of `f32` that is read in place; no row moves it.
@@ -165,5 +221,5 @@ fn in_memory(
 
     let row = steps.last()?.clone();
     let stream = Stream { origin: Access { buffer: access.buffer, index }, row, column };
-    Some((RhsPlan { form, stream, element: Ty::F32, computed: None }, steps))
+    Some((RhsPlan { form, stream, element: Ty::F32, source: None }, steps))
 }

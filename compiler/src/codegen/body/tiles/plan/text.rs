@@ -5,7 +5,8 @@ use super::{
     keys::MicrokernelVariant,
     packed_lhs::PackedLhs,
     reduction::ReductionLoop,
-    tile_plan::{TilePlan, plan},
+    rhs::PanelSource,
+    tile_plan::{RowCount, TilePlan, plan},
     tiling::{AmxChoice, HeightTiling},
 };
 use crate::{
@@ -60,7 +61,13 @@ impl Display for TilePlan<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let rows: Vec<String> = self.contraction.m.iter().map(|axis| axis.extent.to_string()).collect();
         let columns = &self.contraction.n.extent;
-        writeln!(f, "m {}, n {columns}, k {}: {:?}", rows.join(" x "), self.contraction.depth(), self.dot())?;
+        let row_count = match self.row_count {
+            RowCount::Any => String::new(),
+            RowCount::OneTile => ", for one tile".to_string(),
+            RowCount::MoreThan(rows) => format!(", for more than {rows} rows"),
+        };
+        let depth = self.contraction.depth();
+        writeln!(f, "m {}, n {columns}, k {depth}: {:?}{row_count}", rows.join(" x "), self.dot())?;
         self.write_operands(f)?;
 
         for reduction in &self.loops {
@@ -91,7 +98,8 @@ impl Display for TilePlan<'_> {
         let scalars = self.scalars.len();
         writeln!(f, "  epilogue {} steps, {streams} streams, {scalars} scalars", self.epilogue.insts.len())?;
 
-        self.write_tiles(f)
+        self.write_tiles(f)?;
+        self.for_more_rows.iter().try_for_each(|plan| plan.fmt(f))
     }
 }
 
@@ -129,8 +137,11 @@ impl TilePlan<'_> {
             Rhs::Rows => "rows".to_string(),
             Rhs::Scattered => format!("scattered, column {column}"),
         };
-        let packed = match &self.rhs.computed {
-            Some(computed) => format!(" packed from {}", computed.origin),
+        let packed = match &self.rhs.source {
+            Some(PanelSource::Computed(rhs)) => format!(" packed from {}", rhs.origin),
+            Some(PanelSource::FewBits(rhs)) => {
+                format!(" unpacked from {} bits at {}", rhs.form.bits, rhs.origin)
+            }
             None => String::new(),
         };
         writeln!(f, "  rhs      {rhs}{packed} in {form}")

@@ -1,14 +1,14 @@
 //! The plan of a contraction as tiles: everything that its microkernels have in common, and their arguments.
 
 use super::{
-    division::max_tile_rows,
+    division::{max_tile_rows, unpacks},
     isa::Isa,
     k_blocking::KBlocking,
     lhs::{self, LhsPlan},
     line_batch::LineBatch,
     packing::Packing,
     reduction::ReductionLoop,
-    rhs::RhsPlan,
+    rhs::{RhsPlan, RhsReads},
 };
 use crate::{
     codegen::{
@@ -17,7 +17,7 @@ use crate::{
         vector::{VectorShape, vcode::TILE_ROWS},
     },
     kernel::{
-        Axis, Contraction, Kernel, Program,
+        Axis, Contraction, Kernel, Program, Rhs,
         lanes::{EpilogueForm, epilogue_form},
     },
 };
@@ -47,12 +47,26 @@ const MIN_DEPTH_TO_PREFETCH_ROWS: i64 = 64;
 /// Most loops of a reduction that microkernels run.
 const MAX_REDUCTION_LOOPS: usize = 4;
 
+/// The numbers of rows that a plan is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RowCount {
+    /// Any.
+    Any,
+    /// Those of one tile.
+    OneTile,
+    /// More than one tile of this many rows has.
+    MoreThan(usize),
+}
+
 /// A plan for a contraction: everything that its microkernels have in common, and their arguments.
 pub(crate) struct TilePlan<'a> {
     pub(crate) contraction: &'a Contraction,
     /// Facts about the symbols here, with the ranges of the contraction's axes.
     pub(crate) facts: Facts,
     pub(crate) shape: VectorShape,
+    pub(crate) row_count: RowCount,
+    /// The plan for more rows than one tile has, if it is another one: few bits are unpacked there.
+    pub(crate) for_more_rows: Option<Box<TilePlan<'a>>>,
     /// Largest number of rows of a tile.
     pub(crate) max_tile_rows: usize,
     /// Bytes of the lhs that a block of rows may have.
@@ -92,6 +106,31 @@ pub(crate) fn plan<'a>(
     contraction: &'a Contraction,
     isa: &Isa,
 ) -> Option<TilePlan<'a>> {
+    let plan_for = |reads, row_count| plan_for(program, kernel, facts, contraction, isa, reads, row_count);
+    if !unpacks(contraction) {
+        return plan_for(RhsReads::Stored, RowCount::Any);
+    }
+
+    // Each tile computes all elements of few bits, which takes about as long as unpacking them.
+    let one_tile = plan_for(RhsReads::Stored, RowCount::OneTile)?;
+    let more_rows = plan_for(RhsReads::Unpacked, RowCount::MoreThan(one_tile.max_tile_rows))?;
+    Some(match one_tile.is_one_tile() {
+        Some(true) => one_tile,
+        Some(false) => more_rows,
+        None => TilePlan { for_more_rows: Some(Box::new(more_rows)), ..one_tile },
+    })
+}
+
+/// The plan for some numbers of rows.
+fn plan_for<'a>(
+    program: &Program,
+    kernel: &Kernel,
+    facts: &Facts,
+    contraction: &'a Contraction,
+    isa: &Isa,
+    reads: RhsReads,
+    row_count: RowCount,
+) -> Option<TilePlan<'a>> {
     let (last, outer) = contraction.m.split_last()?;
     let mut facts = facts.clone();
     for axis in contraction.m.iter().chain(&contraction.k).chain([&contraction.n]) {
@@ -105,7 +144,7 @@ pub(crate) fn plan<'a>(
     }
 
     let (lhs, lhs_steps) = lhs::in_memory(&facts, contraction)?;
-    let (rhs, rhs_steps) = RhsPlan::of(program, &facts, contraction, packing.as_ref())?;
+    let (rhs, rhs_steps) = RhsPlan::of(program, &facts, contraction, packing.as_ref(), reads)?;
     let mut loops = Vec::new();
     for ((axis, lhs_step), rhs_step) in contraction.k.iter().zip(lhs_steps).zip(rhs_steps).rev() {
         loops.push(ReductionLoop { extent: axis.extent.clone(), lhs_step, rhs_step });
@@ -129,26 +168,29 @@ pub(crate) fn plan<'a>(
     // Rows that share elements are packed in large blocks, and one call computes many lines that are read in place.
     let rows_are_disjoint =
         outer.is_empty() || loops.len() == 1 && (line_batch.is_none() || lhs.packed.is_some());
-    let small_blocks = is_amx && is_near && rhs.computed.is_none() && rows_are_disjoint;
+    let small_blocks = is_amx && is_near && rhs.source.is_none() && rows_are_disjoint;
     // On tile registers the one call that has all rows of a block prefetches.
-    let one_call = is_amx.then(|| rhs.computed.is_none() && (outer.is_empty() || line_batch.is_some()));
+    let one_call = is_amx.then(|| rhs.source.is_none() && (outer.is_empty() || line_batch.is_some()));
 
-    let k_blocking = match packing {
-        None => KBlocking::of(&loops, &lhs.stream, &rhs, &epilogue, &streams),
-        Some(_) => None,
-    };
+    let may_be_k_blocked = packing.is_none() || reads == RhsReads::Unpacked;
+    let k_blocking =
+        may_be_k_blocked.then(|| KBlocking::of(&loops, &lhs.stream, &rhs, &epilogue, &streams)).flatten();
+    // Few bits are near when their elements are computed.
+    let reads_panels = !matches!(contraction.rhs, Rhs::FewBits(_));
     let is_short = last.extent.as_i64().is_some_and(|rows| rows <= TILE_ROWS as i64);
     Some(TilePlan {
         contraction,
         shape: isa.shape,
-        max_tile_rows: max_tile_rows(program, contraction, isa),
+        row_count,
+        for_more_rows: None,
+        max_tile_rows: max_tile_rows(program, contraction, isa, reads),
         block_bytes: isa.caches.l2_bytes * BLOCK_SHARE.0 / BLOCK_SHARE.1,
         k_blocking,
         line_batch,
         pairs_rows: is_amx && is_short && !outer.is_empty(),
         has_large_rhs: rhs_elems.is_some_and(|elems| elems >= LARGE_RHS_ELEMS),
         small_blocks,
-        prefetches_panels: !rhs.form.is_few_bits() && prefetches_panels(contraction, one_call),
+        prefetches_panels: reads_panels && prefetches_panels(contraction, one_call),
         prefetches_rows: small_blocks || packing.is_none() && has_long_result_rows(contraction),
         facts,
         lhs,

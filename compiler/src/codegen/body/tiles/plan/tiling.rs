@@ -3,10 +3,14 @@
 //! StreamStep are divided into wide tiles as long as they last, then into tiles of one panel, then a masked rest:
 //! three widths, always in this order. Rows are divided into high tiles and low ones with one row less.
 
-use super::{keys::MicrokernelVariant, tile_plan::TilePlan};
+use super::{
+    keys::MicrokernelVariant,
+    tile_plan::{RowCount, TilePlan},
+};
 use crate::codegen::microkernel::contraction::{
     AMX_ROWS, PANEL, ReductionPart, Rhs, amx_columns, narrow_vectors, wide_few_bits_vectors, wide_vectors,
 };
+use crate::kernel::few_bits::MAX_UNPACKED_COLUMNS;
 use num_traits::ToPrimitive;
 use symshape::Dim;
 
@@ -88,15 +92,16 @@ impl TilePlan<'_> {
         let heights: Vec<usize> = match constant_rows {
             Some(rows) => vec![rows.div_ceil(rows.div_ceil(max_rows).max(1)).max(1)],
             None => {
-                let min = if part == ReductionPart::Whole { 1 } else { self.min_blocked_height() };
+                let min = self.min_height(part);
                 let max = self.upper_bound(rows).map_or(max_rows, |hi| max_rows.min(hi.max(1) as usize));
                 (min..=max).collect()
             }
         };
 
         // Only constant rows are known to need no low tiles.
-        let has_low_tiles =
-            !constant_rows.is_some_and(|rows| rows.is_multiple_of(rows.div_ceil(max_rows).max(1)));
+        let has_equal_tiles =
+            constant_rows.is_some_and(|rows| rows.is_multiple_of(rows.div_ceil(max_rows).max(1)));
+        let has_low_tiles = self.row_count != RowCount::OneTile && !has_equal_tiles;
         heights.into_iter().map(|height| self.height_tiling(height, has_low_tiles)).collect()
     }
 
@@ -107,7 +112,10 @@ impl TilePlan<'_> {
             Rhs::FewBits(code) => wide_few_bits_vectors(self.shape, height, code),
             Rhs::Panels(_) | Rhs::Rows | Rhs::Scattered => wide_vectors(self.shape, height, self.dot()),
         };
-        let wide = self.useful_columns(wide * lanes, narrow * lanes) / lanes;
+        let columns = wide * lanes;
+        let columns =
+            if self.rhs.is_unpacked() { columns.min(MAX_UNPACKED_COLUMNS as usize) } else { columns };
+        let wide = self.useful_columns(columns, narrow * lanes) / lanes;
 
         // The rest after whole panels needs a mask, unless it is a whole vector.
         let has_tail = self.has_tail();
@@ -131,11 +139,19 @@ impl TilePlan<'_> {
         HeightTiling { height, wide_columns: wide * lanes, variants }
     }
 
-    /// Smallest height of row tiles where there are at least [`TILES_TO_BLOCK`] along one axis.
-    fn min_blocked_height(&self) -> usize {
-        match &self.contraction.m[..] {
-            [_] => ((TILES_TO_BLOCK - 1) * self.max_tile_rows + 1).div_ceil(TILES_TO_BLOCK),
-            _ => 1,
+    /// Smallest height of row tiles in a part of the reduction.
+    fn min_height(&self, part: ReductionPart) -> usize {
+        let [_] = &self.contraction.m[..] else { return 1 };
+        match (self.row_count, part) {
+            (RowCount::MoreThan(rows), _) => {
+                // Tiles are lowest where there is just one more of them than fewer rows need.
+                let tiles = (rows + 1).div_ceil(self.max_tile_rows);
+                let lowest_of_next = (tiles * self.max_tile_rows + 1).div_ceil(tiles + 1);
+                (rows + 1).div_ceil(tiles).min(lowest_of_next)
+            }
+            (RowCount::Any | RowCount::OneTile, ReductionPart::Whole) => 1,
+            // There are at least `TILES_TO_BLOCK` tiles.
+            _ => ((TILES_TO_BLOCK - 1) * self.max_tile_rows + 1).div_ceil(TILES_TO_BLOCK),
         }
     }
 
@@ -183,6 +199,10 @@ impl TilePlan<'_> {
     /// Whether there are always, or never, enough row tiles for a deep reduction to be divided; `None` where that
     /// depends on symbols.
     pub(crate) fn is_k_blocked(&self) -> Option<bool> {
+        // Unpacked panels should be in a cache when they are read.
+        if let RowCount::MoreThan(_) = self.row_count {
+            return Some(true);
+        }
         let rows = self.contraction.rows();
         let limit = Dim::from(((TILES_TO_BLOCK - 1) * self.max_tile_rows) as i64);
         if self.facts.prove_lt(&limit, &rows).is_yes() {
@@ -194,5 +214,16 @@ impl TilePlan<'_> {
     /// Number of row tiles from which on the reduction is divided.
     pub(crate) fn tiles_to_block(&self) -> i64 {
         TILES_TO_BLOCK as i64
+    }
+
+    /// Whether all rows always, or never, form one tile; `None` where that depends on symbols.
+    pub(super) fn is_one_tile(&self) -> Option<bool> {
+        let rows = self.contraction.rows();
+        let max = Dim::from(self.max_tile_rows as i64);
+        if self.facts.prove_lt(&max, &rows).is_yes() {
+            return Some(false);
+        }
+        let has_one_line = self.facts.prove_le(&self.contraction.outer_rows(), &Dim::one()).is_yes();
+        (has_one_line && self.facts.prove_le(&rows, &max).is_yes()).then_some(true)
     }
 }

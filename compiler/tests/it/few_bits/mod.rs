@@ -1,6 +1,8 @@
 //! Weights of few bits stay packed up to the microkernels, and products with them have the bits of products with
 //! floats.
 
+mod rows;
+
 use crate::bits::assert_same_bits;
 use crate::foreign::Program as ForeignProgram;
 use crate::models;
@@ -265,8 +267,16 @@ fn text_of_kernels_keeps_the_form() {
         let text = program.to_string();
         let form = forms(&program)[0].0;
         let zeros = if form.has_zeros { " zeros" } else { "" };
-        let line = format!("bits {} block {} scale {}{zeros}\n", form.bits, form.block, form.scale);
+        let line = format!("bits {} block {} scale {}{zeros} unpack @", form.bits, form.block, form.scale);
         assert!(text.contains(&line), "{text}");
+
+        // Constants without the elements that the text leaves out.
+        let of_line = |line: &str| match line.split_once(" elided ") {
+            Some((start, _)) => format!("{start} all 0\n"),
+            None => format!("{line}\n"),
+        };
+        let text: String = text.lines().map(of_line).collect();
+        assert!(kernel::text::parse(&text).expect("a program").to_string().contains(&line), "{layer:?}");
     }
 }
 
