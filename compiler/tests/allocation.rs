@@ -1,38 +1,14 @@
 //! Calls with state allocate nothing: the first one, later ones at other lengths, calls with several states, and
 //! refusals.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-};
+#[allow(dead_code, reason = "this program uses only a part of it")]
+#[path = "../../runtime/tests/it/counting.rs"]
+mod counting;
+
+use counting::calls;
 use symshape::{Declaration, Dim};
 use symshape_compiler::{Result, StateRequest, graph::Graph, pipeline::Pipeline};
 use symshape_runtime::{Context, DType, State, TensorMut, TensorRef};
-
-struct Counting;
-
-thread_local! {
-    // Calls on the test's thread: the harness allocates on its threads.
-    static CALLS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: all calls are passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.set(CALLS.get() + 1);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        CALLS.set(CALLS.get() + 1);
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// `y[n, s] = softmax(x · all) · all`, where `all` is the cache after the rows `x`.
 fn attention() -> Result<Graph> {
@@ -63,7 +39,7 @@ fn calls_with_state_allocate_nothing() {
     let x = vec![0.5_f32; 4 * 3 * 8];
     let mut y = vec![0.0_f32; 4 * 3 * 8];
 
-    let before = CALLS.get();
+    let before = calls();
     for (new, is_allowed) in [(3, true), (1, true), (2, false), (3, false)] {
         let shape = [1, new, 8];
         let input = [TensorRef::new(&shape, &x[..new * 8]).expect("sized")];
@@ -76,6 +52,6 @@ fn calls_with_state_allocate_nothing() {
         let states = &mut [&mut a, &mut b];
         assert_eq!(context.run_states(&input, &mut [TensorMut::new(&mut y)], states).is_ok(), is_allowed);
     }
-    assert_eq!(CALLS.get(), before);
+    assert_eq!(calls(), before);
     assert_eq!((a.length(), b.length(), c.length()), (9, 18, 4));
 }

@@ -1,6 +1,6 @@
 //! `symc` as a program: words, exit codes, JSON, files. The model is the transformer block of the examples.
 
-use crate::protos;
+use crate::{npy, protos};
 
 use prost::Message;
 use protos::{float, node};
@@ -52,18 +52,7 @@ fn npz(path: &str, arrays: &[(&str, &[usize], &[f32])]) {
     let mut zip = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
     for (name, shape, elems) in arrays {
         zip.start_file(format!("{name}.npy"), zip::write::SimpleFileOptions::default()).unwrap();
-        let dims: Vec<String> = shape.iter().map(|dim| format!("{dim},")).collect();
-        let mut header =
-            format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}), }}", dims.join(" "));
-        while (10 + header.len() + 1) % 64 != 0 {
-            header.push(' ');
-        }
-        header.push('\n');
-        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-        bytes.extend_from_slice(&(header.len() as u16).to_le_bytes());
-        bytes.extend_from_slice(header.as_bytes());
-        bytes.extend(elems.iter().flat_map(|elem| elem.to_le_bytes()));
-        std::io::Write::write_all(&mut zip, &bytes).unwrap();
+        std::io::Write::write_all(&mut zip, &npy::bytes(shape, elems)).unwrap();
     }
     zip.finish().unwrap();
 }
@@ -288,7 +277,10 @@ fn bad_command_lines_and_models_are_refused_with_a_reason() {
     assert!(unbounded.contains("no upper bound") && unbounded.contains("--dim N=1..64"), "{unbounded}");
     let unknown = refusal(&[&["compile", BLOCK, "-o", &out, "--dim", "Q=1..2"], &DIMS[..]].concat());
     assert!(unknown.contains("Q"), "{unknown}");
-    assert!(refusal(&["compile", BLOCK, "-o", "m.exe"]).contains(".so, .dll or .dylib, or .c"));
+    assert_eq!(
+        refusal(&["compile", BLOCK, "-o", "m.exe"]),
+        "symc: -o m.exe: the name must end with .o or .obj, .a or .lib, .so, .dll or .dylib, or .c"
+    );
     let portable = refusal(&["compile", BLOCK, "-o", "m.c", "--cpu", "x86-64-v3"]);
     assert!(portable.contains("C source is for any machine"), "{portable}");
     assert!(refusal(&["compile", "no.onnx", "-o", &out]).starts_with("symc: no.onnx: "));

@@ -3,6 +3,7 @@
 use crate::machine;
 use crate::models;
 use crate::random_cases;
+use crate::tensors::refs;
 
 use machine::{Machine, Refusal};
 use symshape_compiler::{
@@ -18,7 +19,7 @@ use symshape_compiler::{
     schedule,
     tensor::{Bytes, Tensor},
 };
-use symshape_runtime::{Context, TensorRef};
+use symshape_runtime::Context;
 
 /// Asserts that machine code of `graph` computes the oracle's results at all tested sizes.
 pub(crate) fn assert_same(name: &str, graph: &Graph, machine: &Machine) {
@@ -311,10 +312,7 @@ fn scratch_fits_data_dependent_sizes() {
         let limit = Tensor::from_i64(vec![], &[m]).expect("one element");
         let inputs = [x, limit];
         let expected = graph::eval::eval(&graph, &inputs).expect("it can be evaluated");
-        let lent = inputs.each_ref().map(|tensor| {
-            TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes()).expect("aligned")
-        });
-        let found = context.run_views(&lent).expect("within the contract");
+        let found = context.run_views(&refs(&inputs)).expect("within the contract");
         let tolerance = RoundingTolerance::of(&graph, &inputs);
         for (idx, expected) in expected.iter().enumerate() {
             let view = found.get(idx);

@@ -4,6 +4,7 @@ use crate::{
     cli,
     models::{self, conv, weights},
     protos::{float, node},
+    tensors::refs,
 };
 use prost::Message;
 use symshape::Dim;
@@ -16,7 +17,7 @@ use symshape_compiler::{
     scalar::{ReduceOp, Scalar},
     tensor::Tensor,
 };
-use symshape_runtime::{Context, DType, TensorRef};
+use symshape_runtime::{Context, DType};
 
 fn images(name: &str) -> Result<(Graph, Value)> {
     let mut g = models::graph(name, &[("N", 1, 3), ("H", 3, 9)]);
@@ -135,13 +136,7 @@ fn copies(lowered: &Lowered) -> Vec<String> {
 fn run(lowered: &Lowered, inputs: &[Tensor]) -> Vec<Vec<f32>> {
     let model = lowered.jit().expect("machine code");
     let mut context = Context::new(&model).expect("an arena");
-    let views: Vec<TensorRef<'_>> = inputs
-        .iter()
-        .map(|tensor| {
-            TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes()).expect("a tensor")
-        })
-        .collect();
-    let outputs = context.run_views(&views).expect("a call");
+    let outputs = context.run_views(&refs(inputs)).expect("a call");
     (0..outputs.len()).map(|idx| outputs.get(idx).elems::<f32>().expect("floats").to_vec()).collect()
 }
 

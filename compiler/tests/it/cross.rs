@@ -6,6 +6,7 @@
 use crate::foreign;
 use crate::models;
 use crate::networks;
+use crate::tensors::as_ref;
 
 use foreign::Program;
 use symshape_compiler::{
@@ -92,18 +93,12 @@ fn check((triple, level): (&str, &str), compiler: &str, emulator: &[&str]) {
     }
 }
 
-/// A tensor as a call takes it.
-fn lend(tensor: &Tensor) -> TensorRef<'_> {
-    let lent = TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes());
-    lent.expect("memory of the heap is aligned")
-}
-
 /// The results of this machine.
 fn here(lowered: &Lowered, inputs: &[Tensor]) -> Vec<Tensor> {
     let options = CompileOptions::default();
     let (model, _) = emit::jit::jit(&lowered.program, &lowered.plan, &options).expect("supported here");
     let mut context = Context::new(&model).expect("memory");
-    let lent: Vec<TensorRef> = inputs.iter().map(lend).collect();
+    let lent: Vec<TensorRef> = inputs.iter().map(as_ref).collect();
     let outputs = context.run_views(&lent).expect("in range");
     let tensor = |idx: usize| {
         let output = outputs.get(idx);

@@ -1,6 +1,9 @@
 //! Seals: a changed artefact is refused by name before any of its code is mapped.
 
-use crate::cli::{BLOCK, json, symc};
+use crate::{
+    cli::{BLOCK, json, symc},
+    random_cases::Random,
+};
 use std::{fs, path::Path};
 use symshape_runtime::OpenOptions;
 
@@ -15,16 +18,6 @@ fn compile(folder: &Path, name: &str, more: &[&str]) -> String {
     let out = path(folder, name);
     json(&[&["compile", BLOCK, "-o", &out][..], &DIMS, more].concat());
     out
-}
-
-/// Numbers that look random and are always the same.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % end as u64) as usize
-    }
 }
 
 /// A change of a file: a flipped bit, a range of zeros, new headers, or a new length. `None` if it changes nothing.

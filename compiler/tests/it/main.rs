@@ -13,6 +13,7 @@ mod networks;
 mod npy;
 mod protos;
 mod random_cases;
+mod tensors;
 
 mod accuracy;
 mod artifact;

@@ -1,6 +1,6 @@
 //! Partitions: the same bits as in one piece, whatever the cut, the policy, the order and the threads.
 
-use crate::models;
+use crate::{models, tensors::as_ref};
 
 use std::{
     path::Path,
@@ -65,10 +65,6 @@ fn call_steps(
     let outputs = outputs.map(|(buffer, info)| TensorMut::from_bytes(info.dtype(), buffer).expect("aligned"));
     context.run_steps(&refs, &mut outputs.collect::<Vec<_>>(), policy)?;
     Ok(buffers)
-}
-
-fn as_ref(tensor: &Tensor) -> TensorRef<'_> {
-    TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes()).expect("sized and aligned")
 }
 
 /// Runs whatever is ready, the last entry of the table first.

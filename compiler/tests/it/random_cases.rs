@@ -1,4 +1,4 @@
-//! Properties of random cases, and the number of cases that a property could judge.
+//! Properties of random cases, the number of cases that a property could judge, and random numbers.
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use std::cell::Cell;
@@ -27,4 +27,15 @@ pub(crate) fn check_random(
 
     let n_compared = n_compared.get();
     assert!(n_compared >= min_compared, "only {n_compared} of {n_cases} cases could be compared");
+}
+
+/// Numbers that look random and are the same in each run.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    /// A number from 0 to `end - 1`.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % end
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::foreign::Program;
 use crate::protos::{float, int64_tensor, node};
+use crate::tensors::refs;
 use symshape_compiler::{
     CompileOptions,
     graph::{Graph, eval::eval},
@@ -15,7 +16,7 @@ use symshape_compiler::{
     pipeline::{Pipeline, jit},
     tensor::{Bytes, Tensor},
 };
-use symshape_runtime::{Context, TensorRef};
+use symshape_runtime::Context;
 
 fn value(name: &str) -> ValueInfoProto {
     ValueInfoProto { name: name.into(), ty: None }
@@ -208,12 +209,7 @@ fn all_operators() -> ModelProto {
 }
 
 fn outputs_of(context: &mut Context, inputs: &[Tensor]) -> Vec<Tensor> {
-    let refs = inputs.iter().map(|input| {
-        TensorRef::from_bytes(input.dtype(), input.shape(), input.bytes())
-            .expect("as many bytes as the shape")
-    });
-    let refs: Vec<TensorRef> = refs.collect();
-    let outputs = context.run_views(&refs).expect("the call is in contract");
+    let outputs = context.run_views(&refs(inputs)).expect("the call is in contract");
     let copy = |k: usize| {
         let output = outputs.get(k);
         Tensor::new(output.dtype(), output.shape().to_vec(), Bytes::Owned(output.bytes().into()))

@@ -1,6 +1,6 @@
 //! Batches of requests of mixed shapes, from Rust and from C: each request has the bits that it has alone.
 
-use crate::models;
+use crate::{models, random_cases::Random};
 
 use std::{path::Path, process::Command, time::Duration};
 use symshape::{Declaration, Dim};
@@ -43,16 +43,6 @@ fn build(name: &str, has_shift: bool) -> Result<Graph> {
 
 fn graph(name: &str, has_shift: bool) -> Graph {
     build(name, has_shift).expect("a valid graph")
-}
-
-/// Numbers that look random and are the same in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % bound
-    }
 }
 
 /// A request and the results that it has alone.

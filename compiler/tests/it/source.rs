@@ -2,6 +2,7 @@
 
 use crate::foreign;
 use crate::models;
+use crate::tensors::refs;
 
 use foreign::Program;
 use symshape::Dim;
@@ -121,11 +122,7 @@ fn arenas(graph: &Graph) -> [u64; 2] {
     let mut context = Context::new(&model).expect("an arena");
     for dims in models::bindings(graph) {
         let inputs = models::inputs(graph, &dims);
-        let views: Vec<TensorRef<'_>> = inputs
-            .iter()
-            .map(|x| TensorRef::from_bytes(x.dtype(), x.shape(), x.bytes()).expect("as many as the shape"))
-            .collect();
-        let outputs = context.run_views(&views).expect("in contract");
+        let outputs = context.run_views(&refs(&inputs)).expect("in contract");
         let tensor = |y: TensorRef<'_>| {
             let bytes = Bytes::Owned(y.bytes().into());
             Tensor::new(y.dtype(), y.shape().to_vec(), bytes).expect("as many as the shape")

@@ -5,6 +5,7 @@ use crate::{
     models,
     ragged::graphs::{FORMS, encoder},
     state::decoder,
+    tensors::refs,
 };
 use std::{
     fs,
@@ -18,7 +19,7 @@ use symshape_compiler::{
     target::Target,
     tensor::Tensor,
 };
-use symshape_runtime::{Context, Model, OpenOptions, State, TensorRef, Weights};
+use symshape_runtime::{Context, Model, OpenOptions, State, Weights};
 
 const TWO: std::num::NonZeroU32 = std::num::NonZeroU32::new(2).unwrap();
 
@@ -57,13 +58,6 @@ fn write(lowered: &Lowered, folder: &Path, name: &str) -> [PathBuf; 2] {
     assert_eq!(last, file.bytes(), "the progress ends at the size of the file");
     emit::shared::shared(compiled.object, &[], &so).expect("written");
     [so, weights]
-}
-
-fn refs(tensors: &[Tensor]) -> Vec<TensorRef<'_>> {
-    tensors
-        .iter()
-        .map(|tensor| TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes()).expect("aligned"))
-        .collect()
 }
 
 /// The bytes of all outputs.

@@ -1,9 +1,8 @@
 //! The batcher: each request gets its own results, requests share batches, and nothing is allocated.
 
-use crate::fake;
+use crate::{counting::all_calls, fake};
 
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
     ffi::c_void,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
     thread,
@@ -13,28 +12,6 @@ use symshape_runtime::{
     BatchError, BatchOptions, Batcher, CallError, TensorMut, TensorRef,
     abi::{Exec, ModelDesc},
 };
-
-/// Counts the calls of the allocator in all threads.
-struct Counting;
-
-static CALLS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all calls are passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 fn options(max_rows: usize, deadline: Duration) -> BatchOptions {
     BatchOptions { max_rows, deadline, ..BatchOptions::default() }
@@ -279,11 +256,11 @@ fn nothing_is_allocated_in_steady_state() {
     }
     // Other tests of this binary run at the same time; one attempt without their calls is enough.
     let is_quiet = (0..2000).any(|_| {
-        let before = CALLS.load(Ordering::Relaxed);
+        let before = all_calls();
         for round in 0..20 {
             assert!(request(&batcher, 1 + round % 8, 1.0).expect("in contract"));
         }
-        CALLS.load(Ordering::Relaxed) == before
+        all_calls() == before
     });
     assert!(is_quiet, "requests allocate");
 }

@@ -2,6 +2,8 @@
 
 mod batcher;
 mod call;
+#[allow(dead_code, reason = "this program uses only a part of it")]
+mod counting;
 mod fake;
 mod grow;
 mod linked;

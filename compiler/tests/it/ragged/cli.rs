@@ -2,9 +2,11 @@
 
 use crate::{
     cli::{BLOCK, json, refusal},
+    npy,
     protos::{float, node},
 };
 use prost::Message;
+use std::path::Path;
 use symshape_compiler::import::proto::{GraphProto, ModelProto, OperatorSetIdProto};
 
 /// `y = -x`, for tokens of 3 elements.
@@ -34,14 +36,7 @@ fn compiled_models_have_offsets_as_an_input() {
     json(&[&["compile", &onnx, "-o", &artefact], &dims[..], &ragged].concat());
 
     // Without offsets, a call is refused by name.
-    let zeros = vec![0_u8; 5 * 3 * 4];
-    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 3), }";
-    let mut npy = b"\x93NUMPY\x01\x00".to_vec();
-    let padded = format!("{header:<117}\n");
-    npy.extend((padded.len() as u16).to_le_bytes());
-    npy.extend(padded.as_bytes());
-    npy.extend(zeros);
-    std::fs::write(path("x.npy"), npy).expect("an array");
+    npy::write(Path::new(&path("x.npy")), &[5, 3], &[0.0; 15]);
     let input = format!("x={}", path("x.npy"));
     let error = refusal(&["run", &artefact, "-i", &input]);
     assert!(error.contains("offsets"), "{error}");

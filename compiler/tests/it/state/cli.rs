@@ -2,6 +2,7 @@
 
 use crate::{
     cli::{json, refusal, symc},
+    npy,
     protos::{float, node},
 };
 use prost::Message;
@@ -85,12 +86,7 @@ fn run_reads_and_writes_the_file_of_the_state() {
     assert_eq!(summary["state"]["pairs"], serde_json::json!(["old=new"]));
     assert_eq!(summary["state"]["length"], "P");
 
-    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
-    let mut npy = b"\x93NUMPY\x01\x00".to_vec();
-    npy.extend(118_u16.to_le_bytes());
-    npy.extend(format!("{header:<117}\n").bytes());
-    npy.extend([0_u8; 24]);
-    std::fs::write(path("x.npy"), npy).expect("a file");
+    npy::write(Path::new(&path("x.npy")), &[2, 3], &[0.0; 6]);
     let x = format!("x={}", path("x.npy"));
     let (model, state) = (path("rows.so"), path("s.state"));
     for rows in [2, 4, 6] {

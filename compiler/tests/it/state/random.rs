@@ -1,6 +1,7 @@
 //! Random sessions of random graphs with state: sequences are begun, stepped alone and together, shortened and forked.
 //! Each step equals that of the graph without state in the reference evaluator.
 
+use crate::tensors::refs;
 use symshape_compiler::{
     StateRequest,
     graph::{
@@ -15,7 +16,7 @@ use symshape_compiler::{
     pipeline::Pipeline,
     tensor::{Bytes, Tensor},
 };
-use symshape_runtime::{Context, DType, State, TensorRef};
+use symshape_runtime::{Context, DType, State};
 
 /// The largest number of sequences that live at a time.
 const MAX_SEQUENCES: usize = 6;
@@ -47,7 +48,7 @@ pub(super) fn run(bytes: &[u8]) -> usize {
     assert_eq!(model.one_state(), None, "{graph}");
     let mut context = Context::new(&model).expect("small graphs have small arenas");
     let choices = bytes[middle..].iter();
-    let threads = bytes.len() as u32 % 3;
+    let threads = 1 + bytes.len() as u32 % 3;
     context.set_threads(threads).expect("threads");
 
     let mut session = Session { graph, context, sequences: Vec::new(), choices, seed: 0 };
@@ -240,12 +241,4 @@ fn assert_only_new_rows_changed(state: &State, before: &[u8], length: usize) {
         expected[offset..offset + len].copy_from_slice(&after[offset..offset + len]);
     }
     assert!(expected == after, "a byte outside of the new rows changed");
-}
-
-fn refs(tensors: &[Tensor]) -> Vec<TensorRef<'_>> {
-    let mut views = Vec::new();
-    for tensor in tensors {
-        views.push(TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes()).expect("aligned"));
-    }
-    views
 }

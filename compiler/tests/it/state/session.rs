@@ -1,6 +1,6 @@
 //! Steps of a model with state, each compared with the model without state.
 
-use crate::models::weights;
+use crate::{models::weights, tensors::refs};
 use symshape_compiler::{
     StateRequest,
     graph::Graph,
@@ -18,14 +18,6 @@ pub(super) struct Session {
     past: Vec<Tensor>,
     batch: usize,
     n_steps: u32,
-}
-
-fn refs(tensors: &[Tensor]) -> Vec<TensorRef<'_>> {
-    let mut views = Vec::new();
-    for tensor in tensors {
-        views.push(TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes()).expect("aligned"));
-    }
-    views
 }
 
 fn floats(tensor: &Tensor) -> Vec<f32> {

@@ -1,7 +1,7 @@
 //! Calls with several states: each sequence has the bits that it has alone.
 
 use super::graphs::{decoder, gated, layered, rows_first};
-use crate::models::weights;
+use crate::{models::weights, tensors::refs};
 use symshape_compiler::{
     StateRequest,
     graph::Graph,
@@ -10,7 +10,7 @@ use symshape_compiler::{
     pipeline::Pipeline,
     tensor::Tensor,
 };
-use symshape_runtime::{CallError, Context, DType, Model, State, TensorRef};
+use symshape_runtime::{CallError, Context, DType, Model, State};
 
 /// A model with state, called for several sequences.
 pub(super) struct Table {
@@ -145,14 +145,6 @@ impl Rows {
         }
         self.tensor(self.shape.clone(), &joined)
     }
-}
-
-fn refs(tensors: &[Tensor]) -> Vec<TensorRef<'_>> {
-    let mut views = Vec::new();
-    for tensor in tensors {
-        views.push(TensorRef::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes()).expect("aligned"));
-    }
-    views
 }
 
 #[test]
