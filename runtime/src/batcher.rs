@@ -139,8 +139,8 @@ impl Batcher {
     /// each input.
     ///
     /// # Errors
-    /// When a tensor does not consist of rows of that symbol, when rows violate the contract, or when the system
-    /// refuses memory or threads.
+    /// When a tensor does not consist of rows of that symbol, when the model has state, when rows violate the contract,
+    /// or when the system refuses memory or threads.
     pub fn new(
         model: &Model,
         symbol: &str,

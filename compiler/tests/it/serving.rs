@@ -1,11 +1,11 @@
 //! Batches of requests of mixed shapes, from Rust and from C: each request has the bits that it has alone.
 
-use crate::{models, random_cases::Random};
+use crate::{models, random_cases::Random, state::decoder};
 
 use std::{path::Path, process::Command, time::Duration};
 use symshape::{Declaration, Dim};
 use symshape_compiler::{
-    CompileOptions, Result,
+    CompileOptions, Result, StateRequest,
     graph::Graph,
     pipeline::{self, Artifact, Pipeline},
     scalar::ReduceOp,
@@ -135,6 +135,18 @@ fn check_c_program(folder: &Path, name: &str, file: &str, flags: &[&str]) {
     let output = Command::new(folder.join("program")).output().expect("the program starts");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{name}, {file}: {text}");
+}
+
+#[test]
+fn models_with_state_are_refused() {
+    let graph = decoder(4, 12);
+    let model = Pipeline::new(&graph).state(StateRequest::find()).jit().expect("supported");
+    let error = Batcher::mixed(&model, "N", BatchOptions::default()).expect_err("a model with state");
+    assert!(error.to_string().starts_with("the model has state"), "{error}");
+    let rows: Vec<Vec<usize>> = model.inputs().iter().map(|input| vec![1; input.rank() - 1]).collect();
+    let rows: Vec<&[usize]> = rows.iter().map(Vec::as_slice).collect();
+    let error = Batcher::new(&model, "N", &rows, BatchOptions::default()).expect_err("a model with state");
+    assert!(error.to_string().starts_with("the model has state"), "{error}");
 }
 
 #[test]

@@ -61,6 +61,9 @@ impl BatchLayout {
     ) -> Result<BatchLayout, BatchError> {
         let position = model.symbols().iter().position(|info| info.name() == symbol);
         let position = position.ok_or_else(|| crate::QueryError::NoSymbol { name: symbol.into() })?;
+        if model.desc.state.is_some() {
+            return Err(CallError::StateMissing.into());
+        }
         check_rows(model, symbol)?;
         if rows.is_none() && model.grows() {
             return Err(BatchError::Unbounded);
@@ -260,12 +263,7 @@ impl Checker {
             n_axes += input.rank();
         }
         Checker {
-            slots: Slots::new(
-                model.inputs().len(),
-                model.outputs().len(),
-                model.max_states(),
-                model.weights_address(),
-            ),
+            slots: Slots::new(model.inputs().len(), model.outputs().len(), 0, model.weights_address()),
             shapes: vec![0; n_axes],
             first_axes,
             dims: vec![0; model.desc.n_dims()],
