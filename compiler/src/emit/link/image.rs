@@ -151,8 +151,10 @@ impl<'o> Image<'o> {
                 let is_written = match (relocation.target(), relocation.flags()) {
                     (RelocationTarget::Symbol(symbol), RelocationFlags::Elf { r_type }) => {
                         let target = self.target(file, symbol)?;
-                        let target = target.map(|target| target.wrapping_add_signed(relocation.addend()));
-                        target.is_some_and(|target| self.write(number, offset, r_type, target))
+                        target.is_some_and(|target| {
+                            let target = target.wrapping_add_signed(relocation.addend());
+                            self.write(number, &Reference { offset, r_type, target })
+                        })
                     }
                     _ => false,
                 };
@@ -177,24 +179,31 @@ impl<'o> Image<'o> {
         Ok(section.map(|section| self.sections[*section].address + symbol.address()))
     }
 
-    /// Writes one address; false if the relocation is not supported or out of reach.
-    fn write(&mut self, number: usize, offset: u64, r_type: elf::RelocationType, target: u64) -> bool {
+    /// Writes one address into section `number`; false if the relocation is not supported or out of reach.
+    fn write(&mut self, number: usize, reference: &Reference) -> bool {
         let section = &mut self.sections[number];
-        let place = section.address + offset;
-
-        if is_absolute(r_type, self.machine) {
+        if is_absolute(reference.r_type, self.machine) {
             let is_data = matches!(section.kind, SectionKind::Relocated | SectionKind::Data);
-            let at = offset as usize;
-            section.bytes.to_mut()[at..at + 8].copy_from_slice(&(self.base + target).to_le_bytes());
-            self.absolutes.push((place, target));
+            let at = reference.offset as usize;
+            let address = self.base + reference.target;
+            section.bytes.to_mut()[at..at + 8].copy_from_slice(&address.to_le_bytes());
+            self.absolutes.push((section.address + reference.offset, reference.target));
             return is_data;
         }
         match self.machine {
-            elf::EM_X86_64 => write_x86(section, offset as usize, r_type, place, target),
-            elf::EM_AARCH64 => write_aarch64(section, offset as usize, r_type, place, target),
+            elf::EM_X86_64 => write_x86(section, reference),
+            elf::EM_AARCH64 => write_aarch64(section, reference),
             _ => false,
         }
     }
+}
+
+/// A place in a section that refers to an address.
+struct Reference {
+    /// Offset in the section.
+    offset: u64,
+    r_type: elf::RelocationType,
+    target: u64,
 }
 
 /// Whether a relocation is an absolute address of 64 bits.
@@ -207,13 +216,10 @@ fn is_absolute(r_type: elf::RelocationType, machine: elf::Machine) -> bool {
 }
 
 /// Writes the distance from an instruction to an address.
-fn write_x86(
-    section: &mut Section<'_>,
-    at: usize,
-    r_type: elf::RelocationType,
-    place: u64,
-    target: u64,
-) -> bool {
+fn write_x86(section: &mut Section<'_>, reference: &Reference) -> bool {
+    let Reference { offset, r_type, target } = *reference;
+    let at = offset as usize;
+    let place = section.address + offset;
     let bytes = section.bytes.to_mut();
     match r_type {
         elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 => {}
@@ -230,14 +236,11 @@ fn write_x86(
 }
 
 /// Writes the distance from an instruction to an address, or a part of it.
-fn write_aarch64(
-    section: &mut Section<'_>,
-    at: usize,
-    r_type: elf::RelocationType,
-    place: u64,
-    target: u64,
-) -> bool {
+fn write_aarch64(section: &mut Section<'_>, reference: &Reference) -> bool {
     const SMALL_PAGE: u64 = 4096;
+    let Reference { offset, r_type, target } = *reference;
+    let at = offset as usize;
+    let place = section.address + offset;
     let bytes = section.bytes.to_mut();
     let old = u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let low = ((target % SMALL_PAGE) as u32) << 10;

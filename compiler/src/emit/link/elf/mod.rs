@@ -14,11 +14,11 @@ use super::{
     bytes::ByteWriter,
     image::{File, Image},
     pieces::{Piece, pieces},
-    section::{Section, SectionKind},
+    section::{Section, SectionKind, extent},
 };
 use crate::error::Result;
 use object::elf;
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 use tables::SECTION_BYTES;
 
 /// Segments begin at multiples of the smallest page size.
@@ -85,14 +85,8 @@ fn segments(sections: &[Section<'_>]) -> ByteWriter {
         bytes.u32(kind).u32(flags).u64(at).u64(at).u64(at).u64(in_file).u64(in_memory).u64(align);
     };
     for kind in SectionKind::MAPPED {
-        let of = || sections.iter().filter(|section| section.kind == kind);
-        let (Some(first), Some(end)) =
-            (of().map(|section| section.address).min(), of().map(Section::end).max())
-        else {
-            continue;
-        };
-
-        let first = if kind == SectionKind::Head { 0 } else { first };
+        let Some(Range { start, end }) = extent(sections, &[kind]) else { continue };
+        let first = if kind == SectionKind::Head { 0 } else { start };
 
         // The loader makes whole pages read-only.
         let last = if kind == SectionKind::Relocated { end.next_multiple_of(PAGE) } else { end };

@@ -5,12 +5,12 @@ use super::{
     tables::Places,
 };
 use crate::emit::link::bytes::ByteWriter;
-use object::macho;
+use object::{LittleEndian, macho};
 
 /// Bytes of the header, and of the command of a segment without and with a section.
-const HEADER_BYTES: usize = 32;
-const SEGMENT_BYTES: usize = 72;
-const SECTION_BYTES: usize = 80;
+const HEADER_BYTES: usize = size_of::<macho::MachHeader64<LittleEndian>>();
+const SEGMENT_BYTES: usize = size_of::<macho::SegmentCommand64<LittleEndian>>();
+const SECTION_BYTES: usize = size_of::<macho::Section64<LittleEndian>>();
 
 /// Oldest macOS that runs on all machines of both architectures: 11.0.
 const MACOS_VERSION: u32 = 11 << 16;

@@ -10,7 +10,6 @@
 
 mod commands;
 pub(super) mod layout;
-mod sha256;
 mod signature;
 mod tables;
 
@@ -23,6 +22,7 @@ use crate::error::Result;
 use commands::Commands;
 use layout::{Cpu, PAGE, Part, Segment};
 use object::macho;
+use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 
 /// Adds the headers and the tables, signs the file, and returns it. `library` is its name.
@@ -63,7 +63,7 @@ pub(super) fn link<'o>(
         signature_at,
         signature_bytes,
     };
-    let mut head = commands.head(&sha256::hash(&contents.concat()));
+    let mut head = commands.head(&Sha256::digest(contents.concat()).into());
     head.align(PAGE as usize);
     all.insert(0, (0, Cow::Owned(head.0)));
 

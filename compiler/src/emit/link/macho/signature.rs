@@ -3,19 +3,15 @@
 //!
 //! Its numbers are big-endian.
 
-use super::sha256::{self, HASH_BYTES};
 use crate::emit::link::pieces::Piece;
+use object::macho;
+use sha2::{Digest, Sha256};
+
+/// Bytes of a hash.
+const HASH_BYTES: usize = 32;
 
 /// Unit of hashes in the file.
 const HASHED_PAGE: u64 = 4096;
-
-const BLOBS_MAGIC: u32 = 0xfade_0cc0;
-const DIRECTORY_MAGIC: u32 = 0xfade_0c02;
-/// The version of the format with limits of the executable segment.
-const DIRECTORY_VERSION: u32 = 0x2_0400;
-/// Ad hoc, and by a linker, so that tools may replace it.
-const DIRECTORY_FLAGS: u32 = 0x2_0002;
-const SHA256: u8 = 2;
 
 /// Bytes before the directory, and of the directory without its text and hashes.
 const HEAD_BYTES: u64 = 20;
@@ -37,16 +33,15 @@ pub(super) fn signature(hashes: &[[u8; HASH_BYTES]], at: u64, code_bytes: u64, l
     let mut words =
         |values: &[u64]| values.iter().for_each(|value| out.extend((*value as u32).to_be_bytes()));
     // One blob, the directory.
-    words(&[u64::from(BLOBS_MAGIC), HEAD_BYTES + directory_len, 1, 0, HEAD_BYTES]);
-    words(&[
-        u64::from(DIRECTORY_MAGIC),
-        directory_len,
-        u64::from(DIRECTORY_VERSION),
-        u64::from(DIRECTORY_FLAGS),
-    ]);
+    words(&[u64::from(macho::CSMAGIC_EMBEDDED_SIGNATURE), HEAD_BYTES + directory_len, 1]);
+    words(&[u64::from(macho::CSSLOT_CODEDIRECTORY.0), HEAD_BYTES]);
+    // The version has limits of the executable segment. Tools may replace what a linker signed ad hoc.
+    let flags = macho::CS_ADHOC.0 | macho::CS_LINKER_SIGNED.0;
+    words(&[u64::from(macho::CSMAGIC_CODEDIRECTORY), directory_len]);
+    words(&[u64::from(macho::CS_SUPPORTSEXECSEG.0), u64::from(flags)]);
     // No special hashes: these are for bundles.
     words(&[hashes_at, DIRECTORY_BYTES, 0, hashes.len() as u64, at]);
-    out.extend([HASH_BYTES as u8, SHA256, 0, HASHED_PAGE.trailing_zeros() as u8]);
+    out.extend([HASH_BYTES as u8, macho::CS_HASHTYPE_SHA256.0, 0, HASHED_PAGE.trailing_zeros() as u8]);
     // Fields that are not used: spare, scatter, team, spare, and a limit beyond 32 bits.
     out.extend([0; 24]);
     // The executable segment: its offset, its length, and no flags.
@@ -84,7 +79,7 @@ pub(super) fn page_hashes(pieces: &[Piece<'_>], start: u64, end: u64) -> Vec<[u8
                     .copy_from_slice(&bytes[(from - offset) as usize..(to - offset) as usize]);
             }
         }
-        hashes.push(sha256::hash(&page));
+        hashes.push(Sha256::digest(&page).into());
         at = page_end;
     }
     hashes
