@@ -208,13 +208,11 @@ impl Stages<'_> {
         targets: &Targets,
         options: &CompileOptions,
     ) -> Result<Option<ragged::Batch>> {
-        if request.length.is_none() {
-            return Ok(None);
-        }
+        let Some(length) = &request.length else { return Ok(None) };
         refuse_with_ragged(graph, targets, options)?;
         let mut batch = None;
         self.graph("ragged", graph, |graph| {
-            batch = ragged::declare(graph, request)?;
+            batch = Some(ragged::declare(graph, length, request)?);
             Ok(())
         })?;
         // The mask is constant now.

@@ -53,7 +53,11 @@ pub(crate) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
 /// A buffer, or all of them together, can become larger than memory, or has no upper bound at all; a device has too
 /// little memory.
 pub fn plan(program: &Program, budget: &Budget) -> Result<Plan> {
-    plan_or_overflow(program, budget)?.map_err(|overflow| overflow.error)
+    let plan = plan_or_overflow(program, budget)?.map_err(|overflow| overflow.error)?;
+    if cfg!(debug_assertions) {
+        verify::verify(program, &plan)?;
+    }
+    Ok(plan)
 }
 
 /// As [`plan`], but returns the overflow of a device with too little memory.
@@ -92,10 +96,6 @@ pub(crate) fn plan_or_overflow(
         return Err(too_large(program, &all));
     }
     plan.is_monotone = monotone::is_monotone(program, &plan);
-
-    if cfg!(debug_assertions) {
-        verify::verify(program, &plan)?;
-    }
 
     Ok(Ok(plan))
 }

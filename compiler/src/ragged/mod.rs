@@ -28,12 +28,11 @@ use crate::{
 use padding::Padded;
 use symshape::{Dim, Symbol};
 
-/// Replaces `graph`, which must be optimised, by that of one sequence, if a ragged batch is requested.
+/// Replaces `graph`, which must be optimised, by that of one sequence, whose length is the symbol `name`.
 ///
 /// # Errors
 /// A model for which the request can't be met, with the value and the reason.
-pub(crate) fn declare(graph: &mut Graph, request: &RaggedRequest) -> Result<Option<Batch>> {
-    let Some(name) = &request.length else { return Ok(None) };
+pub(crate) fn declare(graph: &mut Graph, name: &str, request: &RaggedRequest) -> Result<Batch> {
     let length = symbol(graph, name)?;
     let batch = match &request.batch {
         Some(name) => symbol(graph, name)?,
@@ -45,7 +44,7 @@ pub(crate) fn declare(graph: &mut Graph, request: &RaggedRequest) -> Result<Opti
     let mask = mask(graph, request, &batch, &length)?;
     let call = Batch::of(graph, request, &batch, &length, mask)?;
     batch::fix(graph, &batch, mask)?;
-    Ok(Some(call))
+    Ok(call)
 }
 
 fn usage(message: String) -> Error {
