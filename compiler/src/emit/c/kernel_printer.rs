@@ -17,8 +17,6 @@ pub(super) struct KernelPrinter<'p> {
     pub(super) program: &'p Program,
     pub(super) names: &'p SymbolNames,
     pub(super) kernel: &'p Kernel,
-    /// Whether constants are parameters of the function, because they are in a weights file.
-    pub(super) has_weights_file: bool,
     pub(super) facts: Facts,
     /// The statements of the function.
     pub(super) body: String,
@@ -43,7 +41,6 @@ impl<'p> KernelPrinter<'p> {
             program,
             names,
             kernel,
-            has_weights_file: false,
             facts: program.facts.clone(),
             body: String::new(),
             depth: 1,

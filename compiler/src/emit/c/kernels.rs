@@ -48,10 +48,9 @@ pub(super) fn kernels(
             continue;
         }
         let mut printer = KernelPrinter::new(program, names, kernel, n_errors);
-        printer.has_weights_file = has_weights_file;
         printer.statements(&kernel.body).at(|| format!("kernel {idx} ({})", kernel.name))?;
         n_errors = printer.n_errors;
-        calls.push(Some(printer.finish(out, idx)));
+        calls.push(Some(printer.finish(out, idx, has_weights_file)));
     }
 
     Ok(calls)
@@ -59,7 +58,7 @@ pub(super) fn kernels(
 
 impl KernelPrinter<'_> {
     /// Prints the function with the statements so far as its body.
-    fn finish(self, out: &mut String, idx: usize) -> KernelCall {
+    fn finish(self, out: &mut String, idx: usize, has_weights_file: bool) -> KernelCall {
         let used: BTreeSet<&str> = identifiers(&self.body).collect();
         let mut locals = String::new();
         for (local, dtype) in &self.kernel.locals {
@@ -70,7 +69,7 @@ impl KernelPrinter<'_> {
             }
         }
 
-        let parameters = self.parameters(&used);
+        let parameters = self.parameters(&used, has_weights_file);
         let args: Vec<&str> = parameters.iter().map(|parameter| parameter.name.as_str()).collect();
         let call = format!("kernel_{idx}({})", args.join(", "));
         let declarations: Vec<String> =
@@ -88,8 +87,9 @@ impl KernelPrinter<'_> {
         KernelCall { text: call, can_fail: self.can_fail }
     }
 
-    /// The parameters of the function, whose body uses the identifiers `used`.
-    fn parameters(&self, used: &BTreeSet<&str>) -> Vec<Parameter> {
+    /// The parameters of the function, whose body uses the identifiers `used`. Constants in a weights file are among
+    /// them; others are arrays of the source.
+    fn parameters(&self, used: &BTreeSet<&str>, has_weights_file: bool) -> Vec<Parameter> {
         let mut parameters = Vec::new();
         if self.can_fail {
             parameters.push(Parameter { ty: "symshape_error *".into(), name: "error".into() });
@@ -108,7 +108,7 @@ impl KernelPrinter<'_> {
         });
         for (id, buffer) in &self.program.buffers {
             let name = names::buffer(self.program, id);
-            let is_array = matches!(buffer.space, MemorySpace::Const(_)) && !self.has_weights_file;
+            let is_array = matches!(buffer.space, MemorySpace::Const(_)) && !has_weights_file;
             if is_array || !used.contains(name.as_str()) {
                 continue;
             }
