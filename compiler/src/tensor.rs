@@ -109,6 +109,11 @@ impl Tensor {
         }
     }
 
+    /// Bytes of the elements, which are not expanded.
+    pub fn size_bytes(&self) -> usize {
+        self.elems() * self.dtype.size_bytes()
+    }
+
     /// The shared memory of the elements.
     pub fn shared_bytes(&self) -> Bytes {
         match &self.elements {

@@ -68,12 +68,8 @@ impl StateSummary {
         let max_bytes = program.facts.bounds(&bytes).hi.and_then(|bytes| u64::try_from(bytes).ok());
         let rows = state.rows.as_ref();
         let max_states = match &program.sequences {
-            Some(Ok(sequences)) => {
-                let max = program.facts.bounds(&(&sequences.count).into()).hi;
-                Ok(max.and_then(|max| u64::try_from(max).ok()).unwrap_or(u64::MAX))
-            }
             Some(Err(cause)) => Err(cause.clone()),
-            None => Ok(1),
+            _ => Ok(program.max_states()),
         };
         Some(StateSummary {
             pairs: state.tensors.iter().map(|tensor| format!("{}={}", tensor.input, tensor.output)).collect(),

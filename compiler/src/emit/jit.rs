@@ -76,7 +76,7 @@ fn reserve_bytes(program: &Program) -> Result<usize> {
     for id in program.used_constants() {
         let buffer = &program.buffers[id];
         let MemorySpace::Const(tensor) = &buffer.space else { continue };
-        let bytes = tensor.bytes().len();
+        let bytes = tensor.size_bytes();
         once += bytes;
 
         // On tile registers, short reductions are padded to whole registers.

@@ -52,7 +52,7 @@ pub(super) fn functions(program: &Program) -> String {
         ("RANKS", ranks),
         ("MAX_PLACE", (max_rank + 1).to_string()),
         ("STATES_COMMENT", states_comment(program)),
-        ("STATES_BOUND", max_states(program).to_string()),
+        ("STATES_BOUND", program.max_states().to_string()),
         ("MERGED_WORDS", merged_words(program, state)),
         (
             "RESET_LENGTH",
@@ -88,13 +88,6 @@ fn states_comment(program: &Program) -> String {
 
 fn comment_line(text: &str) -> String {
     format!("/* {} */", comment(text))
-}
-
-/// The largest number of states of a call.
-fn max_states(program: &Program) -> BigInt {
-    let sequences = program.sequences.as_ref().and_then(|sequences| sequences.as_ref().ok());
-    let declared = sequences.and_then(|sequences| program.facts.declaration(&sequences.count));
-    declared.and_then(|declared| declared.hi.clone()).unwrap_or_else(|| 1.into())
 }
 
 /// The statements that make the words of a call with several states: the largest length of all, and their number. The

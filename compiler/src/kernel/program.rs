@@ -165,7 +165,7 @@ impl Program {
 
     fn bytes_of_constants(&self, is_counted: impl Fn(DType) -> bool) -> i64 {
         let bytes = self.used_constants().into_iter().map(|buffer| match &self.buffers[buffer].space {
-            MemorySpace::Const(tensor) if is_counted(tensor.dtype()) => tensor.bytes().len() as i64,
+            MemorySpace::Const(tensor) if is_counted(tensor.dtype()) => tensor.size_bytes() as i64,
             _ => 0,
         });
         bytes.sum()
@@ -181,6 +181,13 @@ impl Program {
     pub(crate) fn state_offsets(&self) -> Vec<Dim> {
         let state = self.state.as_ref();
         state.map_or_else(Vec::new, |state| state.offsets(&self.buffers, &self.facts))
+    }
+
+    /// The largest number of states of a call; 1 if calls take one or none.
+    pub(crate) fn max_states(&self) -> u64 {
+        let Some(Ok(sequences)) = &self.sequences else { return 1 };
+        let count = self.facts.bounds(&Dim::from(&sequences.count)).hi;
+        count.and_then(|count| u64::try_from(count).ok()).unwrap_or(u64::MAX)
     }
 
     /// Whether a buffer is a tensor of the state that calls overwrite.

@@ -45,6 +45,13 @@ impl Program {
         used
     }
 
+    /// The name of a constant in messages: that of its weight, or else that of its buffer.
+    pub(crate) fn weight_name(&self, buffer: BufferId) -> String {
+        let own = &self.buffers[buffer].name;
+        let name = self.weights.get(&buffer).map_or(own, |known| &known.weight);
+        if name.is_empty() { format!("constant {}", buffer.as_u32()) } else { name.clone() }
+    }
+
     /// The weights with two stored forms or more, by name.
     pub(crate) fn repeated_weights(&self, stored: &[StoredForm]) -> Vec<RepeatedWeight> {
         let mut forms: BTreeMap<&str, Vec<(String, u64)>> = BTreeMap::new();

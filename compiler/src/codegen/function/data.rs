@@ -31,7 +31,7 @@ impl ModuleBuilder<'_> {
         self.data_pool.add_form(buffer, None, bytes.len());
 
         let place = if self.has_weights_file() {
-            self.file_constant(self.weight_name(buffer, None), tensor.shared_bytes())
+            self.file_constant(self.program.weight_name(buffer), tensor.shared_bytes())
         } else if self.form.kind != ModuleKind::InProcess && bytes.len() >= MIN_LENT_BYTES {
             // One byte, which the writer of the object file replaces by the weights.
             let id = self.data(&name, [0].into(), 1)?;
@@ -59,20 +59,13 @@ impl ModuleBuilder<'_> {
         let bytes = bytes();
         self.data_pool.add_form(buffer, Some(form.to_string()), bytes.len());
         let place = if self.has_weights_file() {
-            self.file_constant(self.weight_name(buffer, Some(form)), Bytes::Owned(bytes.into()))
+            let name = format!("{} ({form})", self.program.weight_name(buffer));
+            self.file_constant(name, Bytes::Owned(bytes.into()))
         } else {
             ConstantPlace::Object(self.data(name, bytes.into(), ALIGN_BYTES as u64)?)
         };
         self.data_pool.packed.insert(name.into(), place);
         Ok(place)
-    }
-
-    /// The name of a constant in messages: that of its weight, or else that of its buffer.
-    fn weight_name(&self, buffer: BufferId, form: Option<&str>) -> String {
-        let own = &self.program.buffers[buffer].name;
-        let name = self.program.weights.get(&buffer).map_or(own, |known| &known.weight);
-        let name = if name.is_empty() { format!("constant {}", buffer.as_u32()) } else { name.clone() };
-        form.map_or(name.clone(), |form| format!("{name} ({form})"))
     }
 
     /// A string that ends with a zero byte.

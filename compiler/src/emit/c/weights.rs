@@ -18,11 +18,8 @@ impl SourceWeights {
     pub(super) fn of(program: &Program) -> SourceWeights {
         let mut weights = SourceWeights { layout: WeightsLayout::default(), offsets: BTreeMap::new() };
         for id in program.used_constants() {
-            let buffer = &program.buffers[id];
-            if let MemorySpace::Const(tensor) = &buffer.space {
-                let known = program.weights.get(&id).map_or(&buffer.name, |known| &known.weight);
-                let name = if known.is_empty() { format!("constant {}", id.as_u32()) } else { known.clone() };
-                let offset = weights.layout.add(name, tensor.shared_bytes());
+            if let MemorySpace::Const(tensor) = &program.buffers[id].space {
+                let offset = weights.layout.add(program.weight_name(id), tensor.shared_bytes());
                 weights.offsets.insert(id, offset);
             }
         }

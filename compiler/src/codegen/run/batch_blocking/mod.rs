@@ -103,7 +103,7 @@ fn takes_any_value(program: &Program, symbol: &Symbol) -> bool {
 /// Bytes of constants.
 fn weight_bytes(program: &Program) -> i64 {
     let bytes = program.buffers.values().filter_map(|buffer| match &buffer.space {
-        MemorySpace::Const(tensor) => Some(tensor.bytes().len() as i64),
+        MemorySpace::Const(tensor) => Some(tensor.size_bytes() as i64),
         _ => None,
     });
     bytes.sum()
