@@ -28,14 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let outputs = context.run_views(&inputs)?;
     for (idx, info) in model.outputs().iter().enumerate() {
         let output = outputs.get(idx);
-        println!("{} {:?} {:016x}", info.name(), output.shape(), hash(output.bytes()));
+        println!("{} {:?} {}", info.name(), output.shape(), blake3::hash(output.bytes()));
     }
     Ok(())
-}
-
-/// The FNV-1a hash.
-fn hash(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }

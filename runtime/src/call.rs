@@ -32,7 +32,7 @@ impl Context {
         // SAFETY: `bind` checked `dims` for the shapes of these inputs; `TensorRef` checked the size and alignment of
         // their memory. The outputs' memory was compared with their shapes at these dims. `prepare` checked that the
         // arena is large enough; it begins at a 64-byte boundary, and `&mut self` makes it exclusive to this call. The
-        // host is null, or the pool of this context.
+        // weights are those of the artefact, and the model keeps them. The host is null, or the pool of this context.
         let result = unsafe { desc.run(&self.slots, &mut self.dims, arena, exec) };
         result.map_err(|error| CallError::reported(Violation::new(desc, error)))?;
 
@@ -52,8 +52,8 @@ impl Context {
         states.iter_mut().enumerate().for_each(|(idx, state)| self.slots.set_state(idx, state.block()));
         let (arena, exec) = self.prepare(inputs);
         let desc = &self.model.desc;
-        // SAFETY: as in `call`. Each `State` is a block of this model, as the caller has checked, and `&mut` makes it
-        // exclusive to this call and other than the rest.
+        // SAFETY: as in `call`. The caller has checked that each `State` is a block of this model. `&mut` makes each
+        // exclusive to this call, so no two are the same block.
         let result = unsafe { desc.run_stateful(&self.slots, states.len(), &mut self.dims, arena, exec) };
         result.map_err(|error| CallError::reported(Violation::new(desc, error)))?;
         if self.model.desc.has_data_dependent_sizes() {

@@ -72,8 +72,8 @@ const PAGE: usize = 4096;
 /// Reads one byte in each `step`.
 fn touch(range: Range<usize>, step: usize) {
     for at in range.step_by(step) {
-        // SAFETY: the page is mapped for reading while the library is kept, and is inside the file, whose length was
-        // compared with its headers before.
+        // SAFETY: the page is mapped for reading, because the model under construction keeps the library and the
+        // weights. It is inside of its file, whose length was compared with the headers before.
         unsafe { core::ptr::with_exposed_provenance::<u8>(at).read_volatile() };
     }
 }
