@@ -8,6 +8,7 @@ use crate::{
     CallError, Context, Model, Outputs, TensorMut, TensorRef,
     abi::{STATE_MAGIC, StateHeader},
     arena::Arena,
+    bytes::array_at,
     descriptor::{MAX_WORDS, StateTable},
     tensor,
 };
@@ -281,7 +282,7 @@ impl State {
         let cut = || StateError::Malformed("the file is cut off");
         let rest = bytes.strip_prefix(SAVED_MAGIC).ok_or(StateError::Malformed("it is not a saved state"))?;
         let (header, mut rest) = rest.split_at_checked(table.header_bytes).ok_or_else(cut)?;
-        let word = |at: usize| i64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
+        let word = |at: usize| i64::from_le_bytes(array_at(header, at));
         if word(0) as u64 != STATE_MAGIC {
             return Err(StateError::Malformed("its header is damaged"));
         }

@@ -58,10 +58,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let place = || args.model.display().to_string();
     let lowered =
         Pipeline::new(&graph).options(options).state(args.dims.state.request()?).lower().at(place)?;
-    let measured = match &args.profile {
-        Some(sizes) => Some(measure(&lowered, sizes, &progress).at(place)?),
-        None => None,
-    };
+    let measured =
+        args.profile.as_ref().map(|sizes| measure(&lowered, sizes, &progress)).transpose().at(place)?;
 
     let page = match &measured {
         Some((machine, sizes)) => Profiles { machine, sizes, baseline: baseline.as_ref() }.report(&lowered),

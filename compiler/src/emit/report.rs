@@ -161,11 +161,9 @@ fn expression(dim: &Dim) -> Json {
 /// The text of a kernel. In a ragged batch it begins with how the kernel runs, and why.
 fn kernel_text(program: &Program, idx: usize) -> String {
     let text = program.kernels[idx].to_string();
-    match &program.ragged {
-        None => text,
-        Some(ragged) => match ragged.reasons.get(&idx) {
-            Some(reason) => format!("; once for each sequence: {reason}\n{text}"),
-            None => format!("; once for all rows\n{text}"),
-        },
+    let Some(ragged) = &program.ragged else { return text };
+    match ragged.reasons.get(&idx) {
+        Some(reason) => format!("; once for each sequence: {reason}\n{text}"),
+        None => format!("; once for all rows\n{text}"),
     }
 }
