@@ -1,6 +1,6 @@
 //! Contexts: the arena and the tables of pointers and shapes that one thread needs to call a model.
 //!
-//! A context reserves all memory when it is made, at the bounds of the contract. So a call of any size allocates
+//! A context reserves all memory when it is created, at the bounds of the contract. So a call of any size allocates
 //! nothing. A call first checks types and ranks, then the whole contract (in the artefact's `check`), then the output
 //! buffers. Only then does it write.
 

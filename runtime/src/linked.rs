@@ -119,7 +119,7 @@ pub enum LinkedError {
 #[derive(Clone, Copy)]
 pub struct Refusal(Error);
 
-// SAFETY: the pointers of the error lead to constant data of an artefact that is part of the program.
+// SAFETY: the pointers of the error point to constant data of an artefact that is part of the program.
 unsafe impl Send for Refusal {}
 // SAFETY: as above.
 unsafe impl Sync for Refusal {}

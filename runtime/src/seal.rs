@@ -7,8 +7,7 @@
 //! ```
 //!
 //! The hash of the footer covers the table and the rest of the footer. Loaders and linkers ignore bytes at the end of a
-//! file, so a sealed object or shared object works as before. A seal tells damage from a complete file; it does not
-//! tell who wrote the file.
+//! file, so they accept a sealed object or shared object. A seal finds damage; it does not tell who wrote the file.
 
 use crate::bytes::{u32_at, u64_at};
 use core::ops::Range;

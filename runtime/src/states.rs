@@ -1,4 +1,4 @@
-//! Calls with several states: one step of several sequences, each with a length of its own.
+//! Calls with several states: one step of several sequences, each with its length.
 
 use crate::{
     CallError, Context, Outputs, State, TensorMut, TensorRef,
@@ -8,7 +8,7 @@ use crate::{
 impl Context {
     /// Runs one step of several sequences into the caller's buffers. Row `i` of each tensor belongs to `states[i]`, a
     /// state of one sequence, and all sequences get the same number of new rows. Each has the bits that it has in a
-    /// call of its own, at any number of threads. The weights are read once for all of them.
+    /// call with it alone, at any number of threads. The weights are read once for all of them.
     ///
     /// The length in the shape of an input, such as a mask `[N, past + S]`, is that of the longest sequence. A shorter
     /// sequence has its `past_i + S` columns at the beginning of its row; the others are not read.

@@ -14,7 +14,7 @@ pub struct Violation {
     error: Error,
 }
 
-// SAFETY: the pointers of the error lead to constant data of the artefact, which `model` keeps loaded.
+// SAFETY: the pointers of the error point to constant data of the artefact, which `model` keeps loaded.
 unsafe impl Send for Violation {}
 // SAFETY: as above.
 unsafe impl Sync for Violation {}

@@ -88,8 +88,8 @@ pub(super) struct Args {
     /// operating system
     #[arg(long, conflicts_with = "emit")]
     no_libm: bool,
-    /// Write the weights to this file instead of the artefact; its name must end with .weights. A model with more than
-    /// 1 GB of weights gets such a file next to the artefact by itself
+    /// Write the weights to this file instead of the artefact; its name must end with .weights. A shared library and
+    /// its weights file must be in one folder. A model with more than 1 GB of weights gets such a file by itself
     #[arg(long, value_name = "M.weights", conflicts_with_all = ["emit", "in_artefact"])]
     weights_file: Option<PathBuf>,
     /// Keep the weights in the artefact, however large they are

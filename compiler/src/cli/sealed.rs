@@ -66,7 +66,7 @@ impl SealedFile {
         }
     }
 
-    /// The arguments of the command that made the artefact.
+    /// The arguments of the command line that compiled the artefact.
     pub(super) fn command_line(&self) -> Option<Vec<String>> {
         let part = self.parts.iter().find(|part| part.name == emit::COMMAND_LINE)?;
         let text = std::str::from_utf8(&self.object()[part.range.clone()]).ok()?;

@@ -13,7 +13,7 @@ use symshape_runtime::abi::{Code, WEIGHTS_MAGIC, WeightsDesc, WeightsHeader};
 /// The address of the weights must be a multiple of this.
 const ALIGN: i64 = 64;
 
-/// Stores the address of the weights file in the frame, if the artefact has one. Refuses an address that does not lead
+/// Stores the address of the weights file in the frame, if the artefact has one. Refuses an address that does not point
 /// to weights of this artefact.
 pub(crate) fn open(f: &mut FuncCtx, frame: Value, arguments: &RunArguments) -> Result<()> {
     if !f.unit.has_weights_file() {

@@ -134,7 +134,7 @@ pub(super) fn guards(printer: &mut FunctionPrinter) -> Result<()> {
         let program = printer.program();
         let (name, upper) = (&program.name, program.name.to_uppercase());
         let bad = format!("!{name}_has_weights(inputs[{}], {upper}_WEIGHTS_BYTES)", program.inputs.len());
-        let why = "the address after those of the inputs does not lead to weights of this model";
+        let why = "the address after those of the inputs does not point to weights of this model";
         let tensor_name = Some("the weights".into());
         let failure = Failure { tensor_name, why: Some(why.into()), ..Failure::new(Code::WrongWeights) };
         printer.refuse_if(1, &bad, &failure, ["0", "0", "0"]);
