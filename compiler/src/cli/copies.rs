@@ -3,6 +3,7 @@
 use super::output::print_line;
 use crate::kernel::{self, Program};
 use serde_json::{Value as Json, json};
+use std::borrow::Cow;
 use symshape::Dim;
 
 /// Lines about copies.
@@ -69,11 +70,28 @@ impl Copies {
 
         for NamedCopy { kernel, from, to, bytes, max_bytes } in largest.iter().take(MAX_LISTED) {
             let at_most = max_bytes.map(|max| format!(", at most {max} B")).unwrap_or_default();
-            print_line(&format!("  copies `{from}` to `{to}` in `{kernel}`: {bytes} B{at_most}"));
+            let [from, to, kernel] = [from, to, kernel].map(|name| quoted(name));
+            print_line(&format!("  copies {from} to {to} in {kernel}: {bytes} B{at_most}"));
         }
         let rest = self.copies.len() - largest.len().min(MAX_LISTED);
         if rest > 0 && !largest.is_empty() {
             print_line(&format!("  smaller copies: {rest}, see --emit plan"));
         }
+    }
+}
+
+/// The name in backticks, unless it is in words that quote a name, as `` weight `w` `` is.
+fn quoted(name: &str) -> Cow<'_, str> {
+    if name.contains('`') { name.into() } else { format!("`{name}`").into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn names_are_quoted_once() {
+        assert_eq!(quoted("x"), "`x`");
+        assert_eq!(quoted("weight `w`"), "weight `w`");
     }
 }
