@@ -106,7 +106,7 @@ fn parse(arguments: &[String], model: &Path, artefact: &Path) -> Result<CommandL
     })
 }
 
-/// Why an artefact with the weights `old` can't read the weights `new`.
+/// Why an artefact with the weights `old` can't read the weights `new`. Their names may differ.
 fn difference(new: &emit::WeightsFile, old: Option<&Weights>) -> String {
     let code = "the structure of the model differs: its code would differ, for instance because of a shape, an \
                 attribute, or a scalar that became a part of the code, or because another version of symc compiled the \
@@ -115,9 +115,9 @@ fn difference(new: &emit::WeightsFile, old: Option<&Weights>) -> String {
     let count = |n: usize| if n == 1 { "1 weight".to_string() } else { format!("{n} weights") };
     let (n_new, n_old) = (new.segments().len(), old.segments().len());
     for (new, old) in new.segments().iter().zip(old.segments()) {
-        if new.name != old.name() || new.bytes.len() != old.range().len() {
+        if new.bytes.len() != old.range().len() {
             return format!(
-                "the structure of the model differs: it has `{}` of {} bytes where the artefact has `{}` of {}",
+                "the structure of the model differs: it has {} of {} bytes where the artefact has {} of {} bytes",
                 new.name,
                 new.bytes.len(),
                 old.name(),
