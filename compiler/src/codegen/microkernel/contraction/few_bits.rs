@@ -9,6 +9,7 @@ use super::{
     few_bits_panels::{Indices, Panels, Reader, Sink},
     key::FewBitsCode,
     narrow_vectors,
+    prefetch::FollowingPrefetch,
     tile::Tile,
 };
 use crate::codegen::vector::{
@@ -50,9 +51,10 @@ impl Tile<'_> {
         let step = (!self.key.dense).then(|| b.arg(TileKey::LHS_K));
         let offsets = self.panels(b);
         let panels = Panels { at: rhs, offsets: &offsets, vectors: usize::from(self.key.vectors) };
+        let prefetch = FollowingPrefetch::new(b, self.key, rhs);
         let free = self.free_registers(b.shape(), code);
         let reader = Reader::new(b, code, panels.vectors, free);
-        reader.read(b, &panels, &indices, &Products { tile: self, lhs, step });
+        reader.read(b, &panels, &indices, &Products { tile: self, lhs, step, prefetch });
     }
 
     /// Registers that neither sums nor operands take.
@@ -73,6 +75,7 @@ struct Products<'t> {
     lhs: Int,
     /// From one reduction index to the next, unless these are consecutive.
     step: Option<Int>,
+    prefetch: Option<FollowingPrefetch>,
 }
 
 impl Sink for Products<'_> {
@@ -103,6 +106,10 @@ impl Sink for Products<'_> {
     fn end_group(&self, b: &mut Builder, count: usize) {
         if self.step.is_none() {
             b.advance(self.lhs, 4 * count as i32);
+        }
+        // Single indices are parts of a line.
+        if let Some(prefetch) = self.prefetch.filter(|_| count > 1) {
+            prefetch.advance(b);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Prefetch of the panels of the next tile of columns, by tiles on vector registers.
 
-use super::key::{Rhs, TileKey};
+use super::key::{PANEL, Rhs, TileKey};
 use crate::{
     codegen::vector::{
         Builder,
@@ -62,6 +62,39 @@ impl PanelPrefetch {
             let rounds = b.arg(TileKey::PREFETCH_ROUNDS);
             b.set_copy(self.rounds, rounds);
         });
+    }
+}
+
+/// The prefetch of the panels of few bits that follow those of a tile: the panels of the next tile of columns.
+///
+/// A group of indices is a line of each panel. For each group that a tile reads, it prefetches as many lines. Scales
+/// and zero points are not counted, so the ends of the panels are left to the machine.
+#[derive(Clone, Copy)]
+pub(super) struct FollowingPrefetch {
+    /// The next address to prefetch.
+    next: Int,
+    /// Number of panels of a tile.
+    panels: usize,
+}
+
+impl FollowingPrefetch {
+    /// `None` where the tile is a part of a panel. `rhs` is the address of its first panel.
+    pub(super) fn new(b: &mut Builder, key: &TileKey, rhs: Int) -> Option<FollowingPrefetch> {
+        let panels = usize::from(key.vectors) * b.lanes() / PANEL;
+        if panels == 0 {
+            return None;
+        }
+        let stride = b.arg(TileKey::RHS_COLUMN);
+        let skip = b.int_op(IntOp::Mul, stride, panels as i32);
+        Some(FollowingPrefetch { next: b.int_op(IntOp::Add, rhs, skip), panels })
+    }
+
+    /// Counts a group of indices.
+    pub(super) fn advance(&self, b: &mut Builder) {
+        for panel in 0..self.panels {
+            b.prefetch(Mem::from(self.next).plus(LINE_BYTES as usize * panel));
+        }
+        b.advance(self.next, LINE_BYTES as i32 * self.panels as i32);
     }
 }
 
