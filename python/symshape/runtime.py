@@ -533,7 +533,10 @@ def _weights(desc, path, weights):
             raise OSError(f"{path}: the model contains its weights, and takes no weights file")
         return None
     own = desc.weights.contents
-    file = weights if weights is not None else os.path.join(os.path.dirname(path), os.fsdecode(own.file_name))
+    name = os.fsdecode(own.file_name)
+    if name in ("", ".", "..") or "/" in name or "\\" in name:
+        raise OSError(f"{path}: the name of its weights file is damaged")
+    file = weights if weights is not None else os.path.join(os.path.dirname(path), name)
     size = os.stat(file).st_size
     head = np.fromfile(file, np.uint8, 64).tobytes()
     if head[:12] != b"symwghts" + struct.pack("<I", 1):

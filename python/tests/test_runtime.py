@@ -158,6 +158,17 @@ def test_weights_files_are_opened_and_checked(block):
             runtime.Model(path, other)
 
 
+@pytest.mark.parametrize("name", [b"../k.weights", b"/k.weights", b"..", b"k\\k.weights"])
+def test_weights_of_another_folder_are_refused(block, name):
+    path, _ = block
+    data = path.read_bytes()
+    at = data.index(b"block.weights\0")
+    changed = path.with_name("changed.so")
+    changed.write_bytes(data[:at] + name.ljust(14, b"\0") + data[at + 14 :])
+    with pytest.raises(OSError, match="the name of its weights file is damaged"):
+        runtime.Model(changed)
+
+
 def test_saved_model_has_its_weights_file(block, tmp_path, monkeypatch):
     path, x = block
     monkeypatch.chdir(path.parent)

@@ -277,7 +277,8 @@ impl WeightsDesc {
         let mut components = Path::new(name).components();
         let is_name =
             components.next() == Some(Component::Normal(name.as_ref())) && components.next().is_none();
-        is_name.then_some(name)
+        // On Windows a backslash separates folders. Everywhere the same names are refused.
+        (is_name && !name.contains('\\')).then_some(name)
     }
 }
 
