@@ -29,7 +29,7 @@ import numpy as np
 __all__ = ["CallError", "Model", "State", "StateError"]
 
 _MAGIC = int.from_bytes(b"symshape", "little")
-_ABI_VERSION = 8
+_ABI_VERSION = 9
 _ALIGN = 64
 # The first word of a state, and the first bytes of a saved one.
 _STATE_MAGIC = int.from_bytes(b"symstate", "little")
@@ -175,6 +175,7 @@ class _Descriptor(ctypes.Structure):
         ("uses_tiles", c_void_p),
         ("state", POINTER(_State)),
         ("weights", POINTER(_Weights)),
+        ("ragged", c_void_p),
     ]
 
 

@@ -10,7 +10,7 @@ use core::ffi::{c_char, c_void};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"symshape");
 
 /// Version of this ABI; a loader refuses a descriptor with another one.
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;
 
 /// Operand precision of contractions on machines with tile registers. Other machines multiply `f32`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -282,6 +282,27 @@ impl WeightsDesc {
     }
 }
 
+/// Sequences of different lengths in a call. Their rows follow each other in the inputs and outputs with rows.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct RaggedDesc {
+    /// Index of the input that holds the first row of each sequence, and at last the number of rows: `i64`.
+    pub offsets: u32,
+    /// Index of the symbol that is the number of sequences.
+    pub sequences: u32,
+    /// Index of the symbol that is the number of rows of all sequences.
+    pub rows: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The length of each sequence. It is not one of the model's symbols.
+    pub length: SymbolDesc,
+    /// Name of the input of the padded model that is 1 for tokens and 0 for padding, or null. Calls don't take it.
+    pub mask: *const c_char,
+    /// For each input and then for each output: the axis of the sequences in the padded model, where the rows are an
+    /// axis too; or -1 if the port has no rows.
+    pub batch_axes: *const i64,
+}
+
 /// The beginning of a state's block. [`StateDesc::n_words`] words follow it, then the tensors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
@@ -494,6 +515,8 @@ pub struct ModelDesc {
     pub state: *const StateDesc,
     /// The weights file that calls need, or null if the artefact contains its weights.
     pub weights: *const WeightsDesc,
+    /// How calls take sequences of different lengths, or null.
+    pub ragged: *const RaggedDesc,
 }
 
 /// A tensor of a [`Call`]: dense and row-major, its memory aligned to its elements.

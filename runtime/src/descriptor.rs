@@ -4,7 +4,7 @@
 //! function pointers that remain, with arguments of the lengths that the descriptor's counts require.
 
 use crate::{
-    DType, MAX_AXES, OpenError, PartitionInfo, StateInfo, SymbolInfo, TensorInfo,
+    DType, MAX_AXES, OpenError, PartitionInfo, RaggedInfo, StateInfo, SymbolInfo, TensorInfo,
     abi::{
         ABI_VERSION, ANY_ORDER, Code, Error, Exec, GROWS, MAGIC, MONOTONE, ModelDesc, PartitionDesc,
         Precision, StateDesc, StateHeader, StateTensorDesc, SymbolDesc, TensorDesc,
@@ -36,6 +36,7 @@ pub(crate) struct Desc {
     pub(crate) outputs: Vec<TensorInfo>,
     pub(crate) partitions: Vec<PartitionInfo>,
     pub(crate) state: Option<StateTable>,
+    pub(crate) ragged: Option<RaggedInfo>,
     _keep: Keep,
 }
 
@@ -175,6 +176,7 @@ impl Desc {
                     .map(|(number, desc)| partition(number, desc, raw.n_symbols))
                     .collect::<Result<_, _>>()?,
                 state: StateTable::read(raw.state, raw.n_symbols)?,
+                ragged: ragged(raw)?,
                 _keep: keep,
             })
         }
@@ -499,6 +501,34 @@ unsafe fn symbol(desc: &SymbolDesc) -> Result<SymbolInfo, OpenError> {
         offset: desc.offset,
         values: values.to_vec(),
     })
+}
+
+/// The table of a ragged batch.
+///
+/// # Safety
+/// The descriptor is as the ABI says.
+unsafe fn ragged(model: &ModelDesc) -> Result<Option<RaggedInfo>, OpenError> {
+    // SAFETY: as the caller promises.
+    let Some(desc) = (unsafe { model.ragged.as_ref() }) else { return Ok(None) };
+    if desc.offsets >= model.n_inputs || desc.sequences >= model.n_symbols || desc.rows >= model.n_symbols {
+        return Err(OpenError::Malformed("the table of its ragged batch is damaged"));
+    }
+    let n_ports = model.n_inputs.saturating_add(model.n_outputs);
+    // SAFETY: as the caller promises; there is an axis for each input and output.
+    let (length, axes) = unsafe { (symbol(&desc.length)?, table(desc.batch_axes, n_ports)?) };
+    // SAFETY: as the caller promises.
+    let mask = (!desc.mask.is_null()).then(|| unsafe { string(desc.mask) }).transpose()?;
+    let axes: Vec<_> = axes.iter().map(|axis| usize::try_from(*axis).ok()).collect();
+    let (input_batch_axes, output_batch_axes) = axes.split_at(model.n_inputs as usize);
+    Ok(Some(RaggedInfo {
+        offsets: desc.offsets as usize,
+        sequences: desc.sequences as usize,
+        rows: desc.rows as usize,
+        length,
+        mask,
+        input_batch_axes: input_batch_axes.to_vec(),
+        output_batch_axes: output_batch_axes.to_vec(),
+    }))
 }
 
 /// A tensor's row, refused if it has more axes than a [`crate::TensorRef`] can have.

@@ -113,6 +113,56 @@ impl TensorInfo {
     }
 }
 
+/// How calls take sequences of different lengths: the rows of all sequences follow each other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RaggedInfo {
+    pub(crate) offsets: usize,
+    pub(crate) sequences: usize,
+    pub(crate) rows: usize,
+    pub(crate) length: SymbolInfo,
+    pub(crate) mask: Option<String>,
+    pub(crate) input_batch_axes: Vec<Option<usize>>,
+    pub(crate) output_batch_axes: Vec<Option<usize>>,
+}
+
+impl RaggedInfo {
+    /// Index of the input that holds the first row of each sequence, and at last the number of rows.
+    pub fn offsets(&self) -> usize {
+        self.offsets
+    }
+
+    /// Index of the symbol that is the number of sequences.
+    pub fn sequences(&self) -> usize {
+        self.sequences
+    }
+
+    /// Index of the symbol that is the number of rows of all sequences.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The length of each sequence, which is not one of the model's symbols.
+    pub fn length(&self) -> &SymbolInfo {
+        &self.length
+    }
+
+    /// The input of the padded model that is 1 for tokens and 0 for padding; `None` if it has none. Calls don't take
+    /// it.
+    pub fn mask(&self) -> Option<&str> {
+        self.mask.as_deref()
+    }
+
+    /// For each input, the axis of the sequences in the padded model; `None` for an input without rows.
+    pub fn input_batch_axes(&self) -> &[Option<usize>] {
+        &self.input_batch_axes
+    }
+
+    /// For each output, the axis of the sequences in the padded model; `None` for an output without rows.
+    pub fn output_batch_axes(&self) -> &[Option<usize>] {
+        &self.output_batch_axes
+    }
+}
+
 /// A tensor of a model's state: an input that is an output of the call before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StateInfo {

@@ -99,7 +99,7 @@ pub use element::Element;
 #[cfg(feature = "alloc")]
 pub use error::{OpenError, QueryError, StepError};
 #[cfg(feature = "alloc")]
-pub use info::{PartitionInfo, StateInfo, SymbolInfo, TensorInfo};
+pub use info::{PartitionInfo, RaggedInfo, StateInfo, SymbolInfo, TensorInfo};
 pub use linked::{Dims, Linked, LinkedError, Refusal};
 #[cfg(feature = "std")]
 pub use mmap::map_file;

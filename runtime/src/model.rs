@@ -1,7 +1,7 @@
 //! Compiled models: their contract, and queries about sizes.
 
 use crate::{
-    OpenError, QueryError, StateInfo, SymbolInfo, TensorInfo,
+    OpenError, QueryError, RaggedInfo, StateInfo, SymbolInfo, TensorInfo,
     abi::{ModelDesc, Precision, UNKNOWN_DIM},
     descriptor::{Desc, Keep},
 };
@@ -105,6 +105,11 @@ impl Model {
     /// [`crate::State`].
     pub fn state(&self) -> &[StateInfo] {
         self.desc.state.as_ref().map_or(&[], |state| &state.tensors)
+    }
+
+    /// How calls take sequences of different lengths; `None` for a model without a ragged batch.
+    pub fn ragged(&self) -> Option<&RaggedInfo> {
+        self.desc.ragged.as_ref()
     }
 
     /// Index of the symbol that is the number of rows that a state has memory for; `None` if the state has no rows.

@@ -14,7 +14,7 @@ use crate::{
 };
 use serde_json::{Map, Value as Json, json};
 use std::path::PathBuf;
-use symshape_runtime::{Model, QueryError, SymbolInfo, TensorInfo};
+use symshape_runtime::{Model, QueryError, RaggedInfo, SymbolInfo, TensorInfo};
 
 /// Arguments of `symc query`.
 #[derive(clap::Args)]
@@ -78,6 +78,7 @@ fn print_contract(model: &Model, graph: Option<&Graph>, json: bool) {
             "inputs": model.inputs().iter().map(tensor_json).collect::<Vec<_>>(),
             "outputs": model.outputs().iter().map(tensor_json).collect::<Vec<_>>(),
             "relations": relations, "arena_max": model.arena_max(), "arena_formula": model.arena_formula(),
+            "ragged": model.ragged().map(|ragged| ragged_json(model, ragged)),
         });
         print_line(&line.to_string());
         return;
@@ -85,6 +86,10 @@ fn print_contract(model: &Model, graph: Option<&Graph>, json: bool) {
 
     for symbol in model.symbols() {
         print_line(&format!("{} in {symbol}", symbol.name()));
+    }
+    if let Some(ragged) = model.ragged() {
+        let (length, offsets) = (ragged.length(), model.inputs()[ragged.offsets()].name());
+        print_line(&format!("{} in {length}, of each sequence in `{offsets}`", length.name()));
     }
     for relation in relations.iter().flatten() {
         print_line(&format!("{relation} is required"));
@@ -103,6 +108,14 @@ fn symbol_json(symbol: &SymbolInfo) -> Json {
     json!({
         "name": symbol.name(), "lo": symbol.lo(), "hi": symbol.hi(), "values": values,
         "declared": symbol.to_string(),
+    })
+}
+
+fn ragged_json(model: &Model, ragged: &RaggedInfo) -> Json {
+    json!({
+        "offsets": model.inputs()[ragged.offsets()].name(), "mask": ragged.mask(),
+        "sequences": model.symbols()[ragged.sequences()].name(), "rows": model.symbols()[ragged.rows()].name(),
+        "length": symbol_json(ragged.length()),
     })
 }
 

@@ -17,15 +17,17 @@ use super::{
 };
 use crate::{
     error::Result,
-    kernel::{Policies, Port, RepeatedWeight, StateBlock},
+    kernel::{Policies, Port, Ragged, RepeatedWeight, StateBlock, contract::DeclaredSymbol},
     plan,
     tensor::Bytes,
 };
 use cranelift_module::{DataId, FuncId, Linkage};
 use num_traits::ToPrimitive;
 use std::mem::{self, offset_of};
-use symshape::Dim;
-use symshape_runtime::abi::{self, ModelDesc, StateDesc, StateTensorDesc, SymbolDesc, TensorDesc};
+use symshape::{Dim, Symbol};
+use symshape_runtime::abi::{
+    self, ModelDesc, RaggedDesc, StateDesc, StateTensorDesc, SymbolDesc, TensorDesc,
+};
 
 /// Summary of the generated code.
 #[derive(Clone, Debug)]
@@ -177,6 +179,10 @@ fn model(
         let weights = unit.weights_desc()?;
         table.data.push((offset_of!(ModelDesc, weights), weights));
     }
+    if let (Some(description), Some(length)) = (&program.ragged, &unit.contract.length) {
+        let ragged = ragged(unit, description, length)?;
+        table.data.push((offset_of!(ModelDesc, ragged), ragged));
+    }
 
     table.put_i64(offset_of!(ModelDesc, arena_max), unit.plan.arena_max as i64);
     table.put_text(unit, offset_of!(ModelDesc, arena_formula), &plan::arena_formula(program, unit.plan))?;
@@ -226,23 +232,55 @@ fn symbols(unit: &mut ModuleBuilder) -> Result<DataId> {
     let contract = unit.contract;
     let mut table = Table::new(size_of::<SymbolDesc>() * contract.symbols.len());
     for (idx, declared) in contract.symbols.iter().enumerate() {
-        let base = idx * size_of::<SymbolDesc>();
-        table.put_text(unit, base + offset_of!(SymbolDesc, name), declared.symbol.name())?;
-        table.put_i64(base + offset_of!(SymbolDesc, step), 1);
-        let (Some(declaration), Some((lo, hi))) = (&declared.declaration, declared.range) else { continue };
-
-        table.put_i64(base + offset_of!(SymbolDesc, lo), lo);
-        table.put_i64(base + offset_of!(SymbolDesc, hi), hi);
-        table.put_i64(base + offset_of!(SymbolDesc, step), declaration.step.to_i64().unwrap_or(1));
-        table.put_i64(base + offset_of!(SymbolDesc, offset), declaration.offset.to_i64().unwrap_or(0));
-        if let Some(values) = &declaration.values {
-            let values: Vec<i64> = values.iter().filter_map(ToPrimitive::to_i64).collect();
-            table.put_i64(base + offset_of!(SymbolDesc, n_values), values.len() as i64);
-            let list = unit.table(&format!("values_{idx}"), &values)?;
-            table.data.push((base + offset_of!(SymbolDesc, values), list));
-        }
+        put_symbol(unit, &mut table, idx * size_of::<SymbolDesc>(), declared, &format!("values_{idx}"))?;
     }
     let name = unit.symbol("symbols");
+    table.define(unit, &name, Linkage::Local)
+}
+
+/// Sets the [`SymbolDesc`] at `base`. Listed values become an array of the name `values_name`.
+fn put_symbol(
+    unit: &mut ModuleBuilder,
+    table: &mut Table,
+    base: usize,
+    declared: &DeclaredSymbol,
+    values_name: &str,
+) -> Result<()> {
+    table.put_text(unit, base + offset_of!(SymbolDesc, name), declared.symbol.name())?;
+    table.put_i64(base + offset_of!(SymbolDesc, step), 1);
+    let (Some(declaration), Some((lo, hi))) = (&declared.declaration, declared.range) else { return Ok(()) };
+
+    table.put_i64(base + offset_of!(SymbolDesc, lo), lo);
+    table.put_i64(base + offset_of!(SymbolDesc, hi), hi);
+    table.put_i64(base + offset_of!(SymbolDesc, step), declaration.step.to_i64().unwrap_or(1));
+    table.put_i64(base + offset_of!(SymbolDesc, offset), declaration.offset.to_i64().unwrap_or(0));
+    if let Some(values) = &declaration.values {
+        let values: Vec<i64> = values.iter().filter_map(ToPrimitive::to_i64).collect();
+        table.put_i64(base + offset_of!(SymbolDesc, n_values), values.len() as i64);
+        let list = unit.table(values_name, &values)?;
+        table.data.push((base + offset_of!(SymbolDesc, values), list));
+    }
+    Ok(())
+}
+
+/// Emits the [`RaggedDesc`].
+fn ragged(unit: &mut ModuleBuilder, ragged: &Ragged, length: &DeclaredSymbol) -> Result<DataId> {
+    let symbols = &unit.program.symbols;
+    let index =
+        |symbol: &Symbol| symbols.iter().position(|other| other == symbol).map_or(u32::MAX, |idx| idx as u32);
+    let mut table = Table::new(size_of::<RaggedDesc>());
+    table.put_u32(offset_of!(RaggedDesc, offsets), ragged.offsets);
+    table.put_u32(offset_of!(RaggedDesc, sequences), index(&ragged.sequences));
+    table.put_u32(offset_of!(RaggedDesc, rows), index(&ragged.rows));
+    put_symbol(unit, &mut table, offset_of!(RaggedDesc, length), length, "length_values")?;
+    if let Some(mask) = &ragged.padded.mask {
+        table.put_text(unit, offset_of!(RaggedDesc, mask), mask)?;
+    }
+    let axes = ragged.padded.batch_axes.iter();
+    let axes: Vec<i64> = axes.map(|axis| axis.map_or(-1, |axis| axis as i64)).collect();
+    let axes = unit.table("batch_axes", &axes)?;
+    table.data.push((offset_of!(RaggedDesc, batch_axes), axes));
+    let name = unit.symbol("ragged");
     table.define(unit, &name, Linkage::Local)
 }
 

@@ -54,7 +54,7 @@ pub(crate) use memory::{MemoryUse, Overflow};
 pub use microkernels::MicrokernelSupport;
 pub use partition::{CallLimit, Partition, Policies};
 pub use program::{COPY_ALIGN_BYTES, Kernel, Port, Program};
-pub use ragged::{Ragged, SequencePart};
+pub use ragged::{PaddedPorts, Ragged, SequencePart};
 pub use sequence_parts::{EachKernel, Part, Sequences};
 pub(crate) use sliding_windows::SlidingWindows;
 pub use state::{BlockRows, STATE_ALIGN_BYTES, StateBlock, StateTensor};

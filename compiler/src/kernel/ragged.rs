@@ -31,6 +31,18 @@ pub struct Ragged {
     pub reasons: BTreeMap<usize, String>,
     /// The parts of buffers that belong to one sequence. All other buffers have one part for all sequences.
     pub parts: BTreeMap<BufferId, SequencePart>,
+    /// The padded model, for callers that have its tensors.
+    pub padded: PaddedPorts,
+}
+
+/// How the ports of the padded model differ from those of a ragged call.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PaddedPorts {
+    /// The name of the mask, which is not an input of a ragged call.
+    pub mask: Option<String>,
+    /// For each input and then for each output of a ragged call: the axis of the batch in the padded model; `None` if
+    /// the port has no rows.
+    pub batch_axes: Vec<Option<usize>>,
 }
 
 /// The part of a buffer that belongs to one sequence.

@@ -4,6 +4,7 @@ use super::request::RaggedRequest;
 use crate::{
     error::{At, Error, ErrorKind, Result},
     graph::{Coord, Graph, Op, Value},
+    kernel::PaddedPorts,
     scalar::Scalar,
 };
 use cranelift_entity::SecondaryMap;
@@ -30,6 +31,8 @@ pub(crate) struct Batch {
     pub(crate) inputs: Vec<Vec<Dim>>,
     /// The shapes of the outputs in a ragged call.
     pub(crate) outputs: Vec<Vec<Dim>>,
+    /// The mask, and the axes of the batch in the padded model.
+    pub(crate) padded: PaddedPorts,
     /// For each input, whether all sequences share it.
     shared: Vec<bool>,
 }
@@ -66,15 +69,19 @@ impl Batch {
         let ports = Ports { batch, length, rows: &rows };
         let mut inputs = Vec::new();
         let mut shared = Vec::new();
+        let mut batch_axes = Vec::new();
         for (idx, (name, value)) in graph.inputs.iter().enumerate() {
             if Some(idx) == mask {
                 continue;
             }
             let shape = graph.shape(*value);
             inputs.push(ports.shape(shape).at(|| format!("input `{name}`"))?);
+            batch_axes.push(ports.batch_axis(shape));
             shared.push(!shape.iter().any(|dim| dim.contains(batch) || dim.contains(length)));
         }
 
+        // The offsets follow the other inputs.
+        batch_axes.push(None);
         let mut outputs = Vec::new();
         for (name, value) in &graph.outputs {
             let shape = graph.shape(*value);
@@ -83,6 +90,7 @@ impl Batch {
                 return Err(Error::unsupported(why).at(format!("output `{name}`")));
             }
             outputs.push(ports.shape(shape).at(|| format!("output `{name}`"))?);
+            batch_axes.push(ports.batch_axis(shape));
         }
 
         Ok(Batch {
@@ -95,6 +103,7 @@ impl Batch {
             offsets: fresh("offsets", |name| graph.inputs.iter().all(|(other, _)| other != name)),
             inputs,
             outputs,
+            padded: PaddedPorts { mask: mask.map(|idx| graph.inputs[idx].0.clone()), batch_axes },
             shared,
         })
     }
@@ -122,6 +131,12 @@ struct Ports<'p> {
 }
 
 impl Ports<'_> {
+    /// The axis of the batch in a port with rows.
+    fn batch_axis(&self, shape: &[Dim]) -> Option<usize> {
+        let axis = |symbol: &Symbol| shape.iter().position(|dim| dim.as_symbol() == Some(symbol));
+        axis(self.length).and(axis(self.batch))
+    }
+
     /// `[N, S, D]` becomes `[T, D]`, and `[N, D]` stays. Rows are adjacent only if no axis precedes them.
     fn shape(&self, shape: &[Dim]) -> Result<Vec<Dim>> {
         let is = |dim: &Dim, symbol: &Symbol| dim.as_symbol() == Some(symbol);

@@ -69,6 +69,7 @@ pub(crate) fn divide(program: &mut Program, batch: &Batch) -> Result<()> {
         groups,
         reasons: reasons(classes),
         parts,
+        padded: batch.padded.clone(),
     });
     Ok(())
 }

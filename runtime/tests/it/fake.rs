@@ -7,7 +7,7 @@ use std::{
 };
 use symshape_runtime::{
     MAX_AXES, Model, OpenError,
-    abi::{ABI_VERSION, Code, Error, Exec, GROWS, MAGIC, ModelDesc, SymbolDesc, TensorDesc},
+    abi::{ABI_VERSION, Code, Error, Exec, GROWS, MAGIC, ModelDesc, RaggedDesc, SymbolDesc, TensorDesc},
 };
 
 const VALUES: [i64; 3] = [2, 4, 8];
@@ -54,6 +54,36 @@ static WIDE: Shared<[TensorDesc; 2]> = Shared([
     TensorDesc { dims: MANY_DIMS.0.as_ptr(), ..tensor(c"wider", 1, MAX_AXES as u32 + 1, 64 * 4) },
 ]);
 
+static BATCH_AXES: Shared<[i64; 4]> = Shared([0, -1, 0, -1]);
+
+static RAGGED: Shared<[RaggedDesc; 3]> = Shared([ragged_at(0), ragged_at(1), ragged_at(2)]);
+
+/// The table of a ragged batch whose offsets are the input `offsets`.
+const fn ragged_at(offsets: u32) -> RaggedDesc {
+    RaggedDesc {
+        offsets,
+        sequences: 0,
+        rows: 1,
+        reserved: 0,
+        length: SymbolDesc {
+            name: c"L".as_ptr(),
+            lo: 1,
+            hi: 7,
+            step: 1,
+            offset: 0,
+            n_values: 0,
+            values: core::ptr::null(),
+        },
+        mask: c"mask".as_ptr(),
+        batch_axes: BATCH_AXES.0.as_ptr(),
+    }
+}
+
+/// The table of a ragged batch whose offsets are the input `offsets`, up to 2. The model has two inputs.
+pub(crate) fn ragged(offsets: usize) -> *const RaggedDesc {
+    &RAGGED.0[offsets]
+}
+
 /// The descriptor of a tensor with the largest number of axes, and of one with one more.
 pub(crate) fn wide() -> &'static [TensorDesc; 2] {
     &WIDE.0
@@ -90,6 +120,7 @@ pub(crate) fn desc() -> ModelDesc {
         uses_tiles: None,
         state: core::ptr::null(),
         weights: core::ptr::null(),
+        ragged: core::ptr::null(),
     }
 }
 

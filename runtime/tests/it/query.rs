@@ -44,6 +44,17 @@ fn tables_describe_the_contract() {
 }
 
 #[test]
+fn ragged_batches_are_described() {
+    let model = fake::open(ModelDesc { ragged: fake::ragged(1), ..fake::desc() }).expect("well-formed");
+    let ragged = model.ragged().expect("a ragged batch");
+    assert_eq!((ragged.offsets(), ragged.sequences(), ragged.rows()), (1, 0, 1));
+    assert_eq!((ragged.length().to_string().as_str(), ragged.mask()), ("1..=7", Some("mask")));
+    assert_eq!(ragged.input_batch_axes(), [Some(0), None]);
+    assert_eq!(ragged.output_batch_axes(), [Some(0), None]);
+    assert!(fake::model().ragged().is_none());
+}
+
+#[test]
 fn damaged_descriptors_are_refused() {
     let malformed = |spoil: fn(&mut ModelDesc)| {
         let mut desc = fake::desc();
@@ -56,6 +67,7 @@ fn damaged_descriptors_are_refused() {
     assert!(matches!(malformed(|desc| desc.symbols = std::ptr::null()), OpenError::Malformed(_)));
     assert!(matches!(malformed(|desc| desc.name = std::ptr::null()), OpenError::Malformed(_)));
     assert!(matches!(malformed(|desc| desc.arena_max = u64::MAX), OpenError::Malformed(_)));
+    assert!(matches!(malformed(|desc| desc.ragged = fake::ragged(2)), OpenError::Malformed(_)));
 }
 
 #[test]

@@ -35,6 +35,13 @@ fn compiled_models_have_offsets_as_an_input() {
     let ragged = ["--ragged", "S", "--max-rows", "20"];
     json(&[&["compile", &onnx, "-o", &artefact], &dims[..], &ragged].concat());
 
+    let contract = &json(&["query", &artefact])[0];
+    let ragged = &contract["ragged"];
+    assert_eq!(ragged["offsets"], "offsets");
+    assert_eq!((&ragged["sequences"], &ragged["rows"]), (&"N".into(), &"T".into()));
+    assert_eq!((&ragged["length"]["name"], &ragged["length"]["declared"]), (&"S".into(), &"1..=9".into()));
+    assert!(ragged["mask"].is_null());
+
     // Without offsets, a call is refused by name.
     npy::write(Path::new(&path("x.npy")), &[5, 3], &[0.0; 15]);
     let input = format!("x={}", path("x.npy"));
