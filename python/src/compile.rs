@@ -4,7 +4,7 @@ use crate::errors::compile_error;
 use pyo3::{prelude::*, types::PyDict};
 use std::path::{Path, PathBuf};
 use symshape_compiler::{
-    CompileOptions, Error, ErrorKind, Result, StateRequest,
+    CompileOptions, Error, ErrorKind, RaggedRequest, Result, StateRequest,
     accuracy::{self, PrecisionChoice},
     emit,
     graph::Graph,
@@ -46,6 +46,15 @@ pub(crate) struct Options {
     /// Whether to find pairs that are state.
     #[pyo3(item)]
     stateful: bool,
+    /// The symbol of the length of sequences without padding.
+    #[pyo3(item)]
+    ragged: Option<String>,
+    #[pyo3(item)]
+    ragged_batch: Option<String>,
+    #[pyo3(item)]
+    mask: Option<String>,
+    #[pyo3(item)]
+    max_rows: Option<u64>,
     #[pyo3(item)]
     cpu: Option<String>,
     #[pyo3(item)]
@@ -182,7 +191,12 @@ impl Request {
         let options = CompileOptions::for_target(&target).threads(self.options.threads.max(1));
         let options = self.options.with_precision(&graph, options, &mut notes)?;
         let mut observer = |step: &'static str, _: pipeline::Ir<'_>| observe(step);
-        let lowered = Pipeline::new(&graph).options(options).state(state).observe(&mut observer).lower()?;
+        let lowered = Pipeline::new(&graph)
+            .options(options)
+            .state(state)
+            .ragged(self.options.ragged_request())
+            .observe(&mut observer)
+            .lower()?;
         warnings.extend(lowered.warnings.iter().cloned());
         Ok(LoweredModel { lowered, target, notes, warnings })
     }
@@ -227,6 +241,15 @@ impl Options {
 
     fn state_request(&self) -> Result<StateRequest> {
         StateRequest::new(self.state.iter().map(String::as_str), self.stateful)
+    }
+
+    fn ragged_request(&self) -> RaggedRequest {
+        RaggedRequest {
+            length: self.ragged.clone(),
+            batch: self.ragged_batch.clone(),
+            mask: self.mask.clone(),
+            max_rows: self.max_rows,
+        }
     }
 
     /// The options at the requested precision, or at `f32` if bf16x3 is too inaccurate for the model.

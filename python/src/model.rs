@@ -14,6 +14,10 @@ type Tensor = (String, u32, Vec<String>);
 /// axis of its rows if calls append rows.
 type StateTensor = (String, String, u32, Vec<String>, Option<usize>);
 
+/// A ragged batch: the indices of the input of offsets and of the symbols of sequences and rows, the length, the mask
+/// of the padded model, and for each input and each output the axis of the sequences in the padded model.
+type Ragged = (usize, usize, usize, Symbol, Option<String>, Vec<Option<usize>>, Vec<Option<usize>>);
+
 /// A compiled model.
 #[pyclass(frozen, module = "symshape._native")]
 pub(crate) struct Model(pub(crate) runtime::Model);
@@ -43,11 +47,22 @@ impl Model {
     }
 
     fn symbols(&self) -> Vec<Symbol> {
-        let symbol = |symbol: &runtime::SymbolInfo| {
-            let hi = (!self.0.grows() || symbol.hi() < i64::from(i32::MAX)).then(|| symbol.hi());
-            (symbol.name().to_string(), symbol.lo(), hi, symbol.count(), symbol.to_string())
-        };
-        self.0.symbols().iter().map(symbol).collect()
+        self.0.symbols().iter().map(|info| symbol(info, self.0.grows())).collect()
+    }
+
+    /// How calls take sequences of different lengths.
+    fn ragged(&self) -> Option<Ragged> {
+        self.0.ragged().map(|ragged| {
+            (
+                ragged.offsets(),
+                ragged.sequences(),
+                ragged.rows(),
+                symbol(ragged.length(), false),
+                ragged.mask().map(str::to_string),
+                ragged.input_batch_axes().to_vec(),
+                ragged.output_batch_axes().to_vec(),
+            )
+        })
     }
 
     fn inputs(&self) -> Vec<Tensor> {
@@ -95,6 +110,11 @@ impl Model {
     fn output_shape(&self, output: usize, dims: Vec<i64>) -> PyResult<Vec<i64>> {
         self.0.output_shape(output, &dims).map_err(|error| exception("UsageError", &error))
     }
+}
+
+fn symbol(info: &runtime::SymbolInfo, grows: bool) -> Symbol {
+    let hi = (!grows || info.hi() < i64::from(i32::MAX)).then(|| info.hi());
+    (info.name().to_string(), info.lo(), hi, info.count(), info.to_string())
 }
 
 fn tensor(info: &runtime::TensorInfo) -> Tensor {

@@ -10,7 +10,7 @@ A saved model runs from C, Rust and Python. ``symshape.runtime`` calls it withou
 
 from ._native import __version__
 from .compiler import compile
-from .contract import Contract, StateTensor, Symbol, Tensor
+from .contract import Contract, Ragged, StateTensor, Symbol, Tensor
 from .errors import (
     ArtefactError,
     CallError,
@@ -43,6 +43,7 @@ __all__ = [
     "Model",
     "ModelError",
     "Profile",
+    "Ragged",
     "State",
     "StateError",
     "StateTensor",

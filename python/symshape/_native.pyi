@@ -17,6 +17,21 @@ class Model:
     def name(self) -> str: ...
     # The name of the weights file that the shared object looks for in its folder.
     def weights_name(self) -> str | None: ...
+    # Offsets, sequences, rows, length, mask, and the axes of the sequences in the padded inputs and outputs.
+    def ragged(
+        self,
+    ) -> (
+        tuple[
+            int,
+            int,
+            int,
+            tuple[str, int, int | None, int, str],
+            str | None,
+            list[int | None],
+            list[int | None],
+        ]
+        | None
+    ): ...
     def symbols(self) -> list[tuple[str, int, int | None, int, str]]: ...
     def inputs(self) -> list[tuple[str, int, list[str]]]: ...
     def outputs(self) -> list[tuple[str, int, list[str]]]: ...

@@ -32,6 +32,10 @@ def compile(
     libraries: Iterable[str | os.PathLike] = (),
     stateful: bool = False,
     state: Mapping[str, str] | None = None,
+    ragged: str | None = None,
+    ragged_batch: str | None = None,
+    mask: str | None = None,
+    max_rows: int | None = None,
     name: str | None = None,
     cpu: str | None = None,
     precision: str = "f32",
@@ -67,6 +71,15 @@ def compile(
     state : mapping of inputs to outputs, optional
         Such inputs: ``{"state": "stateN"}``. One ``*`` in both names stands for any text, as in
         ``{"past_key_values.*": "present.*"}``. It is an error if a pair can't be state.
+    ragged : str, optional
+        The symbol of the padded length: calls take the rows of sequences of different lengths, and compute nothing for
+        padding. See :meth:`Model.run_padded`.
+    ragged_batch : str, optional
+        With ``ragged``: the symbol of the batch, if several are possible.
+    mask : str, optional
+        With ``ragged``: the input that is 1 for tokens and 0 for padding. The default is the one that a proof finds.
+    max_rows : int, optional
+        With ``ragged``: the largest number of rows of a call. By default, all sequences may have the largest length.
     name : str, optional
         The name of the model, a C identifier. The default is the name of the file.
     cpu : str, optional
@@ -98,8 +111,9 @@ def compile(
     """
     source, path, options = _request(
         model, dims, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes, inputs=inputs, bind=bind,
-        bounds=bounds, custom=custom, libraries=libraries, stateful=stateful, state=state, name=name, cpu=cpu,
-        precision=precision, threads=threads,
+        bounds=bounds, custom=custom, libraries=libraries, stateful=stateful, state=state, ragged=ragged,
+        ragged_batch=ragged_batch, mask=mask, max_rows=max_rows, name=name, cpu=cpu, precision=precision,
+        threads=threads,
     )
     folder = tempfile.TemporaryDirectory(prefix="symshape-")
     artefact = pathlib.Path(folder.name) / "model.so"
@@ -123,6 +137,10 @@ def _request(
     libraries: Iterable[str | os.PathLike] = (),
     stateful: bool = False,
     state: Mapping[str, str] | None = None,
+    ragged: str | None = None,
+    ragged_batch: str | None = None,
+    mask: str | None = None,
+    max_rows: int | None = None,
     name: str | None = None,
     cpu: str | None = None,
     precision: str = "f32",
@@ -133,6 +151,12 @@ def _request(
     declared = {**ranges, **(dims or {})}
     if not isinstance(threads, int) or not 1 <= threads <= 1024:
         raise UsageError(f"threads = {threads}: expected 1 to 1024")
+    extra = {"ragged_batch": ragged_batch, "mask": mask, "max_rows": max_rows}
+    for option, value in extra.items():
+        if ragged is None and value is not None:
+            raise UsageError(f"{option} = {value!r}: it needs ragged, the symbol of the length")
+    if max_rows is not None and (not isinstance(max_rows, int) or not 1 <= max_rows < 1 << 63):
+        raise UsageError(f"max_rows = {max_rows!r}: expected a number of at least 1")
     options = {
         "name": name or (None if path else "model"),
         "dims": [f"{symbol}={_declaration(symbol, value)}" for symbol, value in declared.items()],
@@ -142,6 +166,8 @@ def _request(
         "libraries": [pathlib.Path(library) for library in libraries],
         "stateful": bool(stateful),
         "state": [f"{given}={made}" for given, made in (state or {}).items()],
+        "ragged": ragged,
+        **extra,
         "bounds": None if bounds is None else _text(pathlib.Path(bounds)),
         "cpu": cpu,
         "precision": precision,

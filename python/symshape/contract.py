@@ -93,6 +93,36 @@ class StateTensor:
 
 
 @dataclasses.dataclass(frozen=True)
+class Ragged:
+    """A batch of sequences of different lengths, whose rows follow each other.
+
+    Attributes
+    ----------
+    offsets : str
+        The input that holds the first row of each sequence, and at last the number of rows.
+    sequences, rows : Symbol
+        The number of sequences of a call, and the number of their rows.
+    length : Symbol
+        The length of each sequence. It is not one of the symbols of the contract.
+    mask : str or None
+        The input of the padded model that is 1 for tokens and 0 for padding. Ragged calls don't take it.
+    input_batch_axes, output_batch_axes : tuple of int or None
+        For each input and output, the axis of the sequences in the padded model; ``None`` if it has no rows.
+    """
+
+    offsets: str
+    sequences: Symbol
+    rows: Symbol
+    length: Symbol
+    mask: str | None
+    input_batch_axes: tuple[int | None, ...]
+    output_batch_axes: tuple[int | None, ...]
+
+    def __str__(self) -> str:
+        return f"{self.length.name} in {self.length.declaration}, of each sequence in `{self.offsets}`"
+
+
+@dataclasses.dataclass(frozen=True)
 class Contract:
     """All that a call must keep to.
 
@@ -110,6 +140,8 @@ class Contract:
         The bytes of the largest state.
     state_capacity, state_length : Symbol or None
         The symbols that are the rows that a state has memory for, and the rows before a call; ``None`` without rows.
+    ragged : Ragged or None
+        How a call takes sequences of different lengths; ``None`` for a model that takes equal ones.
     """
 
     symbols: tuple[Symbol, ...]
@@ -121,9 +153,11 @@ class Contract:
     state_max: int = 0
     state_capacity: Symbol | None = None
     state_length: Symbol | None = None
+    ragged: Ragged | None = None
 
     def __str__(self) -> str:
         lines = [f"{symbol.name} in {symbol.declaration}" for symbol in self.symbols]
+        lines += [str(self.ragged)] if self.ragged else []
         lines += [f"input {tensor}" for tensor in self.inputs]
         lines += [f"output {tensor}" for tensor in self.outputs]
         lines += [f"state {tensor}" for tensor in self.state]

@@ -34,8 +34,8 @@ def generate(
     its only one. The prompt is read in calls of as many tokens as the contract allows.
 
     The next call reads on where this one ended. Each yielded token becomes part of the state when the following one is
-    requested. After ``"stop"`` and ``"length"``, all of them are; after ``"full"``, the last one is not. A stop token is
-    neither yielded nor read.
+    requested. After ``"stop"`` and ``"length"``, all of them are; after ``"full"``, the last one is not. A stop token
+    is neither yielded nor read.
 
     Parameters
     ----------
@@ -162,7 +162,8 @@ class _Decoder:
             raise UsageError(f"the model is not a decoder of tokens: it {problem}")
         outputs = [tensor.name for tensor in contract.outputs]
         if "logits" not in outputs and len(outputs) != 1:
-            raise UsageError(f"the model is not a decoder of tokens: no output is `logits`; it has {', '.join(outputs)}")
+            names = ", ".join(outputs)
+            raise UsageError(f"the model is not a decoder of tokens: no output is `logits`; it has {names}")
 
         self.model = model
         self.state = state

@@ -6,14 +6,15 @@ import os
 import pathlib
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import _native, arrays, dtypes, notebook
+from . import ragged as raggeds
 from . import state as states
-from .contract import Contract, StateTensor, Symbol, Tensor
+from .contract import Contract, Ragged, StateTensor, Symbol, Tensor
 from .errors import CallError, UsageError
 from .files import staged
 from .state import State
@@ -215,15 +216,20 @@ class Model:
         """
         return _native.State.max_capacity(self._native, bytes, states.sizes(dims or {}))
 
-    def __call__(self, *inputs: Any, state: State | None = None) -> Any:
-        """Calls the model with its inputs in order. Returns the output, or a tuple of all.
+    def __call__(self, *inputs: Any, state: State | None = None, lengths: Iterable[int] | None = None) -> Any:
+        """Calls the model with its inputs in order. Returns the output, or a tuple of all. With ``lengths``, the
+        offsets of a ragged batch are not among the inputs.
 
         Raises
         ------
         CallError
             As for :meth:`run`.
         """
-        results = tuple(self._call(list(inputs), None, state))
+        given = list(inputs)
+        if lengths is not None:
+            offsets = raggeds.required(self.contract).offsets
+            given.insert([tensor.name for tensor in self.contract.inputs].index(offsets), raggeds.offsets(lengths))
+        results = tuple(self._call(given, None, state))
         return results[0] if len(results) == 1 else results
 
     def run(
@@ -232,6 +238,7 @@ class Model:
         out: Mapping[str, np.ndarray] | None = None,
         *,
         state: State | None = None,
+        lengths: Iterable[int] | None = None,
     ) -> dict[str, np.ndarray]:
         """Calls the model.
 
@@ -244,6 +251,8 @@ class Model:
             Arrays for some or all outputs, of the exact shapes. They must not overlap with other arrays of the call.
         state : State, optional
             The state of a model with state. The call reads and updates it.
+        lengths : iterable of int, optional
+            The length of each sequence of a ragged batch, in place of the input of offsets.
 
         Returns
         -------
@@ -259,12 +268,90 @@ class Model:
         """
         names = [tensor.name for tensor in self.contract.inputs]
         _check_names("input", inputs, names)
+        if lengths is not None:
+            offsets = raggeds.required(self.contract).offsets
+            if offsets in inputs:
+                raise CallError(f"lengths and the input `{offsets}` are given; expected one of them")
+            inputs = {**inputs, offsets: raggeds.offsets(lengths)}
         missing = [name for name in names if name not in inputs]
         if missing:
             raise CallError(f"input `{missing[0]}` is missing; the model has {', '.join(names)}")
         outputs = [tensor.name for tensor in self.contract.outputs]
         _check_names("output", out or {}, outputs)
         return dict(zip(outputs, self._call([inputs[name] for name in names], out, state)))
+
+    def pack(self, inputs: Mapping[str, Any], lengths: Iterable[int] | None = None) -> dict[str, Any]:
+        """The inputs of a ragged call: the rows of padded inputs that are tokens, and the offsets.
+
+        Parameters
+        ----------
+        inputs : mapping of names to arrays
+            The inputs of the padded model, of equal padded lengths. The mask has 1 for tokens and 0 for padding, and
+            the tokens of a sequence are adjacent.
+        lengths : iterable of int, optional
+            The number of tokens at the beginning of each sequence, in place of the mask.
+
+        Raises
+        ------
+        CallError
+            The model takes no ragged batch; an input is missing, unknown or of another shape; or the mask or the
+            lengths are malformed.
+        """
+        return raggeds.pack(self.contract, inputs, self._tokens(inputs, lengths))
+
+    def pad(
+        self, outputs: Mapping[str, np.ndarray], lengths: Iterable[int], *, positions: int | None = None, value: Any = 0
+    ) -> dict[str, np.ndarray]:
+        """The outputs of the padded model: each sequence is padded at its end with ``value``. Outputs without rows,
+        such as pooled ones, stay as they are.
+
+        Parameters
+        ----------
+        outputs : mapping of names to arrays
+            Outputs of a ragged call.
+        lengths : iterable of int
+            The length of each sequence of the call.
+        positions : int, optional
+            The padded length. The default is the largest of ``lengths``.
+
+        Raises
+        ------
+        CallError
+            The model takes no ragged batch, or the outputs are not those of these lengths.
+        """
+        raggeds.required(self.contract)
+        return raggeds.pad(self.contract, outputs, raggeds.tokens_of_lengths(lengths, positions), value)
+
+    def run_padded(
+        self, inputs: Mapping[str, Any], *, lengths: Iterable[int] | None = None, value: Any = 0
+    ) -> dict[str, np.ndarray]:
+        """Calls a model of ragged batches with padded inputs. Padding takes no time in the call.
+
+        Parameters
+        ----------
+        inputs, lengths
+            As for :meth:`pack`.
+        value : optional
+            The elements of the outputs in place of padding.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            The outputs in the shapes of the padded model.
+
+        Raises
+        ------
+        CallError
+            As for :meth:`pack` and :meth:`run`.
+        """
+        tokens = self._tokens(inputs, lengths)
+        outputs = self.run(raggeds.pack(self.contract, inputs, tokens))
+        return raggeds.pad(self.contract, outputs, tokens, value)
+
+    def _tokens(self, inputs: Mapping[str, Any], lengths: Iterable[int] | None) -> np.ndarray:
+        if not isinstance(inputs, Mapping):
+            raise CallError(f"expected a mapping of input names to arrays; got {type(inputs).__name__}")
+        return raggeds.tokens_of_inputs(self.contract, inputs, lengths)
 
     def _call(
         self, inputs: Sequence[Any], out: Mapping[str, np.ndarray] | None, state: State | None
@@ -363,10 +450,11 @@ def _contract(native: _native.Model) -> Contract:
         return None if k is None else symbols[k]
 
     symbols = tuple(Symbol(*symbol) for symbol in native.symbols())
+    inputs = tensors(native.inputs())
     capacity, length = native.state_symbols()
     return Contract(
         symbols,
-        tensors(native.inputs()),
+        inputs,
         tensors(native.outputs()),
         native.arena_max(),
         native.arena_formula(),
@@ -374,4 +462,20 @@ def _contract(native: _native.Model) -> Contract:
         native.state_max(),
         symbol(capacity),
         symbol(length),
+        _ragged(native.ragged(), inputs, symbols),
+    )
+
+
+def _ragged(description: tuple | None, inputs: tuple[Tensor, ...], symbols: tuple[Symbol, ...]) -> Ragged | None:
+    if description is None:
+        return None
+    offsets, sequences, rows, length, mask, input_axes, output_axes = description
+    return Ragged(
+        inputs[offsets].name,
+        symbols[sequences],
+        symbols[rows],
+        Symbol(*length),
+        mask,
+        tuple(input_axes),
+        tuple(output_axes),
     )

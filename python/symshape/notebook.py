@@ -10,6 +10,9 @@ from .contract import Contract
 def page(name: str, contract: Contract, report: str | None) -> str:
     """A table of the contract and, if there is one, the report page below it."""
     symbols = [("symbol", symbol.name, symbol.declaration) for symbol in contract.symbols]
+    if contract.ragged is not None:
+        length = contract.ragged.length
+        symbols.append(("length", length.name, f"{length.declaration}, of each sequence in {contract.ragged.offsets}"))
     inputs = [("input", tensor.name, _type(tensor)) for tensor in contract.inputs]
     outputs = [("output", tensor.name, _type(tensor)) for tensor in contract.outputs]
     state = [("state", tensor.input, _type(tensor)) for tensor in contract.state]

@@ -145,6 +145,64 @@ def greedy(prompt, count, end=None):
     return tokens[len(prompt) :]
 
 
+def encoder(positions=False, vocabulary=11, width=8):
+    """An encoder of padded sequences: `ids` and `mask` of `[N, S]`; `hidden: [N, S, 8]` is one layer of attention, and
+    `pooled: [N, 8]` its mean over tokens. With ``positions``, the positions of tokens are an input."""
+    rng = np.random.default_rng(3)
+    table = rng.standard_normal((vocabulary, width)).astype(np.float32)
+    places = rng.standard_normal((64, width)).astype(np.float32)
+    query, key, value = (rng.standard_normal((width, width)).astype(np.float32) / 3 for _ in range(3))
+    node = helper.make_node
+    nodes = [
+        node("Gather", ["table", "ids"], ["words"]),
+        node("Gather", ["places", "positions"], ["place"]) if positions else node("Identity", ["words"], ["place"]),
+        node("Add", ["words", "place"], ["x"]),
+        node("MatMul", ["x", "query"], ["q"]),
+        node("MatMul", ["x", "key"], ["k"]),
+        node("MatMul", ["x", "value"], ["v"]),
+        node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+        node("MatMul", ["q", "kt"], ["scores"]),
+        node("Cast", ["mask"], ["tokens"], to=TensorProto.FLOAT),
+        node("Sub", ["one", "tokens"], ["padding"]),
+        node("Mul", ["padding", "lowest"], ["far"]),
+        node("Unsqueeze", ["far", "axis1"], ["bias"]),
+        node("Add", ["scores", "bias"], ["masked"]),
+        node("Softmax", ["masked"], ["shares"], axis=-1),
+        node("MatMul", ["shares", "v"], ["seen"]),
+        node("Add", ["x", "seen"], ["hidden"]),
+        node("Unsqueeze", ["tokens", "axis2"], ["kept"]),
+        node("Mul", ["hidden", "kept"], ["rows"]),
+        node("ReduceSum", ["rows", "axis1"], ["sum"], keepdims=0),
+        node("ReduceSum", ["tokens", "axis1"], ["count"], keepdims=1),
+        node("Div", ["sum", "count"], ["pooled"]),
+    ]
+    names = ["ids", *(["positions"] if positions else []), "mask"]
+    constants = {"table": table, "query": query, "key": key, "value": value}
+    constants |= {"places": places} if positions else {}
+    constants |= {"one": np.float32(1), "lowest": np.array(np.finfo(np.float32).min)}
+    constants |= {"axis1": np.array([1], np.int64), "axis2": np.array([2], np.int64)}
+    return model(
+        nodes,
+        [(name, TensorProto.INT64, ["N", "S"]) for name in names],
+        [("hidden", TensorProto.FLOAT, ["N", "S", width]), ("pooled", TensorProto.FLOAT, ["N", width])],
+        {name: np.asarray(value) for name, value in constants.items()},
+    )
+
+
+def time_first():
+    """`y = relu(x) + scale`, where the positions are the first axis: `x: [S, N, 3]`, `scale: [3]`."""
+    nodes = [helper.make_node("Relu", ["x"], ["z"]), helper.make_node("Add", ["z", "scale"], ["y"])]
+    inputs = [("x", TensorProto.FLOAT, ["S", "N", 3]), ("scale", TensorProto.FLOAT, [3])]
+    return model(nodes, inputs, [("y", TensorProto.FLOAT, ["S", "N", 3])])
+
+
+def softmax_over_positions():
+    """A softmax whose sums contain padding: it has no ragged form."""
+    shape = ["N", "S", 3]
+    node = helper.make_node("Softmax", ["x"], ["y"], axis=1)
+    return model([node], [("x", TensorProto.FLOAT, shape)], [("y", TensorProto.FLOAT, shape)])
+
+
 def running_sum():
     """`y = s + x` with `s` overwritten by `y`, both `[N, 3]`."""
     nodes = [helper.make_node("Add", ["s", "x"], ["y"]), helper.make_node("Identity", ["y"], ["sn"])]
