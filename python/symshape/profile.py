@@ -83,7 +83,7 @@ def profile(
     baseline : path, optional
         A page of an earlier profile, whose times the new page shows next to the new ones.
     **options
-        The other arguments of :func:`compile`, except ``progress``, ``stateful`` and ``state``.
+        The other arguments of :func:`compile`, except ``progress``, ``stateful``, ``state`` and ``ragged``.
 
     Returns
     -------
