@@ -175,10 +175,11 @@ impl Poly {
                 Ordering::Less => terms.extend(a.next().cloned()),
                 Ordering::Greater => terms.extend(b.next().map(|(mono, coef)| (*mono, factor * coef))),
                 Ordering::Equal => {
-                    let (Some((mono, x)), Some((_, y))) = (a.next(), b.next()) else { unreachable!() };
-                    let sum = x + &(factor * y);
-                    if !sum.is_zero() {
-                        terms.push((*mono, sum));
+                    if let (Some((mono, x)), Some((_, y))) = (a.next(), b.next()) {
+                        let sum = x + &(factor * y);
+                        if !sum.is_zero() {
+                            terms.push((*mono, sum));
+                        }
                     }
                 }
             }
