@@ -42,7 +42,7 @@ struct Context<'a> {
 
 /// The orders of all roots. Inputs, outputs and constants are row-major.
 pub(super) fn orders(graph: &Graph, fusion: &Fusion) -> HashMap<Value, AxisOrder> {
-    let (demands, in_place) = demands(graph);
+    let (demands, in_place) = demands(graph, fusion);
     let short = short_reductions(graph);
     let mut context = Context { graph, fusion, in_place, short };
 
@@ -73,7 +73,7 @@ fn is_fixed(graph: &Graph, sum: Value, operand: usize) -> bool {
 
 /// The preferred orders of values that contractions read, through views, as their varying operand, and the contractions
 /// that have no preference.
-fn demands(graph: &Graph) -> (HashMap<Value, Demand>, HashSet<Value>) {
+fn demands(graph: &Graph, fusion: &Fusion) -> (HashMap<Value, Demand>, HashSet<Value>) {
     let mut demands: HashMap<Value, Demand> = HashMap::new();
     let mut in_place = HashSet::new();
     for (_, node) in &graph.nodes {
@@ -86,7 +86,7 @@ fn demands(graph: &Graph) -> (HashMap<Value, Demand>, HashSet<Value>) {
             continue;
         }
         let Some(Preference { base, order, has_windows }) =
-            preference(graph, node.operands[data], labels, weights, out)
+            preference(graph, fusion, node.operands[data], labels, weights, out)
         else {
             continue;
         };
@@ -163,9 +163,10 @@ struct Preference {
 }
 
 /// The preferred order of the value of `operand` in a contraction: rows outside, then axes that rows and reduction
-/// share (windows), then channels.
+/// share (windows), then channels. Channels that a gather scatters are outside of those that it reads in a row.
 fn preference(
     graph: &Graph,
+    fusion: &Fusion,
     operand: Value,
     labels: &[Label],
     weights: &[Label],
@@ -194,12 +195,26 @@ fn preference(
         }
     };
 
+    let scattered = scattered_axes(graph, fusion, base);
+    let place = |k: usize| match class(&index[k]) {
+        // An axis of extent 1 has no index expression, and its position doesn't matter.
+        _ if index[k].as_i64().is_some() => 0,
+        2 if !scattered.contains(&k) => 3,
+        class => class,
+    };
     let mut order = natural(index.len());
-
-    // An axis of extent 1 has no index expression, and its position doesn't matter.
-    order.sort_by_key(|k| if index[*k].as_i64().is_some() { 0 } else { class(&index[*k]) });
+    order.sort_by_key(|k| place(*k));
     let has_windows = index.iter().any(|expr| class(expr) == 1);
     Some(Preference { base, order, has_windows })
+}
+
+/// The axes along which the definition of `value` reads at loaded coordinates.
+fn scattered_axes(graph: &Graph, fusion: &Fusion, value: Value) -> HashSet<usize> {
+    let rank = graph.rank(value);
+    let mut search =
+        ReadSearch { graph, is_stored: &|value| fusion.is_root(value), rank, loaded: Vec::new(), main: None };
+    search.visit(value, &identity(rank), true);
+    search.loaded.into_iter().flat_map(|coordinate| coordinate.axes).collect()
 }
 
 /// The order that `value` inherits from its operands.
@@ -215,6 +230,7 @@ fn inherited(context: &Context, orders: &HashMap<Value, AxisOrder>, value: Value
             graph.shape(sum),
             &contract_order(context, orders, sum),
             &index,
+            &[],
         );
     }
 
@@ -226,31 +242,23 @@ fn inherited(context: &Context, orders: &HashMap<Value, AxisOrder>, value: Value
         Op::Reduce { axes, .. } => reduced_order(graph, orders, value, axes),
         Op::ArgReduce { axis, .. } => reduced_order(graph, orders, value, &[*axis]),
         Op::Map(_) | Op::View { .. } | Op::Gather { .. } => {
-            let index: Vec<Dim> = identity(shape.len());
-            let mut main = None;
-            main_operand(graph, orders, value, &index, true, &mut main);
-            match main {
-                // A value that repeats all that it reads has no order of its own, and its readers mostly none either.
-                Some((.., index)) if matches!(graph.op(value), Op::Map(_)) && repeats(shape, &index) => {
-                    row_major
-                }
-                Some((_, source, index)) => {
-                    let order = orders.get(&source).cloned();
-                    let order = order.unwrap_or_else(|| natural(graph.rank(source)));
-                    order_of_address(graph, shape, graph.shape(source), &order, &index)
-                }
-                None => row_major,
+            let Some(main) = MainRead::find(graph, orders, value, true) else { return row_major };
+            // A value that repeats all that it reads has no order of its own, and its readers mostly none either.
+            if matches!(graph.op(value), Op::Map(_)) && repeats(shape, &main) {
+                return row_major;
             }
+            main.order(graph, orders, value)
         }
         Op::Input(_) | Op::Const(_) | Op::Index { .. } => row_major,
         Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => row_major,
     }
 }
 
-/// Whether an axis of `shape` does not occur in `index`.
-fn repeats(shape: &[Dim], index: &[Dim]) -> bool {
+/// Whether an axis of `shape` moves no coordinate of the read.
+fn repeats(shape: &[Dim], read: &MainRead) -> bool {
     let is_repeated = |k: usize| {
-        let occurs = index.iter().any(|at| at.contains(&axis(k)));
+        let occurs = read.index.iter().any(|at| at.contains(&axis(k)))
+            || read.loaded.iter().any(|coordinate| coordinate.axes.contains(&k));
         shape[k].as_i64() != Some(1) && !occurs
     };
     (0..shape.len()).any(is_repeated)
@@ -344,70 +352,114 @@ fn reduced_order(
 
 /// The order in which the axes of `operand` are in memory, from the stored value that it mainly reads.
 fn stored_order(graph: &Graph, orders: &HashMap<Value, AxisOrder>, operand: Value) -> AxisOrder {
-    let rank = graph.rank(operand);
-    let index: Vec<Dim> = identity(rank);
-    let mut main = None;
-    main_operand(graph, orders, operand, &index, !orders.contains_key(&operand), &mut main);
+    let main = MainRead::find(graph, orders, operand, !orders.contains_key(&operand));
+    main.map_or_else(|| natural(graph.rank(operand)), |main| main.order(graph, orders, operand))
+}
 
-    match main {
-        Some((_, source, index)) => {
-            let order = orders.get(&source).cloned().unwrap_or_else(|| natural(graph.rank(source)));
-            order_of_address(graph, graph.shape(operand), graph.shape(source), &order, &index)
-        }
-        None => natural(rank),
+/// The read of the largest stored value by the definition of another value.
+struct MainRead {
+    source: Value,
+    /// The index of the read, over the axes `$k` of the reader and the symbols of loaded coordinates.
+    index: Vec<Dim>,
+    loaded: Vec<LoadedCoordinate>,
+}
+
+/// A coordinate whose value is loaded.
+#[derive(Clone)]
+struct LoadedCoordinate {
+    symbol: Symbol,
+    /// The axes of the reader that move the address of the load.
+    axes: Vec<usize>,
+}
+
+impl MainRead {
+    /// The largest read in the definition of `value`. With `is_start`, a stored `value` is no read of itself.
+    fn find(
+        graph: &Graph,
+        orders: &HashMap<Value, AxisOrder>,
+        value: Value,
+        is_start: bool,
+    ) -> Option<MainRead> {
+        let rank = graph.rank(value);
+        let is_stored = &|value| orders.contains_key(&value);
+        let mut search = ReadSearch { graph, is_stored, rank, loaded: Vec::new(), main: None };
+        search.visit(value, &identity(rank), is_start);
+        let (_, source, index) = search.main?;
+        Some(MainRead { source, index, loaded: search.loaded })
+    }
+
+    /// The order of the axes of `reader` that the read suggests.
+    fn order(&self, graph: &Graph, orders: &HashMap<Value, AxisOrder>, reader: Value) -> AxisOrder {
+        let source = graph.shape(self.source);
+        let order = orders.get(&self.source).cloned().unwrap_or_else(|| natural(source.len()));
+        order_of_address(graph, graph.shape(reader), source, &order, &self.index, &self.loaded)
     }
 }
 
-/// Finds the stored value with the most elements that the definition of `value` reads, and the index of the read.
-fn main_operand(
-    graph: &Graph,
-    orders: &HashMap<Value, AxisOrder>,
-    value: Value,
-    index: &[Dim],
-    is_start: bool,
-    main: &mut Option<(i64, Value, Vec<Dim>)>,
-) {
-    let is_stored = orders.contains_key(&value) || matches!(graph.op(value), Op::Input(_));
-    if is_stored && !is_start {
-        let size = estimate(&graph.facts, &elems(graph.shape(value)));
-        if main.as_ref().is_none_or(|(largest, ..)| size > *largest) {
-            *main = Some((size, value, index.to_vec()));
+/// The search for the largest stored value that a definition reads.
+struct ReadSearch<'a> {
+    graph: &'a Graph,
+    /// Whether a value is in memory.
+    is_stored: &'a dyn Fn(Value) -> bool,
+    /// The rank of the reader.
+    rank: usize,
+    loaded: Vec<LoadedCoordinate>,
+    /// Its elements, the value and the index of the read.
+    main: Option<(i64, Value, Vec<Dim>)>,
+}
+
+impl ReadSearch<'_> {
+    fn visit(&mut self, value: Value, index: &[Dim], is_start: bool) {
+        let graph = self.graph;
+        let is_stored = (self.is_stored)(value) || matches!(graph.op(value), Op::Input(_));
+        if is_stored && !is_start {
+            let size = estimate(&graph.facts, &elems(graph.shape(value)));
+            if self.main.as_ref().is_none_or(|(largest, ..)| size > *largest) {
+                self.main = Some((size, value, index.to_vec()));
+            }
+            return;
         }
-        return;
+
+        let operands = graph.operands(value);
+        match graph.op(value) {
+            Op::Map(_) => operands.iter().for_each(|operand| self.visit(*operand, index, false)),
+            Op::View { index: map, .. } => self.visit(operands[0], &substitute(map, index), false),
+            Op::Gather { coords, .. } => {
+                let index: Vec<Dim> = coords
+                    .iter()
+                    .map(|coord| match coord {
+                        Coord::At(expr) => substitute(std::slice::from_ref(expr), index).remove(0),
+                        Coord::Load { at, .. } => self.loaded_coordinate(&substitute(at, index)),
+                    })
+                    .collect();
+                self.visit(operands[0], &index, false);
+            }
+            _ => {}
+        }
     }
 
-    let operands = graph.operands(value);
-    match graph.op(value) {
-        Op::Map(_) => {
-            for operand in operands {
-                main_operand(graph, orders, *operand, index, false, main);
-            }
+    /// A symbol for a coordinate that is loaded at this index.
+    fn loaded_coordinate(&mut self, at: &[Dim]) -> Dim {
+        let uses = |symbol: &Symbol| at.iter().any(|expr| expr.contains(symbol));
+        let mut axes: Vec<usize> = (0..self.rank).filter(|k| uses(&axis(*k))).collect();
+        for earlier in self.loaded.iter().filter(|earlier| uses(&earlier.symbol)) {
+            axes.extend(&earlier.axes);
         }
-        Op::View { index: map, .. } => {
-            main_operand(graph, orders, operands[0], &substitute(map, index), false, main);
-        }
-        Op::Gather { coords, .. } => {
-            let index: Vec<Dim> = coords
-                .iter()
-                .map(|coord| match coord {
-                    Coord::At(expr) => substitute(std::slice::from_ref(expr), index).remove(0),
-                    Coord::Load { .. } => Dim::zero(),
-                })
-                .collect();
-            main_operand(graph, orders, operands[0], &index, false, main);
-        }
-        _ => {}
+        let symbol = Symbol::new(&format!("$loaded{}", self.loaded.len()));
+        self.loaded.push(LoadedCoordinate { symbol: symbol.clone(), axes });
+        Dim::from(&symbol)
     }
 }
 
 /// Orders the axes `$k` of `shape` by the distance in `source` between neighbouring elements along each, read at
-/// `index`.
+/// `index`. Elements along an axis that moves a loaded coordinate are at least one step of that coordinate apart.
 fn order_of_address(
     graph: &Graph,
     shape: &[Dim],
     source: &[Dim],
     order: &[usize],
     index: &[Dim],
+    loaded: &[LoadedCoordinate],
 ) -> AxisOrder {
     let mut facts = graph.facts.clone();
     for (k, dim) in shape.iter().enumerate() {
@@ -416,23 +468,28 @@ fn order_of_address(
     let strides = strides(source, order);
     let address = address(Dim::zero(), &strides, index);
 
-    let at = |moved: Option<usize>| {
+    let is_coordinate = |symbol: &Symbol| {
+        let is_axis = (0..shape.len()).any(|k| axis(k) == *symbol);
+        is_axis || loaded.iter().any(|coordinate| coordinate.symbol == *symbol)
+    };
+    let at = |moved: Option<&Symbol>| {
         let value = |symbol: &Symbol| {
-            let k = (0..shape.len()).find(|k| axis(*k) == *symbol);
-            Some(match k {
-                Some(k) => i64::from(moved == Some(k)),
-                None => estimate(&graph.facts, &Dim::from(symbol)),
-            })
+            let is_moved = moved == Some(symbol);
+            let is_fixed = || estimate(&graph.facts, &Dim::from(symbol));
+            Some(if is_coordinate(symbol) { i64::from(is_moved) } else { is_fixed() })
         };
         address.eval_i64(&value).unwrap_or(0)
     };
 
     let origin = at(None);
+    let distance = |symbol: &Symbol| (at(Some(symbol)) - origin).abs();
+    let step = |k: usize| {
+        let coordinates = loaded.iter().filter(|coordinate| coordinate.axes.contains(&k));
+        let steps = coordinates.map(|coordinate| distance(&coordinate.symbol));
+        steps.fold(distance(&axis(k)), i64::max)
+    };
     let mut by_step: Vec<(i64, usize)> = (0..shape.len())
-        .map(|k| {
-            let step = if shape[k].as_i64() == Some(1) { i64::MAX } else { (at(Some(k)) - origin).abs() };
-            (step, k)
-        })
+        .map(|k| (if shape[k].as_i64() == Some(1) { i64::MAX } else { step(k) }, k))
         .collect();
 
     // Axes that don't move the source address are repeated. They go outside, where they cost nothing.

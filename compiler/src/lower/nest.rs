@@ -232,6 +232,34 @@ pub(super) fn exprs_of(code: &InstSeq) -> Vec<Dim> {
     exprs
 }
 
+/// The addresses of all loads, for choices that need no proof. A loaded address is replaced by the sum of the axes that
+/// it depends on, as if each step along one of them were a step of the address.
+pub(super) fn load_addresses(code: &InstSeq, axes: &[Axis]) -> Vec<Dim> {
+    let mut bound: Vec<(&Symbol, Dim)> = Vec::new();
+    let mut depends: Vec<Vec<bool>> = Vec::with_capacity(code.insts.len());
+    let mut addresses = Vec::new();
+    for inst in &code.insts {
+        let mut on = vec![false; axes.len()];
+        for reg in inst.operands() {
+            on.iter_mut().zip(&depends[reg.0 as usize]).for_each(|(on, operand)| *on |= operand);
+        }
+        if let Inst::Load(Access { index, .. }) | Inst::Index(_, index) = inst {
+            let by = |symbol: &Symbol| bound.iter().find(|(other, _)| *other == symbol).map(|(_, by)| by.clone());
+            let address = index.substitute(&by);
+            on.iter_mut().zip(axes).for_each(|(on, axis)| *on |= address.contains(&axis.var));
+            if matches!(inst, Inst::Load(_)) {
+                addresses.push(address);
+            }
+        }
+        if let Inst::Bind(symbol, _) = inst {
+            let moved = axes.iter().zip(&on).filter(|(_, on)| **on);
+            bound.push((symbol, moved.fold(Dim::zero(), |sum, (axis, _)| sum + Dim::from(&axis.var))));
+        }
+        depends.push(on);
+    }
+    addresses
+}
+
 /// Returns `code` with its index expressions replaced by these, see [`exprs_of`].
 pub(super) fn with_exprs(code: &InstSeq, exprs: &[Dim]) -> InstSeq {
     let mut next = exprs.iter().cloned();

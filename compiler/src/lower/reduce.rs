@@ -12,7 +12,7 @@ use super::{
     inline::Inliner,
     lowering::{KernelScope, Lowering, node_name},
     map,
-    nest::{AxisRole, Nest, axes_of, exprs_of, loops, renamed, step, strip, with_exprs},
+    nest::{AxisRole, Nest, axes_of, exprs_of, load_addresses, loops, renamed, step, strip, with_exprs},
 };
 use crate::{
     Error, Result,
@@ -125,15 +125,10 @@ fn cast(code: &mut InstSeq, reg: Reg, from: DType, to: DType) -> Reg {
 /// The address in `code` that moves along the most axes, which belongs to the reduced tensor.
 fn main_address(nest: &Nest, scope: &KernelScope, code: &InstSeq) -> Option<Dim> {
     let with = with_exprs(code, &nest.exprs[..nest.exprs.len() - 1]);
-    let loads = with.insts.iter().filter_map(|inst| match inst {
-        Inst::Load(access) => Some(access.index.clone()),
-        _ => None,
-    });
-    let moves = |address: &Dim| {
-        let axes = [AxisRole::Kept, AxisRole::Reduced].map(|role| nest.axes(role)).concat();
-        axes.iter().filter(|axis| step(&scope.facts, address, axis) != 0).count()
-    };
-    loads.max_by_key(moves)
+    let axes = [AxisRole::Kept, AxisRole::Reduced].map(|role| nest.axes(role)).concat();
+    let moves =
+        |address: &Dim| axes.iter().filter(|axis| step(&scope.facts, address, axis) != 0).count();
+    load_addresses(&with, &axes).into_iter().max_by_key(moves)
 }
 
 fn order(nest: &mut Nest, scope: &KernelScope, reduction: &Reduction, main: Option<&Dim>) {
