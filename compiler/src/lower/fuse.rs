@@ -234,13 +234,21 @@ fn is_output(graph: &Graph, value: Value) -> bool {
 /// Whether `user` reads elements of `value` more than once.
 fn repeats(graph: &Graph, user: Value, value: Value) -> bool {
     match graph.op(user) {
-        Op::View { .. } => {
-            let more = graph.facts.prove_le(&elems(graph.shape(user)), &elems(graph.shape(value)));
-            !more.is_yes()
+        Op::View { .. } => is_read_more(graph, user, value),
+        Op::Gather { coords, .. } => {
+            let operands = graph.operands(user);
+            let loads = coords.iter().filter_map(Coord::as_load);
+            let n_loads = loads.filter(|(operand, _)| operands[*operand] == value).count();
+            operands[0] == value || n_loads > 1 || is_read_more(graph, user, value)
         }
-        Op::Gather { .. } => true,
         _ => false,
     }
+}
+
+/// Whether `user` may have more elements than `value`.
+fn is_read_more(graph: &Graph, user: Value, value: Value) -> bool {
+    let more = graph.facts.prove_le(&elems(graph.shape(user)), &elems(graph.shape(value)));
+    !more.is_yes()
 }
 
 fn body_cost(body: &Body) -> u32 {

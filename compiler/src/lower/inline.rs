@@ -13,7 +13,7 @@ use crate::{
     scalar::{Body, Reg, Scalar, Step},
 };
 use std::collections::HashMap;
-use symshape::Dim;
+use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
 /// Writes the code of one kernel body.
@@ -24,11 +24,14 @@ pub(super) struct Inliner<'l, 'g> {
     /// The contraction whose epilogue this code is.
     pub(super) sum: Option<Value>,
     memo: HashMap<(Value, Vec<Dim>), Reg>,
+    /// The registers that are checked to be below an extent, and the symbols that they are bound to.
+    bound: Vec<(Reg, Dim, Symbol)>,
 }
 
 impl<'l, 'g> Inliner<'l, 'g> {
     pub(super) fn new(lowering: &'l mut Lowering<'g>, scope: &'l mut KernelScope) -> Self {
-        Inliner { lowering, scope, code: InstSeq::default(), sum: None, memo: HashMap::new() }
+        let code = InstSeq::default();
+        Inliner { lowering, scope, code, sum: None, memo: HashMap::new(), bound: Vec::new() }
     }
 
     /// The element of `value` at `index`: loaded if it is in memory, otherwise computed.
@@ -158,13 +161,23 @@ impl<'l, 'g> Inliner<'l, 'g> {
     }
 
     /// Returns a symbol for the integer `reg`, after a check that `0 <= reg < extent`.
-    pub(super) fn bind(&mut self, reg: Reg, dtype: DType, extent: &Dim, context: String) -> symshape::Symbol {
-        let reg = if dtype == DType::I64 { reg } else { self.code.push(Inst::Cast(DType::I64, reg)) };
+    pub(super) fn bind(&mut self, reg: Reg, dtype: DType, extent: &Dim, context: String) -> Symbol {
+        if let Some(symbol) = self.bound(reg, extent) {
+            return symbol;
+        }
+        let value = if dtype == DType::I64 { reg } else { self.code.push(Inst::Cast(DType::I64, reg)) };
         let symbol = self.scope.fresh("at");
         self.scope.facts.declare_index(&symbol, extent);
-        self.code.push(Inst::Check(Check { value: reg, lo: Dim::zero(), end: extent.clone(), context }));
-        self.code.push(Inst::Bind(symbol.clone(), reg));
+        self.code.push(Inst::Check(Check { value, lo: Dim::zero(), end: extent.clone(), context }));
+        self.code.push(Inst::Bind(symbol.clone(), value));
+        self.bound.push((reg, extent.clone(), symbol.clone()));
         symbol
+    }
+
+    /// The symbol that `reg` is bound to after a check with this extent.
+    fn bound(&self, reg: Reg, extent: &Dim) -> Option<Symbol> {
+        let mut bound = self.bound.iter();
+        bound.find(|(of, end, _)| *of == reg && end == extent).map(|(.., symbol)| symbol.clone())
     }
 
     /// Applies a body to registers.

@@ -38,6 +38,7 @@ mod epilogues;
 mod exact;
 mod external_data;
 mod few_bits;
+mod gathers;
 mod guard_pages;
 mod import;
 mod integrity;

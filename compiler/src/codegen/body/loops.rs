@@ -7,7 +7,8 @@ use super::{
     block::{self, BlockContext},
     scalar_contraction,
     split::{IterationRange, KernelPart, PartSplit, STRIP_STEP},
-    strips, tiles,
+    strips::{self, StripOutcome},
+    tiles,
 };
 use crate::{
     codegen::function::FuncCtx,
@@ -69,10 +70,9 @@ fn emit_range(
     range: IterationRange,
     body: &[Stmt],
 ) -> Result<()> {
-    if f.unit.has_microkernels() && strips::emit_rows(f, kernel, axis, range, body)? {
-        return Ok(());
-    }
-    f.for_axis_range(axis, range.begin, range.end, |f| emit_all(f, kernel, body))
+    let call =
+        if f.unit.has_microkernels() { strips::emit_rows(f, kernel, axis, range, body)? } else { None };
+    unless_done(f, call, |f| f.for_axis_range(axis, range.begin, range.end, |f| emit_all(f, kernel, body)))
 }
 
 /// Emits the joint iterations of two nested loops in `range`: iteration `i` is step `i / extent` of the outer loop and
@@ -185,10 +185,47 @@ fn emit_strip(
     range: Option<IterationRange>,
     code: &InstSeq,
 ) -> Result<()> {
-    if f.unit.has_microkernels() && strips::emit_strip(f, kernel, axis, range, code)? {
-        return Ok(());
-    }
+    let call =
+        if f.unit.has_microkernels() { strips::emit_strip(f, kernel, axis, range, code)? } else { None };
+    unless_done(f, call, |f| emit_scalar_strip(f, kernel, axis, range, code))
+}
 
+/// Emits `scalar` as the whole code if there was no call, or for the case that the call fails.
+fn unless_done(
+    f: &mut FuncCtx,
+    call: Option<StripOutcome>,
+    scalar: impl FnOnce(&mut FuncCtx) -> Result<()>,
+) -> Result<()> {
+    let failed = match call {
+        None => return scalar(f),
+        Some(StripOutcome::Done) => return Ok(()),
+        Some(StripOutcome::MayFail(failed)) => failed,
+    };
+    let again = f.create_block();
+    let after = f.create_block();
+    let exit = f.ins().brif(failed, again, &[], after, &[]);
+    f.builder.set_cold_block(again);
+
+    f.switch_to_block(again);
+    f.builder.seal_block(again);
+    f.push_scope(exit);
+    scalar(f)?;
+    f.ins().jump(after, &[]);
+    f.pop_scope();
+
+    f.switch_to_block(after);
+    f.builder.seal_block(after);
+    Ok(())
+}
+
+/// Emits a strip as a loop over scalar code.
+fn emit_scalar_strip(
+    f: &mut FuncCtx,
+    kernel: &Kernel,
+    axis: &Axis,
+    range: Option<IterationRange>,
+    code: &InstSeq,
+) -> Result<()> {
     let reductions = declare_accumulators(f, kernel, code);
     let accumulators = reductions.iter().map(|reduction| reduction.accumulator).collect();
     let context = BlockContext { accumulators, ..BlockContext::default() };

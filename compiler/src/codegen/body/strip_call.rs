@@ -48,9 +48,15 @@ impl StripCall {
         }
 
         let row_var = row.map(|axis| &axis.var);
-        let mut builder = BodyBuilder { inner, ..BodyBuilder::new(program, kernel, facts, row_var) };
+        let mut builder = BodyBuilder::new(program, kernel, facts, row_var);
+        builder.inner = inner;
+        builder.may_fail = true;
         let mut extents = Vec::new();
         let phases = phases(&mut builder, &mut extents, row_var, body)?;
+        let may_fail = phases.iter().any(|phase| phase.body().may_fail());
+        if may_fail && !can_repeat(&phases, &builder.streams) {
+            return None;
+        }
         let StripPointers { pointers, streams } =
             StripPointers::of(program, facts, &builder.streams, &extents);
         let has_independent_rows = reads_nothing_written(&phases, &builder.streams);
@@ -69,6 +75,7 @@ impl StripCall {
             scalars: builder.scalars.len() as u32,
             variables: builder.variables.len() as u32,
             results: (0..results.len() as u32).collect(),
+            may_fail,
         };
         Some(StripCall { key, extents, pointers, scalars: builder.scalars, results })
     }
@@ -116,16 +123,37 @@ fn extent_argument(extents: &mut Vec<Dim>, extent: &Dim) -> u32 {
     idx as u32
 }
 
+/// Whether the phases can run again from the start, and then find the same failures: they don't write what the phases
+/// with checks have read.
+fn can_repeat(phases: &[Phase], streams: &[Stream]) -> bool {
+    let buffer = |stream: &u32| streams[*stream as usize].origin.buffer;
+    let mut read = BTreeSet::new();
+    for phase in phases {
+        let insts = &phase.body().insts;
+        if phase.body().may_fail() {
+            read.extend(insts.iter().filter_map(|(op, _)| match op {
+                Op::Load(stream) | Op::Gather(stream, _) => Some(buffer(stream)),
+                _ => None,
+            }));
+        }
+        let is_read =
+            |(op, _): &(Op, _)| matches!(op, Op::Store(stream, _) if read.contains(&buffer(stream)));
+        if insts.iter().any(is_read) {
+            return false;
+        }
+    }
+    true
+}
+
 /// Whether the phases read no buffer that they write. Rows are then independent, and may run in any order.
 fn reads_nothing_written(phases: &[Phase], streams: &[Stream]) -> bool {
     let buffer = |stream: &u32| streams[*stream as usize].origin.buffer;
     let mut read = BTreeSet::new();
     let mut written = BTreeSet::new();
     for phase in phases {
-        let (Phase::Scalar(body) | Phase::Loop { body, .. }) = phase;
-        for (op, _) in &body.insts {
+        for (op, _) in &phase.body().insts {
             match op {
-                Op::Load(stream) => _ = read.insert(buffer(stream)),
+                Op::Load(stream) | Op::Gather(stream, _) => _ = read.insert(buffer(stream)),
                 Op::Store(stream, _) => _ = written.insert(buffer(stream)),
                 _ => {}
             }

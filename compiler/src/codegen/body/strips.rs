@@ -12,10 +12,19 @@ use crate::{
     error::Result,
     kernel::{Axis, InstSeq, Kernel, Stmt},
 };
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
 use std::slice;
 
-/// Emits a strip, or its elements in `range`, as one call. Returns false, and emits nothing, if microkernels don't
+/// A strip that was emitted as a call.
+pub(super) enum StripOutcome {
+    /// It can't fail.
+    Done,
+    /// This integer is not zero if a check failed. Then nothing else holds of the results, and the code must run again,
+    /// in scalar form.
+    MayFail(Value),
+}
+
+/// Emits a strip, or its elements in `range`, as one call. Returns `None`, and emits nothing, if microkernels don't
 /// support the code.
 pub(crate) fn emit_strip(
     f: &mut FuncCtx,
@@ -23,13 +32,13 @@ pub(crate) fn emit_strip(
     axis: &Axis,
     range: Option<IterationRange>,
     code: &InstSeq,
-) -> Result<bool> {
+) -> Result<Option<StripOutcome>> {
     let mut facts = f.facts().clone();
     facts.declare_index(&axis.var, &axis.extent);
     let stmt = Stmt::Strip { axis: axis.clone(), code: code.clone() };
     let Some(call) = StripCall::recognise(f.unit.program, kernel, &facts, None, slice::from_ref(&stmt))
     else {
-        return Ok(false);
+        return Ok(None);
     };
 
     let mut args = arguments(f, &call)?;
@@ -38,11 +47,10 @@ pub(crate) fn emit_strip(
     if let Some(range) = range {
         restrict_elements(f, &call, &mut args, range);
     }
-    emit_call(f, kernel, call, &args)?;
-    Ok(true)
+    emit_call(f, kernel, call, &args).map(Some)
 }
 
-/// Emits rows `range` of a loop over strips and scalar code as one call. Returns false, and emits nothing, if
+/// Emits rows `range` of a loop over strips and scalar code as one call. Returns `None`, and emits nothing, if
 /// microkernels don't support the code.
 pub(crate) fn emit_rows(
     f: &mut FuncCtx,
@@ -50,7 +58,7 @@ pub(crate) fn emit_rows(
     axis: &Axis,
     range: IterationRange,
     body: &[Stmt],
-) -> Result<bool> {
+) -> Result<Option<StripOutcome>> {
     let mut facts = f.facts().clone();
     facts.declare_index(&axis.var, &axis.extent);
     for stmt in body {
@@ -59,13 +67,12 @@ pub(crate) fn emit_rows(
         }
     }
     let Some(call) = StripCall::recognise(f.unit.program, kernel, &facts, Some(axis), body) else {
-        return Ok(false);
+        return Ok(None);
     };
 
     let mut args = arguments(f, &call)?;
     restrict_rows(f, &call, &mut args, range);
-    emit_call(f, kernel, call, &args)?;
-    Ok(true)
+    emit_call(f, kernel, call, &args).map(Some)
 }
 
 /// Restricts a call without a row loop to the elements in `range`.
@@ -133,8 +140,9 @@ fn arguments(f: &mut FuncCtx, call: &StripCall) -> Result<ArgBlock> {
 }
 
 /// Calls the microkernel, and sets the locals that it returns in the argument block.
-fn emit_call(f: &mut FuncCtx, kernel: &Kernel, call: StripCall, args: &ArgBlock) -> Result<()> {
+fn emit_call(f: &mut FuncCtx, kernel: &Kernel, call: StripCall, args: &ArgBlock) -> Result<StripOutcome> {
     let block = args.place(f);
+    let failed_slot = call.key.may_fail.then(|| call.key.failed());
     let result_slots: Vec<usize> = (0..call.results.len()).map(|idx| call.key.result(idx)).collect();
     let microkernel = f.unit.microkernel(MicrokernelKey::Strip(call.key))?;
     f.call(microkernel, &[block]);
@@ -144,5 +152,6 @@ fn emit_call(f: &mut FuncCtx, kernel: &Kernel, call: StripCall, args: &ArgBlock)
         let value = f.ins().load(ty, MemFlagsData::trusted(), block, 8 * slot as i32);
         f.set_local(local, value)?;
     }
-    Ok(())
+    let Some(slot) = failed_slot else { return Ok(StripOutcome::Done) };
+    Ok(StripOutcome::MayFail(f.ins().load(types::I64, MemFlagsData::trusted(), block, 8 * slot as i32)))
 }

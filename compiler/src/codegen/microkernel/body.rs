@@ -22,6 +22,14 @@ pub(super) trait LaneAccess {
     fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector;
     /// Stores the next elements of a stream, whose type in memory is `ty`.
     fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector);
+    /// Elements at these distances from an element of a stream that does not move. Only strips have such streams.
+    fn gather(&mut self, _: &mut Builder, _stream: u32, _offsets: Vector) -> Vector {
+        unreachable!("the code loads no addresses")
+    }
+    /// Reports a failure for the lanes of the mask that are iterations. Only strips have checks.
+    fn fail_where(&mut self, _: &mut Builder, _failures: Mask) {
+        unreachable!("the code has no checks")
+    }
     /// A scalar argument in all lanes.
     fn splat(&mut self, b: &mut Builder, slot: u32) -> Vector;
     /// The next elements of a stream of 64-bit elements. Only strips have such elements.
@@ -126,6 +134,21 @@ impl Emitter<'_> {
         self.value(reg).wide()
     }
 
+    /// See [`Op::Checked`].
+    fn checked(&self, b: &mut Builder, lanes: &mut dyn LaneAccess, x: u32, end: u32) -> BodyValue {
+        let zero = match self.body.ty(x) {
+            Ty::I64 => BodyValue::Wide(wide::bits(b, 0)),
+            _ => BodyValue::Lanes(b.bits(0)),
+        };
+        let is_low = compare(b, CompareOp::Lt, self.body.ty(x), self.value(x), zero);
+        let is_high = self.compare(b, CompareOp::Ge, x, end);
+        let failures = b.mask_op(MaskOp::Or, is_low, is_high);
+        lanes.fail_where(b, failures);
+        let value = cast(b, self.body.ty(x), Ty::I32, self.value(x)).lanes();
+        let zero = b.bits(0);
+        BodyValue::Lanes(b.select(failures, zero, value))
+    }
+
     /// `product + other` with one rounding.
     fn fused(&self, b: &mut Builder, product: u32, other: u32) -> Vector {
         let Op::Binary(_, x, y) = self.body.op(product) else { unreachable!("it is a product") };
@@ -145,6 +168,8 @@ impl Emitter<'_> {
                 BodyValue::Truth(b.compare_int(CompareOp::Ne, byte, zero))
             }
             Op::Load(stream) => BodyValue::Lanes(lanes.load(b, stream, ty)),
+            Op::Gather(stream, offsets) => BodyValue::Lanes(lanes.gather(b, stream, self.lanes(offsets))),
+            Op::Checked(x, end) => self.checked(b, lanes, x, end),
             Op::Store(stream, x) => self.store(b, lanes, stream, x),
             Op::Splat(slot) if ty.is_wide() => BodyValue::Wide(lanes.splat_wide(b, slot)),
             Op::Splat(slot) => BodyValue::Lanes(lanes.splat(b, slot)),
@@ -219,11 +244,7 @@ impl Emitter<'_> {
     }
 
     fn compare(&self, b: &mut Builder, op: CompareOp, x: u32, y: u32) -> Mask {
-        match self.body.ty(x) {
-            ty if ty.is_wide() => wide::compare(b, op, ty, self.wide(x), self.wide(y)),
-            Ty::F32 | Ty::Bf16 | Ty::F16 => b.compare(op, self.lanes(x), self.lanes(y)),
-            _ => b.compare_int(op, self.lanes(x), self.lanes(y)),
-        }
+        compare(b, op, self.body.ty(x), self.value(x), self.value(y))
     }
 
     fn float_binary(&self, b: &mut Builder, op: BinaryOp, x_reg: u32, y_reg: u32) -> Vector {
@@ -247,6 +268,14 @@ impl Emitter<'_> {
             (BinaryOp::Atan2, ..) => wide::float_binary(b, op, x, y),
             _ => unreachable!("`Body::push` refuses {op:?}"),
         }
+    }
+}
+
+fn compare(b: &mut Builder, op: CompareOp, ty: Ty, x: BodyValue, y: BodyValue) -> Mask {
+    match ty {
+        ty if ty.is_wide() => wide::compare(b, op, ty, x.wide(), y.wide()),
+        Ty::F32 | Ty::Bf16 | Ty::F16 => b.compare(op, x.lanes(), y.lanes()),
+        _ => b.compare_int(op, x.lanes(), y.lanes()),
     }
 }
 

@@ -185,8 +185,12 @@ pub(super) fn clamp(b: &mut Builder, x: Vector, lo: f32, hi: f32) -> Vector {
     b.binary(VBinary::Min, hi, x)
 }
 
-/// `value * 2^n` as two multiplications, which reach subnormal results and results near the largest float.
+/// `value * 2^n`, rounded once. Without an instruction these are two multiplications, of which the first is exact. They
+/// reach subnormal results and results near the largest float.
 pub(super) fn scale_by_power(b: &mut Builder, value: Vector, n: Vector) -> Vector {
+    if b.lanes() == 16 {
+        return b.binary(VBinary::Scale, value, n);
+    }
     let n = b.unary(VUnary::ToInt, n);
     let half = b.shift(ShiftOp::RightSigned, n, 1);
     let rest = b.binary(VBinary::SubInt, n, half);

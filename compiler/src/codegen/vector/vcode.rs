@@ -168,6 +168,8 @@ pub enum VBinary {
     Min,
     /// `a > b ? a : b`, so `b` where they are unordered or both zero.
     Max,
+    /// `a * 2^b` for floats `b` that are integers, rounded once. Only on ISAs with 16 lanes.
+    Scale,
     /// Bitwise and.
     And,
     /// `!a & b`.
@@ -285,6 +287,9 @@ pub enum VInst {
     LoadFirst(Vector, Mem, Int, Mask),
     /// Lane `i` from address `i`. The second register is clobbered.
     LoadLanes(Vector, Vector, Vec<Mem>),
+    /// Lane `i` from the address plus four times lane `i` of the second vector, a signed integer. The address has no
+    /// index register. The mask is clobbered.
+    Gather(Vector, Mask, Mem, Vector),
     /// Lane 0 from memory, the others zero.
     LoadOne(Vector, Mem),
     /// One 32-bit element in all lanes.

@@ -6,6 +6,7 @@
 //! [`Obstacle`] for an index that isn't linear, and for types without lanes: scalar loops run that code.
 
 use super::{
+    checked::Gathers,
     obstacle::Obstacle,
     op::{Body, Op, Ty},
 };
@@ -55,8 +56,12 @@ pub(crate) struct BodyBuilder<'a> {
     pub(crate) wide: Vec<u32>,
     /// Whether the microkernel has lanes of 64 bits.
     pub(crate) has_wide_lanes: bool,
+    /// Whether the microkernel can report that a check failed.
+    pub(crate) may_fail: bool,
     /// The type of a contraction's accumulators, for epilogues.
     pub(crate) sum: Option<Ty>,
+    /// The checks of the current body.
+    pub(super) gathers: Gathers,
 }
 
 /// The type of the lanes that hold elements of this type, if there are such lanes.
@@ -120,7 +125,9 @@ impl<'a> BodyBuilder<'a> {
             inner: Vec::new(),
             wide: Vec::new(),
             has_wide_lanes: true,
+            may_fail: false,
             sum: None,
+            gathers: Gathers::default(),
         }
     }
 
@@ -129,6 +136,7 @@ impl<'a> BodyBuilder<'a> {
         let mut body = Body::default();
         let mut regs = Vec::with_capacity(code.insts.len());
         self.wide.clear();
+        self.gathers = Gathers::default();
         let only_cast = only_cast(code);
         for (idx, inst) in code.insts.iter().enumerate() {
             let reg = match inst {
@@ -159,6 +167,9 @@ impl<'a> BodyBuilder<'a> {
                 ty => (Op::Const(lane_bits(*scalar)), ty),
             },
             Inst::Index(..) => unreachable!("`body` translates indices"),
+            Inst::Load(access) if self.gathers.moves(&access.index) => {
+                return self.gather(body, access, column);
+            }
             Inst::Load(access) => {
                 let (stream, ty) = self.stream(access, column)?;
                 (Op::Load(stream), ty)
@@ -178,6 +189,9 @@ impl<'a> BodyBuilder<'a> {
             Inst::Compare(op, x, y) => (Op::Compare(*op, at(x), at(y)), Ty::Bool),
             Inst::Select(cond, x, y) => (Op::Select(at(cond), at(x), at(y)), ty_of(body, x)),
             Inst::Cast(dtype, x) => (Op::Cast(at(x)), self.lane_type(*dtype)?),
+            Inst::Store(access, _) if self.gathers.moves(&access.index) => {
+                return Err(Obstacle::LoadedAddress);
+            }
             Inst::Store(access, x) => {
                 let (stream, ty) = self.stream(access, column)?;
                 if ty_of(body, x) != ty {
@@ -189,7 +203,8 @@ impl<'a> BodyBuilder<'a> {
                 let var = position(&mut self.variables, *local);
                 (Op::Reduce(*op, at(x), var), ty_of(body, x))
             }
-            Inst::Bind(..) | Inst::Check(_) => return Err(Obstacle::LoadedAddress),
+            Inst::Check(check) => return self.check(body, check, at(&check.value), column),
+            Inst::Bind(symbol, x) => return self.gathers.bind(symbol, at(x)),
             Inst::Bits(dtype, x) => (Op::Bits(at(x)), self.lane_type(*dtype)?),
         };
         body.push(op, ty).ok_or_else(|| Obstacle::of_op(body, op))
@@ -214,7 +229,7 @@ impl<'a> BodyBuilder<'a> {
 
     /// An index that is the same for the whole loop, as a scalar argument. A 64-bit index whose bounds allow it is
     /// computed in 32 bits if there are no wider lanes, or if it is only cast.
-    fn index(
+    pub(super) fn index(
         &mut self,
         body: &mut Body,
         dtype: DType,
@@ -222,7 +237,8 @@ impl<'a> BodyBuilder<'a> {
         column: Option<&Symbol>,
         only_cast: bool,
     ) -> Result<u32, Obstacle> {
-        let varies = [self.row, column].into_iter().flatten().any(|symbol| dim.contains(symbol));
+        let varies = [self.row, column].into_iter().flatten().any(|symbol| dim.contains(symbol))
+            || self.gathers.moves(dim);
         let may_be_wide = self.has_wide_lanes && dtype == DType::I64;
         let fits_lane = self.fits_lane(dtype, dim);
         if varies || !fits_lane && !may_be_wide {
@@ -239,7 +255,7 @@ impl<'a> BodyBuilder<'a> {
         Ok(reg)
     }
 
-    fn fits_lane(&self, dtype: DType, dim: &Dim) -> bool {
+    pub(super) fn fits_lane(&self, dtype: DType, dim: &Dim) -> bool {
         let bounds = self.facts.bounds(dim);
         let fits = |bound: Option<BigInt>| bound.is_some_and(|bound| i32::try_from(bound).is_ok());
         dtype == DType::I32 || dtype == DType::I64 && fits(bounds.lo) && fits(bounds.hi)
@@ -258,7 +274,7 @@ impl<'a> BodyBuilder<'a> {
     }
 
     /// The index of the stream for an access, which is added if it is new, and the type of its lanes.
-    fn stream(&mut self, access: &Access, column: Option<&Symbol>) -> Result<(u32, Ty), Obstacle> {
+    pub(super) fn stream(&mut self, access: &Access, column: Option<&Symbol>) -> Result<(u32, Ty), Obstacle> {
         let ty = self.lane_type(self.program.buffers[access.buffer].dtype)?;
         let not_linear = || Obstacle::Address(access.index.clone());
         let (column, rest) = linear_parts(self.facts, &access.index, column).ok_or_else(not_linear)?;

@@ -4,7 +4,9 @@
 //! because of an instruction that could be elsewhere.
 
 pub(crate) mod builder;
+mod checked;
 mod epilogue;
+mod gather;
 mod obstacle;
 pub mod op;
 mod strip;

@@ -16,7 +16,7 @@ pub(crate) enum Obstacle {
     Index(Dim),
     /// Arithmetic on 64-bit integers.
     WideArithmetic,
-    /// An address is loaded, as in a gather.
+    /// An address is loaded, as in a gather, in a form that no microkernel has.
     LoadedAddress,
     /// The sum has a type without accumulators, or the code has no sum.
     Sum,
@@ -41,6 +41,8 @@ impl Obstacle {
             Op::Const(_)
             | Op::WideConst(_)
             | Op::Load(_)
+            | Op::Gather(..)
+            | Op::Checked(..)
             | Op::Splat(_)
             | Op::Accumulator
             | Op::Store(..) => return Obstacle::Form,

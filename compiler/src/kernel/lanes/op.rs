@@ -63,6 +63,13 @@ pub enum Op {
     WideConst(u64),
     /// The next element of a stream.
     Load(u32),
+    /// An element of a stream that does not move along the loop. The second operand counts elements from there; it is
+    /// an integer of 32 bits that is valid in all lanes, also in those of no iteration.
+    Gather(u32, u32),
+    /// The first operand as an integer of 32 bits. If it is negative or not below the second one, which is the same in
+    /// all lanes, the result is 0, and the microkernel reports a failure if the lane is an iteration. Both operands
+    /// have the same type.
+    Checked(u32, u32),
     /// A scalar argument in all lanes: its low 32 bits, or all 64 for a type of 64 bits. The index counts the
     /// microkernel's scalar arguments.
     Splat(u32),
@@ -101,14 +108,18 @@ impl Op {
             | Op::Unary(_, x)
             | Op::Cast(x)
             | Op::Bits(x)
+            | Op::Gather(_, x)
             | Op::Store(_, x)
             | Op::Reduce(_, x, _) => (Some(x), None, None),
-            Op::Binary(_, x, y) | Op::Compare(_, x, y) => (Some(x), Some(y), None),
+            Op::Binary(_, x, y) | Op::Compare(_, x, y) | Op::Checked(x, y) => (Some(x), Some(y), None),
             Op::Select(x, y, z) => (Some(x), Some(y), Some(z)),
         };
         [x, y, z].into_iter().flatten()
     }
 }
+
+/// About the number of machine instructions that take the time of a gather.
+const GATHER_COST: usize = 16;
 
 /// Instructions with the types of their results, in order of execution.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -167,6 +178,8 @@ impl Body {
             Op::Compare(_, x, _) => self.ty(x) != Ty::Bool,
             Op::Select(..) | Op::Const(_) | Op::WideConst(_) | Op::Accumulator => true,
             Op::Load(_) | Op::Store(..) => true,
+            Op::Gather(..) => matches!(ty, Ty::F32 | Ty::I32),
+            Op::Checked(x, y) => self.ty(x) == self.ty(y) && matches!(self.ty(x), Ty::I32 | Ty::I64),
             Op::Reduce(op, x, _) => supports_reduction(op, self.ty(x)),
             Op::Set(_, x) => matches!(self.ty(x), Ty::F32 | Ty::I32),
             Op::Get(_) => matches!(ty, Ty::F32 | Ty::I32),
@@ -192,6 +205,8 @@ impl Body {
             Op::Binary(BinaryOp::Pow | BinaryOp::Atan2, ..) => 300,
             Op::Binary(BinaryOp::Mul, ..) if ty == Ty::I64 => 16,
             Op::Cast(x) => vectors(self.ty(*x)) * vectors(ty),
+            Op::Gather(..) => GATHER_COST,
+            Op::Checked(x, _) => 4 * vectors(self.ty(*x)),
             Op::Const(_) | Op::WideConst(_) => 0,
             _ => vectors(ty),
         };
@@ -226,6 +241,11 @@ impl Body {
             op.operands().for_each(|reg| last[reg as usize] = idx);
         }
         last
+    }
+
+    /// Whether the code checks values, so that its microkernel may report a failure.
+    pub(crate) fn may_fail(&self) -> bool {
+        self.insts.iter().any(|(op, _)| matches!(op, Op::Checked(..)))
     }
 
     /// For each instruction how often its value is an operand.

@@ -22,6 +22,7 @@ pub(crate) fn strip_obstacle(
     });
     let mut builder = BodyBuilder::new(program, kernel, facts, None);
     builder.inner = reduced.collect();
+    builder.may_fail = true;
     builder.body(code, Some(&axis.var)).err()
 }
 

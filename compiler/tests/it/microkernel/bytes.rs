@@ -36,6 +36,7 @@ pub(super) fn convert(from: Ty, to: Ty, along: StreamStep) -> StripKey {
         scalars: 0,
         variables: 0,
         results: Vec::new(),
+        may_fail: false,
     }
 }
 

@@ -4,6 +4,7 @@ mod bf16;
 mod bytes;
 mod encode;
 mod f16;
+mod gathers;
 mod jit;
 mod pack_rows;
 mod quantise;

@@ -37,6 +37,7 @@ fn key(to: Ty, scale: Option<f32>, zero: i32) -> StripKey {
         scalars: 0,
         variables: 0,
         results: Vec::new(),
+        may_fail: false,
     }
 }
 

@@ -45,6 +45,7 @@ pub(crate) fn strip(phases: Vec<Phase>, pointers: Vec<StreamStep>) -> StripKey {
         scalars: 0,
         variables: 0,
         results: Vec::new(),
+        may_fail: false,
     }
 }
 

@@ -87,7 +87,7 @@ impl Loads {
                 {
                     return None;
                 }
-                Op::Set(..) | Op::Get(_) | Op::Reduce(..) => return None,
+                Op::Set(..) | Op::Get(_) | Op::Reduce(..) | Op::Gather(..) | Op::Checked(..) => return None,
                 _ => {}
             }
         }
@@ -249,7 +249,7 @@ impl<'a> Row<'a> {
                 steps.push((pointer, b.arg(key.pointer(idx as u32) + 1)));
             }
         }
-        Row { strip: StripRegisters { key, pointers, variables: Vec::new() }, steps }
+        Row { strip: StripRegisters { key, pointers, variables: Vec::new(), failed: None }, steps }
     }
 
     /// Moves to the next row.

@@ -25,6 +25,15 @@ pub enum Phase {
     },
 }
 
+impl Phase {
+    /// Its code.
+    pub(crate) fn body(&self) -> &Body {
+        match self {
+            Phase::Scalar(body) | Phase::Loop { body, .. } => body,
+        }
+    }
+}
+
 /// Everything that the code of a strip depends on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct StripKey {
@@ -46,6 +55,8 @@ pub struct StripKey {
     pub variables: u32,
     /// The variables that are stored to the argument block at the end. Strips with a row loop have none.
     pub results: Vec<u32>,
+    /// Whether checks may fail.
+    pub may_fail: bool,
 }
 
 /// Slots of the argument block.
@@ -73,9 +84,14 @@ impl StripKey {
         self.scalar(self.scalars) + result
     }
 
+    /// Whether a check failed: the strip writes zero if none did. Only if checks may fail.
+    pub fn failed(&self) -> usize {
+        self.result(self.results.len())
+    }
+
     /// Length of the argument block.
     pub fn slots(&self) -> usize {
-        self.result(self.results.len())
+        self.failed() + usize::from(self.may_fail)
     }
 
     /// How a stream moves from element to element.

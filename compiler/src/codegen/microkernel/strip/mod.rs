@@ -11,6 +11,9 @@
 //!
 //! Where it saves memory accesses, the loops are interchanged, see [`columns`].
 //!
+//! A check that fails does not end the strip: its lane goes on with 0. The caller learns of it, and runs the code again
+//! as scalar loops, which find and report the failure.
+//!
 //! A reduction keeps `rows::ACCUMULATORS` vectors of partial results where the body is short, `rows::unroll_factor`
 //! where it is a long chain, else one. The vectors are combined pairwise, then lanes by halves. So the order of a sum
 //! depends on its length, the body and the ISA, and on nothing else.
@@ -23,7 +26,10 @@ mod rows;
 
 pub use key::{Phase, Stream, StripKey};
 
-use crate::codegen::vector::{Builder, VectorShape, vcode::VCode};
+use crate::codegen::vector::{
+    Builder, VectorShape,
+    vcode::{IntWidth, VCode},
+};
 use columns::Columns;
 use position::StripRegisters;
 
@@ -33,7 +39,8 @@ pub(super) fn emit(key: &StripKey, shape: VectorShape) -> VCode {
     let pointers = (0..key.pointers.len()).map(|pointer| b.arg(key.pointer(pointer as u32))).collect();
     let zero = b.bits(0);
     let variables = (0..key.variables).map(|_| b.variable(zero)).collect();
-    let strip = StripRegisters { key, pointers, variables };
+    let failed = key.may_fail.then(|| b.imm(0));
+    let strip = StripRegisters { key, pointers, variables, failed };
 
     if let Some(columns) = Columns::of(key, shape) {
         columns.emit(&strip, &mut b);
@@ -44,6 +51,9 @@ pub(super) fn emit(key: &StripKey, shape: VectorShape) -> VCode {
         for (index, &var) in key.results.iter().enumerate() {
             b.store_one(b.arg_mem(key.result(index)), strip.variables[var as usize]);
         }
+    }
+    if let Some(failed) = failed {
+        b.store_int(b.arg_mem(key.failed()), failed, IntWidth::I64);
     }
     b.finish()
 }

@@ -14,7 +14,7 @@ use crate::{
         },
         vector::{
             Builder,
-            vcode::{Int, IntOp, Mask, Mem, Vector},
+            vcode::{Int, IntOp, IntWidth, Mask, MaskOp, Mem, Vector},
         },
     },
     scalar::ReduceOp,
@@ -36,6 +36,8 @@ pub(super) struct StripRegisters<'a> {
     /// The address of the current row, for each pointer.
     pub(super) pointers: Vec<Int>,
     pub(super) variables: Vec<Vector>,
+    /// Not zero if a check failed. `None` if the strip has none.
+    pub(super) failed: Option<Int>,
 }
 
 impl StripRegisters<'_> {
@@ -255,6 +257,26 @@ impl LaneAccess for VectorAccess<'_> {
                 wide::store_one(b, addresses[0], value);
             }
         }
+    }
+
+    fn gather(&mut self, b: &mut Builder, stream: u32, offsets: Vector) -> Vector {
+        let origin = self.fixed(stream);
+        if !matches!(self.lanes, ActiveLanes::One(_)) {
+            return b.gather(origin, offsets);
+        }
+        let scratch = Mem::from(b.narrow_scratch());
+        b.store_one(scratch, offsets);
+        let offset = b.load_int(scratch, IntWidth::I32);
+        b.load_one(Mem { index: Some((offset, 4)), ..origin })
+    }
+
+    fn fail_where(&mut self, b: &mut Builder, failures: Mask) {
+        let failures = match self.lanes {
+            ActiveLanes::All => failures,
+            ActiveLanes::First(_, mask) | ActiveLanes::One(mask) => b.mask_op(MaskOp::And, failures, mask),
+        };
+        let any = b.any_lane(failures);
+        b.advance(self.strip.failed.expect("the strip has checks"), any);
     }
 
     fn splat_wide(&mut self, b: &mut Builder, slot: u32) -> Wide {

@@ -54,6 +54,7 @@ fn is_chain(body: &Body) -> bool {
     let is_double =
         |(op, ty): &(Op, Ty)| ty.is_wide() || matches!(op, Op::Unary(op, _) if is_computed_in_double(*op));
     body.insts.len() <= MAX_CHAIN_INSTS
+        && !body.may_fail()
         && !body.insts.iter().any(is_double)
         && body.insts.iter().any(|(op, _)| is_function(op))
 }

@@ -271,6 +271,14 @@ impl Builder {
         dst
     }
 
+    /// Lane `i` from `mem` plus four times lane `i` of `offsets`.
+    pub(crate) fn gather(&mut self, mem: Mem, offsets: Vector) -> Vector {
+        let dst = self.vector();
+        let mask = self.mask();
+        self.push(VInst::Gather(dst, mask, mem, offsets));
+        dst
+    }
+
     /// Lane 0 from memory, the others zero.
     pub(crate) fn load_one(&mut self, mem: impl Into<Mem>) -> Vector {
         let dst = self.vector();

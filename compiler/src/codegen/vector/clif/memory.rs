@@ -39,6 +39,25 @@ impl Translator<'_> {
         self.b.switch_to_block(end);
     }
 
+    /// Each lane from its own offset.
+    fn gather(&mut self, dst: Vector, mem: Mem, offsets: Vector) {
+        let offsets = self.ints_of(offsets);
+        let (base, disp) = self.address(mem);
+        for lane in 0..LANES {
+            let offset = self.b.ins().extractlane(offsets, lane as u8);
+            let offset = self.b.ins().sextend(types::I64, offset);
+            let offset = self.b.ins().ishl_imm_u(offset, 2);
+            let address = self.b.ins().iadd(base, offset);
+            let value = self.b.ins().load(types::F32, no_trap(), address, disp);
+            if lane == 0 {
+                let value = self.b.ins().scalar_to_vector(types::F32X4, value);
+                self.set(dst, value);
+            } else {
+                self.insert(dst, value, lane);
+            }
+        }
+    }
+
     pub(super) fn memory(&mut self, step: &VInst) {
         match step {
             VInst::Load(dst, mem) => {
@@ -64,6 +83,7 @@ impl Translator<'_> {
                     }
                 }
             }
+            VInst::Gather(dst, _, mem, offsets) => self.gather(*dst, *mem, *offsets),
             VInst::LoadOne(dst, mem) => {
                 let value = self.load(types::F32, *mem);
                 let value = self.b.ins().scalar_to_vector(types::F32X4, value);

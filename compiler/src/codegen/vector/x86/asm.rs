@@ -233,6 +233,7 @@ fn assemble(code: Code, operands: &[Operand]) -> Result<Assembled, iced_x86::Ice
         [Reg(a), Reg(b), Mem(c)] => Instruction::with3(code, a, b, c)?,
         [Mem(a), Reg(b), Reg(c)] => Instruction::with3(code, a, b, c)?,
         [Reg(a), Reg(b), Imm(c)] => Instruction::with3(code, a, b, c)?,
+        [Reg(a), Mem(b), Reg(c)] => Instruction::with3(code, a, b, c)?,
         [Reg(a), Mem(b), Imm(c)] => Instruction::with3(code, a, b, c)?,
         [Mem(a), Reg(b), Imm(c)] => Instruction::with3(code, a, b, c)?,
         [Reg(a), Reg(b), Reg(c), Imm(d)] => Instruction::with4(code, a, b, c, d)?,

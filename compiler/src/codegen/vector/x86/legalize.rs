@@ -79,6 +79,7 @@ fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
         | VInst::UnpackBf16(_, a, _)
         | VInst::Shift(_, _, a, _)
         | VInst::Butterfly(_, a, _) => moved.push(a),
+        VInst::Gather(.., a) => moved.push(a),
         VInst::PackBf16(_, a, b) | VInst::UnlessInfinite(_, a, b) => moved.extend([a, b]),
         VInst::Store(_, a)
         | VInst::StoreOne(_, a)
@@ -111,6 +112,7 @@ fn is_commutative(op: VBinary) -> bool {
         VBinary::AddInt | VBinary::MulInt | VBinary::MinInt | VBinary::MaxInt | VBinary::DotPairs => true,
         VBinary::Sub
         | VBinary::Div
+        | VBinary::Scale
         | VBinary::Min
         | VBinary::Max
         | VBinary::AndNot

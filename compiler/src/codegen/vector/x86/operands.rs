@@ -103,6 +103,9 @@ pub(super) fn operands(step: &VInst) -> Operands {
         VInst::LoadLanes(dst, temp, mems) => {
             mems.iter().fold(none, Operands::read_mem).set_early(*dst).set_early(*temp)
         }
+        VInst::Gather(dst, mask, mem, offsets) => {
+            none.read_mem(mem).read(*offsets).set_early(*dst).set_early(*mask)
+        }
         VInst::Store(mem, src) | VInst::StoreOne(mem, src) | VInst::StoreF16(mem, src) => {
             none.read_mem(mem).read(*src)
         }
@@ -256,7 +259,7 @@ pub(super) fn rename(
     step
 }
 
-/// Renames the integer and vector registers of comparisons, and of steps on 64-bit lanes.
+/// Renames the integer and vector registers of gathers, of comparisons, and of steps on 64-bit lanes.
 fn rename_other(
     step: &mut VInst,
     int: &mut dyn FnMut(Int, bool) -> Int,
@@ -281,6 +284,11 @@ fn rename_other(
         | VInst::WideCompareInt(_, _, a, b) => {
             [a, b].into_iter().for_each(|src| *src = vector(*src, false));
         }
+        VInst::Gather(dst, _, at, offsets) => {
+            mem(at, int);
+            *offsets = vector(*offsets, false);
+            *dst = vector(*dst, true);
+        }
         VInst::AnyLane(dst, _) => *dst = int(*dst, true),
         _ => {}
     }
@@ -304,6 +312,7 @@ fn masks(step: &mut VInst) -> Vec<&mut Mask> {
         | VInst::WideCompareInt(_, mask, ..)
         | VInst::WideSelect(_, mask, ..)
         | VInst::AnyLane(_, mask)
+        | VInst::Gather(_, mask, ..)
         | VInst::MaskFirst(mask, ..)
         | VInst::Select(_, mask, ..)
         | VInst::LoadMask(mask, _)

@@ -90,6 +90,7 @@ impl Simd {
             VBinary::Div => (VEX_Vdivps_ymm_ymm_ymmm256, EVEX_Vdivps_zmm_k1z_zmm_zmmm512b32_er),
             VBinary::Min => (VEX_Vminps_ymm_ymm_ymmm256, EVEX_Vminps_zmm_k1z_zmm_zmmm512b32_sae),
             VBinary::Max => (VEX_Vmaxps_ymm_ymm_ymmm256, EVEX_Vmaxps_zmm_k1z_zmm_zmmm512b32_sae),
+            VBinary::Scale => (INVALID, EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er),
             VBinary::And => (VEX_Vandps_ymm_ymm_ymmm256, EVEX_Vpandd_zmm_k1z_zmm_zmmm512b32),
             VBinary::AndNot => (VEX_Vandnps_ymm_ymm_ymmm256, EVEX_Vpandnd_zmm_k1z_zmm_zmmm512b32),
             VBinary::Or => (VEX_Vorps_ymm_ymm_ymmm256, EVEX_Vpord_zmm_k1z_zmm_zmmm512b32),

@@ -5,7 +5,7 @@ use crate::codegen::vector::{
     vcode::{Mask, Mem, NarrowInt, VInst, Vector},
     x86::{asm::Operand, simd::Simd},
 };
-use iced_x86::{Code, Register};
+use iced_x86::{Code, MemoryOperand, Register};
 
 /// The rounding mode of conversions to f16: to nearest, ties to even.
 const TO_NEAREST: Operand = Operand::Imm(0);
@@ -18,6 +18,7 @@ impl Selector<'_> {
             }
             VInst::LoadFirst(dst, mem, _, mask) => self.load_first(*dst, *mem, *mask),
             VInst::LoadLanes(dst, temp, mems) => self.load_lanes(*dst, *temp, mems),
+            VInst::Gather(dst, mask, mem, offsets) => self.gather(*dst, *mask, *mem, *offsets),
             VInst::LoadOne(dst, mem) => self.load_one(self.low(*dst), *mem),
             VInst::Broadcast(dst, mem) => {
                 self.asm.op(self.simd.broadcast(), &[self.vector(*dst).into(), self.mem(*mem).into()]);
@@ -177,6 +178,33 @@ impl Selector<'_> {
             if part > 0 {
                 let dst: Operand = self.vector(dst).into();
                 self.asm.op(join, &[dst, dst, low.into(), (part as i32).into()]);
+            }
+        }
+    }
+
+    /// Gathers all lanes. The instruction keeps the lanes that its mask leaves out, so it would wait for the register's
+    /// last value if that were not zero.
+    fn gather(&mut self, dst: Vector, mask: Mask, mem: Mem, offsets: Vector) {
+        let dst = self.vector(dst);
+        let offsets = self.vector(offsets);
+        let mask = self.mask(mask);
+        let base = self.int(mem.base);
+        let mem = MemoryOperand::with_base_index_scale_displ_size(base, offsets, 4, i64::from(mem.disp), 1);
+        let clear = self.simd.pick(Code::VEX_Vpxor_ymm_ymm_ymmm256, Code::EVEX_Vpxord_zmm_k1z_zmm_zmmm512b32);
+        self.asm.op(clear, &[dst.into(), dst.into(), dst.into()]);
+        let all = self.simd.pick(Code::VEX_Vpcmpeqd_ymm_ymm_ymmm256, Code::VEX_Kxnorw_kr_kr_kr);
+        self.asm.op(all, &[mask.into(), mask.into(), mask.into()]);
+        match self.simd {
+            Simd::Avx2 => {
+                self.asm.op(Code::VEX_Vgatherdps_ymm_vm32y_ymm, &[dst.into(), mem.into(), mask.into()]);
+            }
+            Simd::Avx512 => {
+                self.asm.op_masked(
+                    Code::EVEX_Vgatherdps_zmm_k1_vm32z,
+                    &[dst.into(), mem.into()],
+                    mask,
+                    false,
+                );
             }
         }
     }

@@ -1,0 +1,157 @@
+//! Elements at loaded addresses, bit for bit, and the errors of addresses that are out of range.
+
+use crate::machine::Machine;
+use symshape_compiler::{
+    graph::{self, Graph, text, verify},
+    kernel,
+    pipeline::{Lowered, Pipeline},
+    tensor::Tensor,
+};
+
+fn parsed(source: &str) -> Graph {
+    let graph = text::parse(source).unwrap_or_else(|error| panic!("{error}"));
+    verify::verify(&graph).unwrap_or_else(|error| panic!("{error}"));
+    graph
+}
+
+/// Machines without and with microkernels.
+fn machines(graph: &Graph) -> [Machine; 2] {
+    let Lowered { program, plan, .. } =
+        Pipeline::new(graph).lower().unwrap_or_else(|error| panic!("{error}"));
+    let unproven = kernel::verify::verify(&program).unwrap_or_else(|error| panic!("{error}"));
+    assert!(unproven.is_empty(), "{unproven:?}\n{program}");
+    [true, false].map(|is_scalar| Machine::assemble(program.clone(), &plan, is_scalar).expect("machine code"))
+}
+
+fn floats(shape: [usize; 2]) -> Tensor {
+    let elems: Vec<f32> = (0..shape[0] * shape[1]).map(|i| (i as f32 * 0.37).sin()).collect();
+    Tensor::from_f32(shape.to_vec(), &elems).expect("as many as the shape")
+}
+
+/// Indices in `-extent..extent`.
+fn indices(shape: [usize; 2], extent: usize) -> Vec<i64> {
+    (0..shape[0] * shape[1]).map(|i| (i * 7919 % (2 * extent)) as i64 - extent as i64).collect()
+}
+
+fn raw(tensors: &[Tensor]) -> Vec<Vec<u8>> {
+    tensors.iter().map(|tensor| tensor.bytes().to_vec()).collect()
+}
+
+/// Elements of `x` along each of its axes. Negative indices count from the end.
+fn model() -> Graph {
+    parsed(
+        "graph gathers {
+          symbol N = 1..5
+          symbol S = 1..70
+          symbol K = 0..70
+          input x: f32[N, S]
+          input i: i64[N, K]
+          input j: i64[K, S]
+          %0 = index i64[N, K] S
+          %1 = index i64[N, K] 0
+          %2 = add i, %0
+          %3 = lt i, %1
+          %4 = select %3, %2, i
+          %5 = gather [N, K] [$0, @1[$0, $1]] x, %4
+          %6 = index i64[K, S] N
+          %7 = index i64[K, S] 0
+          %8 = add j, %6
+          %9 = lt j, %7
+          %10 = select %9, %8, j
+          %11 = gather [K, S] [@1[$0, $1], $1] x, %10
+          output y = %5
+          output z = %11
+        }",
+    )
+}
+
+const SIZES: [[usize; 3]; 9] = [
+    [1, 1, 0],
+    [1, 1, 1],
+    [2, 2, 7],
+    [3, 16, 16],
+    [4, 33, 15],
+    [1, 69, 17],
+    [5, 70, 32],
+    [5, 70, 69],
+    [5, 70, 70],
+];
+
+fn inputs([n, s, k]: [usize; 3], i: &[i64], j: &[i64]) -> Vec<Tensor> {
+    let [i, j] = [(vec![n, k], i), (vec![k, s], j)]
+        .map(|(shape, elems)| Tensor::from_i64(shape, elems).expect("as many as the shape"));
+    vec![floats([n, s]), i, j]
+}
+
+#[test]
+fn elements_along_each_axis_have_the_bits_of_the_oracle() {
+    let graph = model();
+    let machines = machines(&graph);
+    for size in SIZES {
+        let [n, s, k] = size;
+        let inputs = inputs(size, &indices([n, k], s), &indices([k, s], n));
+        let want = graph::eval::eval(&graph, &inputs).unwrap_or_else(|error| panic!("{error}"));
+        for machine in &machines {
+            let got = machine.run(&size.map(|dim| dim as i64), &raw(&inputs)).expect("a call");
+            assert_eq!(got, raw(&want), "{size:?}");
+        }
+    }
+}
+
+/// With and without microkernels, an error has the same place and the same numbers.
+#[test]
+fn the_error_of_an_address_is_that_of_scalar_code() {
+    let graph = model();
+    let [scalar, vectors] = machines(&graph);
+    for size in SIZES.into_iter().filter(|size| size[2] > 0) {
+        let [n, s, k] = size;
+        let dims = size.map(|dim| dim as i64);
+        for invalid in [s as i64, -1 - s as i64, i64::MAX, i64::MIN, 1 << 32] {
+            for place in [0, n * k / 2, n * k - 1] {
+                let mut i = indices([n, k], s);
+                i[place] = invalid;
+                let inputs = raw(&inputs(size, &i, &indices([k, s], n)));
+                let refusal = vectors.run(&dims, &inputs).expect_err("an index is out of range");
+                assert_eq!(Err(refusal), scalar.run(&dims, &inputs), "{invalid} at {place} of {size:?}");
+            }
+        }
+    }
+}
+
+/// The channels of an image at loaded positions: one address serves all channels.
+#[test]
+fn rows_at_loaded_positions_have_the_bits_of_the_oracle() {
+    let graph = parsed(
+        "graph samples {
+          symbol N = 1..3
+          symbol K = 0..40
+          input x: f32[N, 5, 7]
+          input at: i64[N, K]
+          %0 = const f32[7, 19] all 0.25
+          %1 = contraction f32 [nhc, co -> noh] x, %0
+          %2 = gather [N, 19, K] [$0, $1, @1[$0, $2]] %1, at
+          %3 = reduce sum [2] %2
+          output y = %2
+          output sum = %3
+        }",
+    );
+    let machines = machines(&graph);
+    for [n, k] in [[1, 0], [1, 1], [2, 2], [3, 39], [3, 40]] {
+        let elems: Vec<f32> = (0..n * 35).map(|i| (i as f32 * 0.37).sin()).collect();
+        let x = Tensor::from_f32(vec![n, 5, 7], &elems).expect("as many as the shape");
+        let at: Vec<i64> = (0..n * k).map(|i| (i * 3 % 5) as i64).collect();
+        let inputs = [x, Tensor::from_i64(vec![n, k], &at).expect("as many as the shape")];
+        let want = graph::eval::eval(&graph, &inputs).unwrap_or_else(|error| panic!("{error}"));
+        for machine in &machines {
+            let got = machine.run(&[n as i64, k as i64], &raw(&inputs)).expect("a call");
+            let floats = |bytes: &[u8]| -> Vec<f32> {
+                bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four"))).collect()
+            };
+            for (got, want) in got.iter().zip(raw(&want)) {
+                for (a, b) in floats(got).into_iter().zip(floats(&want)) {
+                    assert!((a - b).abs() <= 1e-5 * (1.0 + b.abs()), "{a}, not {b}");
+                }
+            }
+        }
+    }
+}
