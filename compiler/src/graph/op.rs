@@ -151,6 +151,10 @@ pub enum Op {
     },
     /// The operand sorted along `axis`, stable, or its first elements. The results are the values, and their positions
     /// as `i64`. NaN is larger than all other values, and zeros are equal.
+    ///
+    /// A second operand of rank 0 is a bound: elements that are not larger than it in a descending sort, or not smaller
+    /// in an ascending one, are left out, and so is NaN. The results end with the bound and position 0 in their places.
+    /// A bounded sort has no `first`.
     Sort {
         /// The sorted axis.
         axis: usize,

@@ -151,7 +151,8 @@ impl Proof<'_> {
             Op::Reduce { op, axes } => self.reduce(node, *op, axes),
             Op::Contraction { lhs, rhs, out, .. } => self.contraction(node, lhs, rhs, out),
             Op::Scan { axis, reverse, .. } => self.scan(node, *axis, *reverse),
-            Op::ArgReduce { axis, .. } | Op::Sort { axis, .. } => self.along(node, *axis),
+            Op::ArgReduce { axis, .. } => self.along(node, *axis),
+            Op::Sort { axis, .. } if node.operands.len() == 1 => self.along(node, *axis),
             other => {
                 if self.of_all(node)?.iter().all(|origin| origin.is_shared()) {
                     return Ok(Origin::default());

@@ -156,6 +156,47 @@ fn whole_sorts() {
     }
 }
 
+/// The elements beyond a bound come first, and the bound takes the places of the others.
+#[test]
+fn elements_beyond_a_bound() {
+    for dtype in DType::ALL {
+        let graph = parsed(&format!(
+            "graph sorts {{
+              symbol N = 1..3
+              symbol S = 0..{MAX_LEN}
+              input x: {dtype}[N, S]
+              input y: {dtype}[S, 3]
+              input bound: {dtype}[]
+              %0, %1 = sort descending axis 1 x, bound
+              %2, %3 = sort axis 1 x, bound
+              %4, %5 = sort descending axis 0 y, bound
+              output a = %0
+              output b = %1
+              output c = %2
+              output d = %3
+              output e = %4
+              output f = %5
+            }}"
+        ));
+        let Lowered { program, plan, .. } = lowered(&graph);
+        let machines = [true, false]
+            .map(|is_scalar| Machine::assemble(program.clone(), &plan, is_scalar).expect("machine code"));
+        for (name, pattern) in PATTERNS {
+            for [n, s] in [[1, 0], [2, 1], [3, 127], [1, 128], [2, 129], [2, MAX_LEN - 1], [3, MAX_LEN]] {
+                for bound in [pattern(dtype, s / 2), number(dtype, 1.0), number(dtype, f64::NAN)] {
+                    let bound = Tensor::from_scalars(dtype, Vec::new(), &[bound]).expect("one element");
+                    let inputs = [tensor(dtype, [n, s], pattern), tensor(dtype, [s, 3], pattern), bound];
+                    let want = graph::eval::eval(&graph, &inputs).unwrap_or_else(|error| panic!("{error}"));
+                    for machine in &machines {
+                        let got = machine.run(&[n as i64, s as i64], &raw(&inputs)).expect("a call");
+                        assert!(got == raw(&want), "{dtype}, {name}, {n} rows of {s}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_data_dependent_number_of_first_elements() {
     let graph = parsed(&format!(

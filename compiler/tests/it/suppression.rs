@@ -80,13 +80,13 @@ fn random(state: &mut u64, steps: u64) -> f32 {
 fn suppression_selects_the_boxes_of_the_standard() {
     for limit in [0, 1, 5, 1000] {
         let options = ImportOptions {
-            dims: import::parse_dims(&["B=1..3", "N=1..70"]).unwrap().dims,
+            dims: import::parse_dims(&["B=1..3", "N=1..300"]).unwrap().dims,
             ..Default::default()
         };
         let compiled = pipeline::jit(&import::import(&model(limit), &options).unwrap()).unwrap();
         let mut context = Context::new(&compiled).unwrap();
         let mut state = 1;
-        for (batch, count) in [(1, 1), (1, 2), (2, 33), (3, 69), (2, 70), (3, 70)] {
+        for (batch, count) in [(1, 1), (1, 2), (2, 33), (3, 69), (2, 70), (1, 128), (2, 299), (3, 300)] {
             // Coordinates are small integers, so areas and overlaps are exact.
             let mut boxes = Vec::new();
             for _ in 0..batch * count {
@@ -94,8 +94,12 @@ fn suppression_selects_the_boxes_of_the_standard() {
                 let [height, width] = [0; 2].map(|_| 1.0 + random(&mut state, 9));
                 boxes.extend([y, x, y + height, x + width]);
             }
-            let scores: Vec<f32> =
-                (0..batch * CLASSES * count).map(|_| random(&mut state, 1 << 20) / 1e6).collect();
+            // A score that is NaN is not above the threshold.
+            let mut score = |k: usize| match random(&mut state, 1 << 20) / 1e6 {
+                _ if k % 11 == 5 => f32::NAN,
+                score => score,
+            };
+            let scores: Vec<f32> = (0..batch * CLASSES * count).map(&mut score).collect();
 
             let views = [
                 TensorRef::new(&[batch, count, 4], &boxes).unwrap(),

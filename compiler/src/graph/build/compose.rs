@@ -3,7 +3,7 @@
 use super::super::{Graph, Label, Op, Value};
 use crate::{
     error::{Error, Result},
-    scalar::{Precision, ReduceOp},
+    scalar::{Precision, ReduceOp, UnaryOp},
 };
 use symshape::{Dim, Relation};
 use symshape_runtime::DType;
@@ -41,7 +41,8 @@ impl Graph {
         let shifted = self.sub(x, largest)?;
         let powers = self.exp(shifted)?;
         let sum = self.reduce(ReduceOp::Sum, powers, &[k], true)?;
-        self.div(powers, sum)
+        let scale = self.unary(UnaryOp::Recip, sum)?;
+        self.mul(powers, scale)
     }
 
     /// The position of the largest ([`ReduceOp::Max`]) or smallest element along axis `k`. The axis must not be empty
@@ -86,6 +87,21 @@ impl Graph {
     /// No such axis.
     pub fn sort(&mut self, x: Value, k: usize, descending: bool) -> Result<(Value, Value)> {
         let results = self.push_multi(Op::Sort { axis: k, descending, first: None }, &[x])?;
+        Ok((results[0], results[1]))
+    }
+
+    /// The elements of [`Graph::sort`] beyond a bound, see [`Op::Sort`].
+    ///
+    /// # Errors
+    /// No such axis, or a bound that is not a scalar of the type of `x`.
+    pub fn sort_beyond(
+        &mut self,
+        x: Value,
+        k: usize,
+        descending: bool,
+        bound: Value,
+    ) -> Result<(Value, Value)> {
+        let results = self.push_multi(Op::Sort { axis: k, descending, first: None }, &[x, bound])?;
         Ok((results[0], results[1]))
     }
 

@@ -46,7 +46,10 @@ pub(super) fn eval(
         Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => {
             return Err(Error::internal("regions are evaluated elsewhere"));
         }
-        Op::Sort { axis, descending, .. } => return reduce::sort(*axis, *descending, &operands[0], shape),
+        Op::Sort { axis, descending, .. } => {
+            let bound = operands.get(1).map(|bound| bound.get(0));
+            return reduce::sort(*axis, *descending, &operands[0], bound, shape);
+        }
         Op::Scan { op, axis, exclusive, reverse } => {
             reduce::scan(*op, *axis, *exclusive, *reverse, &operands[0], rounding)?
         }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    scalar::{ReduceOp, Scalar, eval as scalar},
+    scalar::{CompareOp, ReduceOp, Scalar, eval as scalar},
     tensor::Tensor,
 };
 use std::cmp::Ordering;
@@ -98,7 +98,7 @@ fn is_nan(x: Scalar) -> bool {
 
 /// The order of sorting: NaN is larger than all other values, and zeros are equal.
 fn order(x: Scalar, y: Scalar) -> Ordering {
-    let less = |x, y| scalar::compare(crate::scalar::CompareOp::Lt, x, y);
+    let less = |x, y| scalar::compare(CompareOp::Lt, x, y);
     match (is_nan(x), is_nan(y)) {
         (true, true) => Ordering::Equal,
         (true, false) => Ordering::Greater,
@@ -179,7 +179,13 @@ pub(super) fn scan(
 }
 
 /// The first elements of each sorted slice, as many as `shape` has.
-pub(super) fn sort(axis: usize, descending: bool, x: &Tensor, shape: &[usize]) -> Result<Vec<Tensor>> {
+pub(super) fn sort(
+    axis: usize,
+    descending: bool,
+    x: &Tensor,
+    bound: Option<Scalar>,
+    shape: &[usize],
+) -> Result<Vec<Tensor>> {
     let wanted = shape[axis];
     if wanted > x.shape()[axis] {
         let message = format!("{wanted} elements are sorted of an axis that has {}", x.shape()[axis]);
@@ -189,11 +195,13 @@ pub(super) fn sort(axis: usize, descending: bool, x: &Tensor, shape: &[usize]) -
     let slices = AxisSlices::new(x.shape(), axis);
     let targets = AxisSlices::new(shape, axis);
     let elems = shape.iter().product();
-    let mut values: Vec<Scalar> = vec![Scalar::from_bits(x.dtype(), 0); elems];
+    let beyond = if descending { CompareOp::Gt } else { CompareOp::Lt };
+    let is_kept = |x: Scalar| bound.is_none_or(|bound| scalar::compare(beyond, x, bound));
+    let mut values: Vec<Scalar> = vec![bound.unwrap_or(Scalar::from_bits(x.dtype(), 0)); elems];
     let mut positions: Vec<Scalar> = vec![Scalar::i64(0); elems];
     for (start, target) in slices.starts().zip(targets.starts()) {
         let slice = slices.read(x, start);
-        let mut order_of_slice: Vec<usize> = (0..slice.len()).collect();
+        let mut order_of_slice: Vec<usize> = (0..slice.len()).filter(|i| is_kept(slice[*i])).collect();
         order_of_slice.sort_by(|i, j| {
             let order = order(slice[*i], slice[*j]);
             if descending { order.reverse() } else { order }

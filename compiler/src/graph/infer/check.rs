@@ -16,7 +16,8 @@ pub(super) fn operands(graph: &Graph, op: &Op, operands: &[Value]) -> Result<()>
         Op::Input(_) | Op::Const(_) | Op::Index { .. } => 0..=0,
         Op::Map(body) => body.params.len().max(1)..=body.params.len(),
         Op::View { .. } | Op::Pad { .. } | Op::Reduce { .. } | Op::ArgReduce { .. } => 1..=1,
-        Op::Sort { .. } | Op::Scan { .. } => 1..=1,
+        Op::Sort { .. } => 1..=2,
+        Op::Scan { .. } => 1..=1,
         Op::Concat { .. } | Op::Gather { .. } => 1..=usize::MAX,
         Op::Scatter { .. } => 2..=usize::MAX,
         Op::Contraction { .. } => 2..=2,
@@ -111,6 +112,11 @@ pub(super) fn attributes(graph: &Graph, op: &Op, operands: &[Value]) -> Result<(
         Op::Fail { .. } => Ok(()),
         Op::Sort { axis, first, .. } => {
             has_axis(graph, operands[0], *axis)?;
+            if operands.len() == 2 {
+                let fits = rank_of(1) == 0 && dtype_of(1) == dtype_of(0);
+                ensure(fits, || "the bound of a sort is not a scalar of the operand's type".into())?;
+                ensure(first.is_none(), || "a bounded sort has no `first`".into())?;
+            }
             first.iter().try_for_each(|first| only_axes(first, 0))
         }
         Op::Scan { op, axis, .. } => {

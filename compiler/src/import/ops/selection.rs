@@ -308,15 +308,11 @@ fn non_max_suppression(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     };
 
     // By class, in descending order of scores.
-    let (sorted, order) = g.sort(scores, 2, true)?;
-    let corners = corners(g, boxes, centred)?;
-    let mut sides = Vec::new();
-    for side in corners {
-        let own = axis(0).into();
-        let coords =
-            vec![Coord::At(own), Coord::Load { operand: 1, at: (0..3).map(|k| axis(k).into()).collect() }];
-        sides.push(g.push(Op::Gather { shape: shape.clone(), coords }, &[side, order])?);
-    }
+    let (sorted, order) = match score_threshold {
+        Some(score_threshold) => g.sort_beyond(scores, 2, true, score_threshold)?,
+        None => g.sort(scores, 2, true)?,
+    };
+    let sides = corners(g, boxes, centred)?;
     let wanted = match score_threshold {
         Some(score_threshold) => g.compare(CompareOp::Gt, sorted, score_threshold)?,
         None => {
@@ -343,7 +339,7 @@ fn non_max_suppression(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let chosen = g.broadcast_to(zero, &[batch, classes])?;
 
     let counter = n.fresh(g);
-    let given = [&sides[..], &[wanted, overlap, limit]].concat();
+    let given = [&sides[..], &[wanted, overlap, limit, order]].concat();
     let empty = [nowhere, nowhere, nowhere, nowhere, no_places, chosen];
     let rounds = g.iterate(&counter, &count, [&empty, &given], |body, carried, given| {
         choose(body, &counter.clone().into(), carried, given)
@@ -389,6 +385,13 @@ fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result
     let overlap = given[5];
     let limit = given[6];
     let own = |g: &mut Graph, x: Value| g.slice(x, 2, at.clone(), Dim::one(), 1);
+    let box_here = own(g, given[7])?;
+    let side_here = |g: &mut Graph, side: Value| {
+        let shape = g.shape(box_here).to_vec();
+        let at = (0..3).map(|k| axis(k).into()).collect();
+        let coords = vec![Coord::At(axis(0).into()), Coord::Load { operand: 1, at }];
+        g.push(Op::Gather { shape, coords }, &[side, box_here])
+    };
 
     let area = |g: &mut Graph, [y1, x1, y2, x2]: [Value; 4]| {
         let h = g.sub(y2, y1)?;
@@ -396,7 +399,8 @@ fn choose(g: &mut Graph, at: &Dim, carried: &[Value], given: &[Value]) -> Result
         g.mul(h, w)
     };
 
-    let here = [own(g, given[0])?, own(g, given[1])?, own(g, given[2])?, own(g, given[3])?];
+    let here =
+        [side_here(g, given[0])?, side_here(g, given[1])?, side_here(g, given[2])?, side_here(g, given[3])?];
     let top = g.max(y1, here[0])?;
     let left = g.max(x1, here[1])?;
 

@@ -3,14 +3,16 @@
 //! An element becomes an entry: its [key](key) and its position. Entries are ordered by key, and equal keys by
 //! position. This order is total, so every algorithm gives the same result, and the sizes may choose one in each call:
 //!
-//! 1. [`select`] collects the entries of candidates. If few elements are wanted, these are the elements of the blocks
-//!    with the best minima; the minima take one pass of vectors over the row. Otherwise all elements are candidates.
+//! 1. [`bounded`] collects the entries of the elements beyond a bound, if there is one. Otherwise [`select`] collects
+//!    the entries of candidates. If few elements are wanted, these are the elements of the blocks with the best minima;
+//!    the minima take one pass of vectors over the row. Otherwise all elements are candidates.
 //! 2. [`entries`] sorts the candidates: by insertion if they are few, else by a radix sort of the bytes of the keys
 //!    (least significant digit first; Knuth, The Art of Computer Programming, volume 3, section 5.2.5).
 //!
 //! The work is at most proportional to the row, for every order of its elements. Scratch memory holds the entries of
 //! the candidates, twice, and the minima of the blocks.
 
+mod bounded;
 mod entries;
 mod key;
 mod select;
@@ -31,9 +33,13 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
     let mut sorter = Sorter::new(lowering, scope, row)?;
     let mut body = sorter.candidates()?;
     let n_candidates = sorter.n_candidates(&mut body)?;
-    let wanted = sorter.row.wanted.clone();
+    let is_bounded = sorter.row.bound.is_some();
+    let wanted = if is_bounded { n_candidates.clone() } else { sorter.row.wanted.clone() };
     body.extend(sorter.sort_entries(&n_candidates, &wanted)?);
-    body.push(sorter.write_results(value)?);
+    body.push(sorter.write_results(value, &wanted)?);
+    if is_bounded {
+        body.push(sorter.write_bound(value, &wanted)?);
+    }
     let kernel = sorter.kernel;
     lowering.push(value, "sort", kernel, loops(&outer, true, body));
     Ok(())
@@ -70,13 +76,12 @@ pub(super) fn lower_first_position(
 
 impl Sorter<'_, '_> {
     /// Stores the wanted elements and their positions.
-    fn write_results(&mut self, value: Value) -> Result<Stmt> {
+    fn write_results(&mut self, value: Value, wanted: &Dim) -> Result<Stmt> {
         let graph = self.lowering.graph;
         let results = &graph.nodes[graph.values[value].def].results;
         let storages: Vec<_> = results.iter().map(|result| self.lowering.storage[result].clone()).collect();
         let [entries, _] = self.entries;
-        let wanted = self.row.wanted.clone();
-        self.repeat(&wanted, |this, i| {
+        self.repeat(wanted, |this, i| {
             let block = this.block(|code| {
                 let position = code.load(entries.positions, i);
                 let len = code.row.len.clone();

@@ -7,10 +7,10 @@
 //!
 //! The bound on the candidates is the joint size of these blocks, for every order of the elements.
 
-use super::sorter::{CONTEXT, Entries, Sorter};
+use super::sorter::{Entries, Sorter};
 use crate::{
     Result,
-    kernel::{BufferId, Check, Inst, Local, Stmt},
+    kernel::{BufferId, Inst, Local, Stmt},
     lower::reduce::set,
     scalar::{BinaryOp, CompareOp, ReduceOp, Scalar},
 };
@@ -66,6 +66,9 @@ impl Sorter<'_, '_> {
 
     /// Collects the candidates.
     pub(super) fn candidates(&mut self) -> Result<Vec<Stmt>> {
+        if let Some(bound) = self.row.bound {
+            return self.beyond(bound);
+        }
         let Some(size) = self.block_size() else { return self.take_all() };
         let found = self.local(DType::I64);
         self.found = Some(found);
@@ -89,9 +92,10 @@ impl Sorter<'_, '_> {
     pub(super) fn n_candidates(&mut self, body: &mut Vec<Stmt>) -> Result<Dim> {
         let Some(found) = self.found else { return Ok(self.row.len.clone()) };
         let mut count = Dim::zero();
+        let is_bounded = self.row.bound.is_some();
         let block = self.block(|code| {
             let found = code.push(Inst::Get(found));
-            count = code.slot(found);
+            count = if is_bounded { code.count(found) } else { code.slot(found) };
             Ok(())
         })?;
         body.push(block);
@@ -109,13 +113,7 @@ impl Sorter<'_, '_> {
         let mut len = Dim::zero();
         let block = self.block(|code| {
             let found = code.push(Inst::Get(found));
-            let end = &code.row.len + 1;
-            let context = CONTEXT.to_string();
-            code.push(Inst::Check(Check { value: found, lo: Dim::zero(), end: end.clone(), context }));
-            len = code.slot(found);
-            if let Some(symbol) = len.as_symbol() {
-                code.inliner.scope.facts.declare_index(symbol, &end);
-            }
+            len = code.count(found);
             Ok(())
         })?;
         let mut body = vec![block];

@@ -4,7 +4,7 @@ use super::key::Key;
 use crate::{
     Error, Result,
     graph::{Op, Value},
-    kernel::{Access, Axis, Buffer, BufferId, Inst, InstSeq, Kernel, Local, MemorySpace, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Check, Inst, InstSeq, Kernel, Local, MemorySpace, Stmt},
     lower::{
         inline::Inliner,
         lowering::{KernelScope, Lowering, node_name},
@@ -19,6 +19,8 @@ use symshape_runtime::DType;
 /// The elements that are sorted together.
 pub(super) struct Row {
     pub(super) operand: Value,
+    /// The bound of the sorted elements, if there is one.
+    pub(super) bound: Option<Value>,
     /// The loops over the other axes.
     pub(super) outer: Vec<Axis>,
     /// The index along the other axes.
@@ -40,7 +42,8 @@ impl Row {
         let operand = graph.operands(value)[0];
         let key = Key { dtype: graph.dtype(operand), descending: *descending, nan_first: false };
         let wanted = first.clone().unwrap_or_else(|| graph.shape(operand)[*axis].clone());
-        Ok(Row::along(lowering, scope, operand, *axis, key, wanted))
+        let row = Row::along(lowering, scope, operand, *axis, key, wanted);
+        Ok(Row { bound: graph.operands(value).get(1).copied(), ..row })
     }
 
     /// The rows of `operand` along `axis`.
@@ -57,7 +60,7 @@ impl Row {
         let mut others = shape.to_vec();
         others.remove(axis);
         let (outer, rest) = axes_of(scope, &others);
-        Row { operand, outer, rest, axis, len, wanted, key }
+        Row { operand, bound: None, outer, rest, axis, len, wanted, key }
     }
 
     /// The index of the element at `at`.
@@ -199,6 +202,18 @@ impl Code<'_, '_> {
     pub(super) fn slot(&mut self, reg: Reg) -> Dim {
         let capacity = self.capacity.clone();
         Dim::from(&self.inliner.bind(reg, DType::I64, &capacity, CONTEXT.to_string()))
+    }
+
+    /// A number of elements of the row, which has this value.
+    pub(super) fn count(&mut self, reg: Reg) -> Dim {
+        let end = &self.row.len + 1;
+        let context = CONTEXT.to_string();
+        self.push(Inst::Check(Check { value: reg, lo: Dim::zero(), end: end.clone(), context }));
+        let count = self.slot(reg);
+        if let Some(symbol) = count.as_symbol() {
+            self.inliner.scope.facts.declare_index(symbol, &end);
+        }
+        count
     }
 
     /// The key of the element at `at`.
