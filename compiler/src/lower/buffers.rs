@@ -1,7 +1,7 @@
 //! Chooses the memory of inputs, outputs, roots and constants.
 
 use super::{
-    index::{AxisOrder, elems, is_row_major, natural, row_major},
+    index::{AxisOrder, address, elems, identity, is_row_major, natural, row_major},
     lowering::{Lowering, node_name, static_bound, value_name},
     storage::Storage,
 };
@@ -44,7 +44,32 @@ pub(super) fn ports(lowering: &mut Lowering, orders: &HashMap<Value, AxisOrder>)
         if is_dense && !lowering.storage.contains_key(value) {
             let storage = Storage::dense(buffer, graph.shape(*value), &natural(graph.rank(*value)));
             lowering.storage.insert(*value, storage);
+            reshaped(lowering, orders, *value);
         }
+    }
+}
+
+/// Stores the operand of a reshape in its memory, where the elements already lie in order.
+fn reshaped(lowering: &mut Lowering, orders: &HashMap<Value, AxisOrder>, value: Value) {
+    let graph = lowering.graph;
+    let Op::View { index: map, .. } = graph.op(value) else { return };
+    let operand = graph.operands(value)[0];
+    let shape = graph.shape(operand);
+    let is_dense = orders.get(&operand).is_some_and(|order| is_row_major(shape, order));
+    let is_free = !lowering.storage.contains_key(&operand) && lowering.fusion.placed_in(operand).is_none();
+    let is_computed = !matches!(graph.op(operand), Op::Input(_) | Op::Const(_));
+    if !is_dense || !is_free || !is_computed {
+        return;
+    }
+
+    let facts = graph.index_facts(graph.shape(value));
+    let own = address(Dim::zero(), &row_major(graph.shape(value)), &identity(graph.rank(value)));
+    let read = address(Dim::zero(), &row_major(shape), map);
+    let all = facts.prove_eq(&elems(shape), &elems(graph.shape(value)));
+    if all.is_yes() && facts.prove_eq(&own, &read).is_yes() {
+        let buffer = lowering.storage[&value].buffer;
+        lowering.storage.insert(operand, Storage::dense(buffer, shape, &natural(shape.len())));
+        lowering.in_place.insert(value);
     }
 }
 

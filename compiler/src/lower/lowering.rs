@@ -25,12 +25,22 @@ pub(super) struct Lowering<'g> {
     pub(super) weights: Weights,
     /// Operands, by user and position, that their own kernel stored into the user's memory as well.
     pub(super) stored: HashSet<(Value, usize)>,
+    /// The views whose elements are where their operands are stored.
+    pub(super) in_place: HashSet<Value>,
 }
 
 impl<'g> Lowering<'g> {
     pub(super) fn new(graph: &'g Graph, fusion: &'g Fusion, program: Program) -> Lowering<'g> {
         let weights = Weights::new(graph, |value| node_name(graph, value));
-        Lowering { graph, fusion, program, storage: HashMap::new(), weights, stored: HashSet::new() }
+        Lowering {
+            graph,
+            fusion,
+            program,
+            storage: HashMap::new(),
+            weights,
+            stored: HashSet::new(),
+            in_place: HashSet::new(),
+        }
     }
 
     /// Appends the kernels of all roots, in the order of the nodes.

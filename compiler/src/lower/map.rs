@@ -16,6 +16,9 @@ use symshape::Dim;
 
 /// Appends the kernel of a map, view, gather or index root.
 pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
+    if lowering.in_place.contains(&value) {
+        return Ok(());
+    }
     let mut scope = lowering.scope();
     let (axes, index) = axes_of(&mut scope, lowering.graph.shape(value));
     let mut inliner = Inliner::new(lowering, &mut scope);

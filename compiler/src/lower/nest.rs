@@ -244,7 +244,8 @@ pub(super) fn load_addresses(code: &InstSeq, axes: &[Axis]) -> Vec<Dim> {
             on.iter_mut().zip(&depends[reg.0 as usize]).for_each(|(on, operand)| *on |= operand);
         }
         if let Inst::Load(Access { index, .. }) | Inst::Index(_, index) = inst {
-            let by = |symbol: &Symbol| bound.iter().find(|(other, _)| *other == symbol).map(|(_, by)| by.clone());
+            let by =
+                |symbol: &Symbol| bound.iter().find(|(other, _)| *other == symbol).map(|(_, by)| by.clone());
             let address = index.substitute(&by);
             on.iter_mut().zip(axes).for_each(|(on, axis)| *on |= address.contains(&axis.var));
             if matches!(inst, Inst::Load(_)) {

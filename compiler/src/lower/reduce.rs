@@ -126,8 +126,7 @@ fn cast(code: &mut InstSeq, reg: Reg, from: DType, to: DType) -> Reg {
 fn main_address(nest: &Nest, scope: &KernelScope, code: &InstSeq) -> Option<Dim> {
     let with = with_exprs(code, &nest.exprs[..nest.exprs.len() - 1]);
     let axes = [AxisRole::Kept, AxisRole::Reduced].map(|role| nest.axes(role)).concat();
-    let moves =
-        |address: &Dim| axes.iter().filter(|axis| step(&scope.facts, address, axis) != 0).count();
+    let moves = |address: &Dim| axes.iter().filter(|axis| step(&scope.facts, address, axis) != 0).count();
     load_addresses(&with, &axes).into_iter().max_by_key(moves)
 }
 

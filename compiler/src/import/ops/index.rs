@@ -3,10 +3,7 @@
 use crate::{
     error::{Error, Result},
     graph::{Coord, Graph, Op, ScatterMode, Value, axis},
-    import::{
-        node::{OnnxNode, axes::normal_axis},
-        ops::shared::arithmetic::positions,
-    },
+    import::node::{OnnxNode, axes::normal_axis},
     scalar::{BinaryOp, CompareOp, ReduceOp, Scalar},
 };
 use symshape::{Dim, Relation};
@@ -205,7 +202,8 @@ pub(crate) fn reversed(g: &mut Graph, x: Value, lens: Value, time: usize, batch:
     let other: Vec<usize> = (0..rank).filter(|k| *k != batch).collect();
     let lens = g.unsqueeze(lens, &other)?;
 
-    let position = positions(g, x, time)?;
+    let along_time = |k: usize| if k == time { g.shape(x)[k].clone() } else { Dim::one() };
+    let position = g.index(DType::I64, (0..rank).map(along_time).collect(), axis(time).into())?;
     let lens = g.cast(g.dtype(position), lens)?;
 
     let one = g.scalar(Scalar::i64(1))?;
@@ -215,7 +213,13 @@ pub(crate) fn reversed(g: &mut Graph, x: Value, lens: Value, time: usize, batch:
     let from = g.select(inside, mirrored, position)?;
     let shape = g.shape(x).to_vec();
 
-    g.push(Op::Gather { shape, coords: element_coords(rank, time, 1) }, &[x, from])
+    // Whole rows are reversed, so an address serves all other axes.
+    let at_row = |k: usize| if k == time || k == batch { Dim::from(axis(k)) } else { Dim::zero() };
+    let coord = |k: usize| match k {
+        k if k == time => Coord::Load { operand: 1, at: (0..rank).map(at_row).collect() },
+        k => Coord::At(axis(k).into()),
+    };
+    g.push(Op::Gather { shape, coords: (0..rank).map(coord).collect() }, &[x, from])
 }
 
 fn mode_of(n: &OnnxNode) -> Result<ScatterMode> {
