@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Embeddings of texts of different lengths, from Parquet to Parquet, with Ray Data.
+
+    python examples/ray/embed.py texts results --model encoder.onnx
+
+A row has an `id` and `tokens`, the tokens of one text. The model is an encoder with the inputs of exports by `optimum`:
+`input_ids` and `attention_mask` of `[N, S]`, and zeros for others such as `token_type_ids`. Its first output is
+`[N, S, channels]`; the embedding of a text is the mean over its tokens.
+
+A block of texts is one call of a ragged batch: no text is padded, and each has the bits that it has alone.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import ray
+from node_file import local, publish
+
+MAX_TEXTS = 32
+MAX_TOKENS = 512
+TOKENS, MASK = "input_ids", "attention_mask"
+
+
+class Symshape:
+    """An actor that runs blocks of up to MAX_TEXTS texts without padding."""
+
+    def __init__(self, published):
+        import symshape
+
+        self.model = symshape.load(str(local(published)))
+        offsets = self.model.contract.ragged.offsets
+        self.inputs = [port.name for port in self.model.contract.inputs if port.name != offsets]
+
+    def __call__(self, block):
+        lengths = [len(tokens) for tokens in block["tokens"]]
+        ids = np.concatenate(list(block["tokens"])).astype(np.int64, copy=False)
+        inputs = {name: ids if name == TOKENS else np.zeros_like(ids) for name in self.inputs}
+        hidden = next(iter(self.model.run(inputs, lengths=lengths).values()))
+        return embeddings(block, hidden, lengths)
+
+
+class OnnxRuntime:
+    """The same with ONNX Runtime, for comparison. Each block is padded to its longest text."""
+
+    def __init__(self, published):
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self.session = onnxruntime.InferenceSession(str(local(published)), options)
+
+    def __call__(self, block):
+        lengths = [len(tokens) for tokens in block["tokens"]]
+        shape = (len(lengths), max(lengths))
+        mask = (np.arange(shape[1]) < np.array(lengths)[:, None]).astype(np.int64)
+        ids = np.zeros(shape, np.int64)
+        ids[mask == 1] = np.concatenate(list(block["tokens"]))
+        given = {TOKENS: ids, MASK: mask}
+        names = [port.name for port in self.session.get_inputs()]
+        hidden = self.session.run(None, {name: given.get(name, np.zeros_like(ids)) for name in names})[0]
+        return embeddings(block, hidden[mask == 1], lengths)
+
+
+def embeddings(block, hidden, lengths):
+    """The means of the rows of each text, with its id."""
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    sums = np.add.reduceat(hidden, starts, axis=0)
+    return {"id": block["id"], "embedding": sums / np.array(lengths, np.float32)[:, None]}
+
+
+def pipeline(data, actor, published, actors):
+    """A data set of embeddings. Each actor keeps one core."""
+    pool = ray.data.ActorPoolStrategy(size=actors)
+    return data.map_batches(
+        actor, fn_constructor_args=[published], batch_size=MAX_TEXTS, compute=pool, num_cpus=1, batch_format="numpy"
+    )
+
+
+def write_example(path, n_texts, vocabulary, n_files=8):
+    """A Parquet data set of random texts. Their lengths are log-normal, with a median of 60 tokens."""
+    import pyarrow
+    import pyarrow.parquet
+
+    Path(path).mkdir(parents=True)
+    random = np.random.default_rng(1)
+    for idx, ids in enumerate(np.array_split(np.arange(n_texts), n_files)):
+        lengths = np.clip(random.lognormal(np.log(60), 0.8, len(ids)), 1, MAX_TOKENS).astype(int)
+        tokens = [random.integers(1, vocabulary, length) for length in lengths]
+        pyarrow.parquet.write_table(pyarrow.table({"id": ids, "tokens": tokens}), Path(path) / f"{idx}.parquet")
+
+
+def compile_model(model, path, batch="N", length="S"):
+    import symshape
+
+    dims = {batch: (1, MAX_TEXTS), length: (1, MAX_TOKENS)}
+    symshape.compile(str(model), dims, ragged=length).save(str(path))
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("texts", help="a Parquet file or folder; made with --example")
+    arguments.add_argument("results", help="the folder for the results")
+    arguments.add_argument("--model", required=True)
+    arguments.add_argument("--batch", default="N", help="the symbol of the first axis of the model's inputs")
+    arguments.add_argument("--length", default="S", help="the symbol of their second axis")
+    arguments.add_argument("--actors", type=int, default=2)
+    arguments.add_argument("--onnxruntime", action="store_true", help="run the model by ONNX Runtime")
+    arguments.add_argument("--example", type=int, metavar="N", help="first write N random texts")
+    arguments.add_argument("--vocabulary", type=int, default=30_000, help="the number of tokens that texts are made of")
+    arguments = arguments.parse_args()
+
+    if arguments.example:
+        write_example(arguments.texts, arguments.example, arguments.vocabulary)
+    # Without a cluster of more cores, the tasks that read share the cores of the actors.
+    ray.init(num_cpus=arguments.actors + 1, log_to_driver=False)
+    with tempfile.TemporaryDirectory() as folder:
+        artefact = arguments.model
+        if not arguments.onnxruntime:
+            artefact = Path(folder) / "model.so"
+            compile_model(arguments.model, artefact, arguments.batch, arguments.length)
+        actor = OnnxRuntime if arguments.onnxruntime else Symshape
+        data = ray.data.read_parquet(arguments.texts)
+        n_texts = data.count()
+        start = time.perf_counter()
+        pipeline(data, actor, publish(artefact), arguments.actors).write_parquet(arguments.results)
+        seconds = time.perf_counter() - start
+        print(f"{n_texts} texts in {seconds:.2f} s: {n_texts / seconds:.0f} texts/s")
+
+
+if __name__ == "__main__":
+    main()
