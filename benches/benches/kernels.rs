@@ -106,6 +106,7 @@ fn math(c: &mut Criterion, isa: &dyn VectorIsa) {
             scalars: 0,
             variables: 0,
             results: Vec::new(),
+            may_fail: false,
         };
         let compiled = Compiled::new(isa, &MicrokernelKey::Strip(key.clone()).code(isa));
         group.bench_function(format!("{op:?}"), |bench| {

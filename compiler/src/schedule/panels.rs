@@ -119,7 +119,8 @@ fn packed(
     Some((origin, stmt))
 }
 
-/// `for panel { for k… { for column of the panel { strip k { panel[k][column] = B } } } }`
+/// `for panel { for k… { for last k { strip column of the panel { panel[k][column] = B } } } }`, or with the two inner
+/// loops interchanged.
 fn copy(
     symbols: &mut FreshSymbols,
     facts: &Facts,
@@ -154,6 +155,10 @@ fn copy(
 
     let mut k = k.into_iter();
     let last = k.next_back().unwrap_or_else(|| Axis { var: symbols.fresh(), extent: Dim::one() });
-    let strip = Stmt::For { axis: column, parallel: false, body: vec![Stmt::Strip { axis: last, code }] };
+    // Where the last axis of k is adjacent in memory, strips along the columns transpose squares in registers: whole
+    // vectors are loaded and stored. Strips along k would store element by element.
+    let is_adjacent = facts.linear_in(&at, &last.var).is_some_and(|(step, _)| step.as_i64() == Some(1));
+    let (outer, inner) = if is_adjacent { (last, column) } else { (column, last) };
+    let strip = Stmt::For { axis: outer, parallel: false, body: vec![Stmt::Strip { axis: inner, code }] };
     k.rev().chain([panel]).fold(strip, |body, axis| Stmt::For { axis, parallel: false, body: vec![body] })
 }

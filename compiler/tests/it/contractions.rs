@@ -348,6 +348,44 @@ fn attention_scores() {
     }
 }
 
+/// `y[N, M, K] = q[N, M, depth] · keys[N, K, depth]`.
+fn products_with_keys(depth: usize) -> symshape_compiler::Result<Graph> {
+    let mut g = Graph { name: "keys".into(), ..Graph::default() };
+    let n = g.symbol("N", Declaration::range(1, 3))?;
+    let m = g.symbol("M", Declaration::range(1, 9))?;
+    let k = g.symbol("K", Declaration::range(1, 50))?;
+    let q = g.input("q", DType::F32, vec![n.clone(), m, depth.into()])?;
+    let keys = g.input("keys", DType::F32, vec![n, k, depth.into()])?;
+    let turned = g.transpose(keys, &[0, 2, 1])?;
+    let y = g.matmul(q, turned)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+#[test]
+fn keys_are_transposed_in_squares() {
+    // Depths of no, one and several squares, with a rest and without.
+    for depth in [1, 2, 15, 16, 17, 64] {
+        let program = Pipeline::new(&products_with_keys(depth).expect("a valid graph")).lower();
+        let program = program.expect("supported").program;
+        let is_packed = program.buffers.values().any(|buffer| buffer.name == "panels of keys");
+        assert_eq!(is_packed, depth > 1, "{depth}");
+        let machine = Machine::compile(program, false);
+        for (n, m, k) in
+            [(1, 1, 1), (2, 2, 2), (3, 9, 15), (1, 8, 16), (2, 1, 17), (1, 3, 33), (3, 9, 49), (3, 9, 50)]
+        {
+            let q = random(n * m * depth, 7, 10);
+            let keys = random(n * k * depth, 8, 14);
+            let y = machine.run_f32(&[n as i64, m as i64, k as i64], &[q.clone(), keys.clone()]);
+            for (idx, y) in y.iter().enumerate() {
+                let (row, key) = (idx / k, idx / (m * k) * k + idx % k);
+                let products = (0..depth).map(|at| q[row * depth + at] * keys[key * depth + at]);
+                assert_eq!(*y, products.sum::<f32>(), "{idx} of {n}, {m}, {k} at depth {depth}");
+            }
+        }
+    }
+}
+
 /// `y[M, n] = max(x[M, 0..depth] * w, 0)` of rows of `row` numbers.
 fn paged(row: usize, depth: usize, w: &[f32]) -> symshape_compiler::Result<Graph> {
     let mut g = Graph { name: "paged".into(), ..Graph::default() };

@@ -12,6 +12,9 @@ from ray.cluster_utils import Cluster
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "examples/ray"))
+sys.path.append(str(ROOT / "python/tests"))
+import embed  # noqa: E402
+import models  # noqa: E402
 import node_file  # noqa: E402
 import offline  # noqa: E402
 
@@ -95,6 +98,42 @@ def test_results_in_parquet(cluster, rows, artefact, tmp_path):
     check(ray.data.read_parquet(str(tmp_path)).take_all(), rows, artefact)
     files = {node_file.local(published) for _ in range(2)}
     assert len(files) == 1
+
+
+def encoder(path):
+    """An encoder with the names of exports by `optimum`."""
+    model = models.encoder()
+    names = {"ids": embed.TOKENS, "mask": embed.MASK}
+    for port in model.graph.input:
+        port.name = names.get(port.name, port.name)
+    for node in model.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_texts_are_embedded_without_padding(cluster, tmp_path):
+    import pyarrow.parquet
+    import symshape
+
+    model = encoder(tmp_path / "encoder.onnx")
+    embed.write_example(tmp_path / "texts", 300, vocabulary=11, n_files=4)
+    embed.compile_model(model, tmp_path / "encoder.so")
+    alone = symshape.load(str(tmp_path / "encoder.so"))
+    texts = pyarrow.parquet.read_table(tmp_path / "texts").to_pylist()
+    rows = {}
+    for actor, published in [(embed.Symshape, tmp_path / "encoder.so"), (embed.OnnxRuntime, model)]:
+        data = ray.data.read_parquet(str(tmp_path / "texts"))
+        results = embed.pipeline(data, actor, node_file.publish(published), 2).take_all()
+        rows[actor] = {row["id"]: row["embedding"] for row in results}
+        assert sorted(row["id"] for row in results) == list(range(300))
+    for text in texts:
+        tokens = np.array(text["tokens"], np.int64)
+        hidden = next(iter(alone.run({embed.TOKENS: tokens}, lengths=[len(tokens)]).values()))
+        block = {"id": [text["id"]], "tokens": [tokens]}
+        expected = embed.embeddings(block, hidden, [len(tokens)])["embedding"][0]
+        np.testing.assert_array_equal(rows[embed.Symshape][text["id"]], expected)
+        np.testing.assert_allclose(rows[embed.OnnxRuntime][text["id"]], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_requests_share_calls(cluster, artefact):
