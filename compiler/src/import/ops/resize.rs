@@ -23,6 +23,9 @@ ops! {
     Upsample 9 resize_by_scales,
 }
 
+/// The largest number of taps that are added term by term.
+const MAX_TERMS: i64 = 4;
+
 /// How one axis is resampled.
 struct ResizedAxis {
     /// Index of the axis.
@@ -487,7 +490,7 @@ fn clamped(g: &mut Graph, at: Value, along: &ResizedAxis) -> Result<Value> {
     g.min(at, last)
 }
 
-/// The weighted sum of the neighbours of `at`: `[…, O, taps]` gathered and contracted with weights `[O, taps]`.
+/// The weighted sum of the neighbours of `at`, whose positions and weights are tables `[taps, O]`.
 fn interpolated(g: &mut Graph, x: Value, at: Value, along: &ResizedAxis, how: &Sampling) -> Result<Value> {
     let reach = if how.mode == "cubic" { 2 } else { 1 };
     let support: Dim = match (how.antialias, along.scale.number()) {
@@ -504,10 +507,10 @@ fn interpolated(g: &mut Graph, x: Value, at: Value, along: &ResizedAxis, how: &S
     let taps = g.facts.simplify(&(&support * 2));
     let floor = g.floor(at)?;
     let ratio = g.sub(at, floor)?;
-    let floor = g.unsqueeze(floor, &[1])?;
-    let ratio = g.unsqueeze(ratio, &[1])?;
+    let floor = g.unsqueeze(floor, &[0])?;
+    let ratio = g.unsqueeze(ratio, &[0])?;
 
-    let offset = g.index(DType::I64, vec![taps], Dim::from(axis(0)) - (support - 1))?;
+    let offset = g.index(DType::I64, vec![taps.clone(), Dim::one()], Dim::from(axis(0)) - (support - 1))?;
     let offset = g.cast(DType::F64, offset)?;
     let place = g.add(floor, offset)?;
     let distance = g.sub(offset, ratio)?;
@@ -545,7 +548,7 @@ fn interpolated(g: &mut Graph, x: Value, at: Value, along: &ResizedAxis, how: &S
     }
 
     if how.exclude_outside || how.antialias {
-        let sum = g.reduce(ReduceOp::Sum, weight, &[1], true)?;
+        let sum = g.reduce(ReduceOp::Sum, weight, &[0], true)?;
         weight = g.div(weight, sum)?;
     }
 
@@ -555,16 +558,44 @@ fn interpolated(g: &mut Graph, x: Value, at: Value, along: &ResizedAxis, how: &S
 
     let weight = g.cast(wide, weight)?;
     let x = g.cast(wide, x)?;
-    let rank = g.rank(x);
-    let near = g.gather(x, place, along.k)?;
-
-    let labels: Vec<u8> = (0..=rank as u8).map(|k| b'A' + k).collect();
-    let to = labels[along.k];
-    let tap = labels[along.k + 1];
-    let out: Vec<u8> = labels.iter().copied().filter(|label| *label != tap).collect();
-    let y = g.contract(near, &labels, weight, &[to, tap], &out)?;
+    let y = match taps.as_i64() {
+        Some(taps) if taps <= MAX_TERMS => sum_of_taps(g, x, place, weight, taps, along.k)?,
+        _ => contraction_of_taps(g, x, place, weight, along.k)?,
+    };
 
     g.cast(dtype, y)
+}
+
+/// The sum over few taps, term by term.
+fn sum_of_taps(g: &mut Graph, x: Value, place: Value, weight: Value, taps: i64, k: usize) -> Result<Value> {
+    let after: Vec<usize> = (1..g.rank(x) - k).collect();
+    let mut sum = None;
+    for tap in 0..taps {
+        let row = |g: &mut Graph, table: Value| {
+            let row = g.slice(table, 0, tap.into(), Dim::one(), 1)?;
+            g.squeeze(row, &[0])
+        };
+        let place = row(g, place)?;
+        let weight = row(g, weight)?;
+        let weight = g.unsqueeze(weight, &after)?;
+        let near = g.gather(x, place, k)?;
+        let term = g.mul(near, weight)?;
+        sum = Some(match sum {
+            None => term,
+            Some(sum) => g.add(sum, term)?,
+        });
+    }
+    sum.ok_or_else(|| Error::internal("resampling without taps"))
+}
+
+/// The sum over many taps: `[…, taps, O]` gathered and contracted with the weights.
+fn contraction_of_taps(g: &mut Graph, x: Value, place: Value, weight: Value, k: usize) -> Result<Value> {
+    let near = g.gather(x, place, k)?;
+    let labels: Vec<u8> = (0..g.rank(near) as u8).map(|k| b'A' + k).collect();
+    let tap = labels[k];
+    let to = labels[k + 1];
+    let out: Vec<u8> = labels.iter().copied().filter(|label| *label != tap).collect();
+    g.contract(near, &labels, weight, &[tap, to], &out)
 }
 
 /// `max(0, 1 - d)`.
