@@ -24,6 +24,17 @@ pub(crate) fn hoist(code: InstSeq, var: &Symbol) -> (Option<InstSeq>, InstSeq) {
     (Some(before), without_dead(&rest))
 }
 
+/// The checks of `code` and all that they need, if it has any.
+pub(crate) fn checks(code: &InstSeq) -> Option<InstSeq> {
+    let mut wanted = vec![false; code.insts.len()];
+    for (idx, inst) in code.insts.iter().enumerate() {
+        if matches!(inst, Inst::Check(_)) {
+            want(code, idx, &mut wanted);
+        }
+    }
+    wanted.contains(&true).then(|| keep(code, &|idx| wanted[idx]))
+}
+
 /// The code without instructions whose results nothing uses.
 pub(crate) fn without_dead(code: &InstSeq) -> InstSeq {
     let mut wanted = vec![false; code.insts.len()];

@@ -155,3 +155,90 @@ fn rows_at_loaded_positions_have_the_bits_of_the_oracle() {
         }
     }
 }
+
+/// Strips that write what they read: an error must be found although their results, their addresses, or both changed.
+#[test]
+fn errors_are_found_where_strips_write_what_they_read() {
+    let sum = "
+        for i in 0..N parallel {
+          strip j in 0..20 {
+            %0 = load @0[20*i + j]
+            check 0 <= %0 < 5, \"x\"
+            bind r = %0
+            %3 = load @1[r]
+            %4 = load @2[20*i + j]
+            %5 = add %3, %4
+            store @2[20*i + j], %5
+          }
+        }";
+    let copied = "
+        for i in 0..N {
+          strip j in 0..20 {
+            %0 = load @0[20*i + j]
+            store @3[j], %0
+          }
+          strip k in 0..20 {
+            %0 = load @3[k]
+            check 0 <= %0 < 5, \"x\"
+            bind r = %0
+            %3 = load @1[r]
+            store @2[20*i + k], %3
+          }
+        }";
+    let overwritten = "
+        for i in 0..N {
+          strip j in 0..20 {
+            %0 = load @0[20*i + j]
+            store @3[j], %0
+          }
+          strip k in 0..20 {
+            %0 = load @3[k]
+            check 0 <= %0 < 5, \"x\"
+            bind r = %0
+            %3 = load @1[r]
+            store @2[20*i + k], %3
+            %5 = const i64 0
+            store @3[k], %5
+          }
+        }";
+    for kernel in [sum, copied, overwritten] {
+        let source = format!(
+            "program gathers {{
+              symbol N = 1..4
+              @0 at: i64[20*N] input 0
+              @1 x: f32[5] input 1
+              @2 y: f32[20*N] output 0
+              @3 rows: i64[20] scratch
+              input at[N, 20] = @0
+              input x[5] = @1
+              output y[N, 20] = @2
+              kernel ones {{
+                strip i in 0..20*N {{
+                  %0 = const f32 1.0
+                  store @2[i], %0
+                }}
+              }}
+              kernel gather {{{kernel}
+              }}
+            }}"
+        );
+        let machines = [Machine::scalar(&source), Machine::new(&source)];
+        let x = Tensor::from_f32(vec![5], &[0.5, 1.5, 2.5, 3.5, 4.5]).expect("five elements");
+        for n in 1..=4 {
+            let call = |at: &[i64]| {
+                let at = Tensor::from_i64(vec![n, 20], at).expect("as many as the shape");
+                let inputs = raw(&[at, x.clone()]);
+                machines.each_ref().map(|machine| machine.run(&[n as i64], &inputs))
+            };
+            let valid: Vec<i64> = (0..20 * n).map(|i| (i * 3 % 5) as i64).collect();
+            let [scalar, vectors] = call(&valid);
+            assert!(scalar.is_ok() && scalar == vectors, "{source}");
+            for place in [0, 10 * n, 20 * n - 1] {
+                let mut at = valid.clone();
+                at[place] = 5;
+                let [scalar, vectors] = call(&at);
+                assert!(scalar.is_err() && scalar == vectors, "index {place} of {n} rows: {source}");
+            }
+        }
+    }
+}

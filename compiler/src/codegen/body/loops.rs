@@ -7,13 +7,14 @@ use super::{
     block::{self, BlockContext},
     scalar_contraction,
     split::{IterationRange, KernelPart, PartSplit, STRIP_STEP},
+    strip_call::Retry,
     strips::{self, StripOutcome},
     tiles,
 };
 use crate::{
     codegen::function::FuncCtx,
     error::{Error, Result},
-    kernel::{Axis, Contraction, Inst, InstSeq, Kernel, Local, Stmt},
+    kernel::{Axis, Contraction, Inst, InstSeq, Kernel, Local, Stmt, hoist},
 };
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use cranelift_frontend::Variable;
@@ -72,7 +73,24 @@ fn emit_range(
 ) -> Result<()> {
     let call =
         if f.unit.has_microkernels() { strips::emit_rows(f, kernel, axis, range, body)? } else { None };
-    unless_done(f, call, |f| f.for_axis_range(axis, range.begin, range.end, |f| emit_all(f, kernel, body)))
+    unless_done(f, call, |f, retry| {
+        f.for_axis_range(axis, range.begin, range.end, |f| match retry {
+            Some(Retry::Checks) => emit_checks(f, kernel, body),
+            Some(Retry::Strip) | None => emit_all(f, kernel, body),
+        })
+    })
+}
+
+/// Emits the checks in the strips of a loop.
+fn emit_checks(f: &mut FuncCtx, kernel: &Kernel, body: &[Stmt]) -> Result<()> {
+    for stmt in body {
+        if let Stmt::Strip { axis, code } = stmt
+            && let Some(checks) = hoist::checks(code)
+        {
+            emit_scalar_strip(f, kernel, axis, None, &checks)?;
+        }
+    }
+    Ok(())
 }
 
 /// Emits the joint iterations of two nested loops in `range`: iteration `i` is step `i / extent` of the outer loop and
@@ -187,19 +205,23 @@ fn emit_strip(
 ) -> Result<()> {
     let call =
         if f.unit.has_microkernels() { strips::emit_strip(f, kernel, axis, range, code)? } else { None };
-    unless_done(f, call, |f| emit_scalar_strip(f, kernel, axis, range, code))
+    unless_done(f, call, |f, retry| {
+        let checks = retry.filter(|retry| matches!(retry, Retry::Checks)).and_then(|_| hoist::checks(code));
+        emit_scalar_strip(f, kernel, axis, range, checks.as_ref().unwrap_or(code))
+    })
 }
 
-/// Emits `scalar` as the whole code if there was no call, or for the case that the call fails.
+/// Emits `scalar` as the whole code if there was no call, or for the case that a check of the call failed. It gets the
+/// way to find the failure.
 fn unless_done(
     f: &mut FuncCtx,
     call: Option<StripOutcome>,
-    scalar: impl FnOnce(&mut FuncCtx) -> Result<()>,
+    scalar: impl FnOnce(&mut FuncCtx, Option<Retry>) -> Result<()>,
 ) -> Result<()> {
-    let failed = match call {
-        None => return scalar(f),
+    let (failed, retry) = match call {
+        None => return scalar(f, None),
         Some(StripOutcome::Done) => return Ok(()),
-        Some(StripOutcome::MayFail(failed)) => failed,
+        Some(StripOutcome::MayFail(failed, retry)) => (failed, retry),
     };
     let again = f.create_block();
     let after = f.create_block();
@@ -209,7 +231,7 @@ fn unless_done(
     f.switch_to_block(again);
     f.builder.seal_block(again);
     f.push_scope(exit);
-    scalar(f)?;
+    scalar(f, Some(retry))?;
     f.ins().jump(after, &[]);
     f.pop_scope();
 

@@ -25,6 +25,8 @@ pub(super) struct StripCall {
     pub(super) scalars: Vec<ScalarArg>,
     /// The locals that the microkernel returns.
     pub(super) results: Vec<Local>,
+    /// How a failure is found. `None` if the microkernel has no checks.
+    pub(super) retry: Option<Retry>,
 }
 
 impl StripCall {
@@ -54,9 +56,7 @@ impl StripCall {
         let mut extents = Vec::new();
         let phases = phases(&mut builder, &mut extents, row_var, body)?;
         let may_fail = phases.iter().any(|phase| phase.body().may_fail());
-        if may_fail && !can_repeat(&phases, &builder.streams) {
-            return None;
-        }
+        let retry = if may_fail { Some(Retry::of(&phases, &builder.streams)?) } else { None };
         let StripPointers { pointers, streams } =
             StripPointers::of(program, facts, &builder.streams, &extents);
         let has_independent_rows = reads_nothing_written(&phases, &builder.streams);
@@ -77,7 +77,7 @@ impl StripCall {
             results: (0..results.len() as u32).collect(),
             may_fail,
         };
-        Some(StripCall { key, extents, pointers, scalars: builder.scalars, results })
+        Some(StripCall { key, extents, pointers, scalars: builder.scalars, results, retry })
     }
 }
 
@@ -123,26 +123,46 @@ fn extent_argument(extents: &mut Vec<Dim>, extent: &Dim) -> u32 {
     idx as u32
 }
 
-/// Whether the phases can run again from the start, and then find the same failures: they don't write what the phases
-/// with checks have read.
-fn can_repeat(phases: &[Phase], streams: &[Stream]) -> bool {
-    let buffer = |stream: &u32| streams[*stream as usize].origin.buffer;
-    let mut read = BTreeSet::new();
-    for phase in phases {
-        let insts = &phase.body().insts;
-        if phase.body().may_fail() {
-            read.extend(insts.iter().filter_map(|(op, _)| match op {
+/// How scalar code finds the check that failed in a strip.
+#[derive(Clone, Copy)]
+pub(super) enum Retry {
+    /// The checks alone run again: the strip writes nothing that they depend on.
+    Checks,
+    /// All of the strip runs again: from the start, it has the same results.
+    Strip,
+}
+
+impl Retry {
+    /// `None` if the failure could not be found again.
+    fn of(phases: &[Phase], streams: &[Stream]) -> Option<Retry> {
+        let buffer = |stream: &u32| streams[*stream as usize].origin.buffer;
+        let stores = |phase: &Phase| {
+            let insts = phase.body().insts.iter();
+            let stored = insts.filter_map(|(op, _)| match op {
+                Op::Store(stream, _) => Some(buffer(stream)),
+                _ => None,
+            });
+            stored.collect::<BTreeSet<_>>()
+        };
+        let decisive: BTreeSet<_> =
+            phases.iter().flat_map(|phase| phase.body().checked_streams()).map(|s| buffer(&s)).collect();
+        if phases.iter().all(|phase| stores(phase).is_disjoint(&decisive)) {
+            return Some(Retry::Checks);
+        }
+
+        // No phase writes what it, or one before it, has read.
+        let mut read = BTreeSet::new();
+        for phase in phases {
+            read.extend(phase.body().insts.iter().filter_map(|(op, _)| match op {
                 Op::Load(stream) | Op::Gather(stream, _) => Some(buffer(stream)),
                 _ => None,
             }));
+            if !stores(phase).is_disjoint(&read) {
+                return None;
+            }
         }
-        let is_read =
-            |(op, _): &(Op, _)| matches!(op, Op::Store(stream, _) if read.contains(&buffer(stream)));
-        if insts.iter().any(is_read) {
-            return false;
-        }
+        Some(Retry::Strip)
     }
-    true
 }
 
 /// Whether the phases read no buffer that they write. Rows are then independent, and may run in any order.

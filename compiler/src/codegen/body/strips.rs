@@ -3,7 +3,12 @@
 //! [`StripCall::recognise`] decides whether a microkernel supports the code. Here the call is emitted: the argument
 //! block, the advance of its pointers to the first iteration of a range, the call, and the locals that it sets.
 
-use super::{args::ArgBlock, split::IterationRange, strip_call::StripCall, strip_pointers::Pointer};
+use super::{
+    args::ArgBlock,
+    split::IterationRange,
+    strip_call::{Retry, StripCall},
+    strip_pointers::Pointer,
+};
 use crate::{
     codegen::{
         function::FuncCtx,
@@ -19,9 +24,8 @@ use std::slice;
 pub(super) enum StripOutcome {
     /// It can't fail.
     Done,
-    /// This integer is not zero if a check failed. Then nothing else holds of the results, and the code must run again,
-    /// in scalar form.
-    MayFail(Value),
+    /// The integer is not zero if a check failed. Scalar code then finds it, and leaves the function.
+    MayFail(Value, Retry),
 }
 
 /// Emits a strip, or its elements in `range`, as one call. Returns `None`, and emits nothing, if microkernels don't
@@ -142,7 +146,7 @@ fn arguments(f: &mut FuncCtx, call: &StripCall) -> Result<ArgBlock> {
 /// Calls the microkernel, and sets the locals that it returns in the argument block.
 fn emit_call(f: &mut FuncCtx, kernel: &Kernel, call: StripCall, args: &ArgBlock) -> Result<StripOutcome> {
     let block = args.place(f);
-    let failed_slot = call.key.may_fail.then(|| call.key.failed());
+    let retry = call.retry.map(|retry| (retry, call.key.failed()));
     let result_slots: Vec<usize> = (0..call.results.len()).map(|idx| call.key.result(idx)).collect();
     let microkernel = f.unit.microkernel(MicrokernelKey::Strip(call.key))?;
     f.call(microkernel, &[block]);
@@ -152,6 +156,7 @@ fn emit_call(f: &mut FuncCtx, kernel: &Kernel, call: StripCall, args: &ArgBlock)
         let value = f.ins().load(ty, MemFlagsData::trusted(), block, 8 * slot as i32);
         f.set_local(local, value)?;
     }
-    let Some(slot) = failed_slot else { return Ok(StripOutcome::Done) };
-    Ok(StripOutcome::MayFail(f.ins().load(types::I64, MemFlagsData::trusted(), block, 8 * slot as i32)))
+    let Some((retry, slot)) = retry else { return Ok(StripOutcome::Done) };
+    let failed = f.ins().load(types::I64, MemFlagsData::trusted(), block, 8 * slot as i32);
+    Ok(StripOutcome::MayFail(failed, retry))
 }

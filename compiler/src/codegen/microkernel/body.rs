@@ -26,6 +26,10 @@ pub(super) trait LaneAccess {
     fn gather(&mut self, _: &mut Builder, _stream: u32, _offsets: Vector) -> Vector {
         unreachable!("the code loads no addresses")
     }
+    /// The numbers of the iterations in their loop. Only strips have such loops.
+    fn column(&mut self, _: &mut Builder) -> Vector {
+        unreachable!("the code loads no addresses")
+    }
     /// Reports a failure for the lanes of the mask that are iterations. Only strips have checks.
     fn fail_where(&mut self, _: &mut Builder, _failures: Mask) {
         unreachable!("the code has no checks")
@@ -168,6 +172,7 @@ impl Emitter<'_> {
                 BodyValue::Truth(b.compare_int(CompareOp::Ne, byte, zero))
             }
             Op::Load(stream) => BodyValue::Lanes(lanes.load(b, stream, ty)),
+            Op::Column => BodyValue::Lanes(lanes.column(b)),
             Op::Gather(stream, offsets) => BodyValue::Lanes(lanes.gather(b, stream, self.lanes(offsets))),
             Op::Checked(x, end) => self.checked(b, lanes, x, end),
             Op::Store(stream, x) => self.store(b, lanes, stream, x),

@@ -278,6 +278,8 @@ pub enum VInst {
     StoreInt(Mem, Int, IntWidth),
     /// The same 32 bits in all lanes.
     Constant(Vector, u32),
+    /// The low 32 bits of the integer in lane 0, and one more in each further lane.
+    CountFrom(Vector, Int),
     /// A copy.
     Move(Vector, Vector),
     /// All lanes from consecutive memory.

@@ -49,10 +49,17 @@ impl BodyBuilder<'_> {
         access: &Access,
         column: Option<&Symbol>,
     ) -> Result<u32, Obstacle> {
+        let mut moving = Vec::new();
+        for (symbol, CheckedValue { reg, end, .. }) in &self.gathers.bound {
+            moving.push((symbol.clone(), Some(*reg), end - 1));
+        }
+        // The loop itself moves the address too.
+        moving.extend(column.map(|column| (column.clone(), None, Dim::from(column))));
+
         let mut rest = access.index.clone();
         let mut farthest = Dim::zero();
         let mut offset = None;
-        for (symbol, CheckedValue { reg, end, .. }) in self.gathers.bound.clone() {
+        for (symbol, reg, last) in moving {
             let not_linear = || Obstacle::Address(access.index.clone());
             let (step, origin) = linear_parts(self.facts, &rest, Some(&symbol)).ok_or_else(not_linear)?;
             rest = origin;
@@ -62,8 +69,12 @@ impl BodyBuilder<'_> {
             if !self.facts.prove_le(&Dim::zero(), &step).is_yes() {
                 return Err(not_linear());
             }
+            let reg = match reg {
+                Some(reg) => reg,
+                None => body.push(Op::Column, Ty::I32).ok_or(Obstacle::LoadedAddress)?,
+            };
             let term = self.scaled(body, reg, &step, column)?;
-            farthest = farthest + &step * (&end - 1);
+            farthest = farthest + &step * &last;
             offset = Some(match offset {
                 None => term,
                 Some(sum) => push(body, BinaryOp::Add, sum, term)?,
@@ -71,8 +82,7 @@ impl BodyBuilder<'_> {
         }
 
         let (stream, ty) = self.stream(&Access { buffer: access.buffer, index: rest }, column)?;
-        let moves = self.streams[stream as usize].column != Dim::zero();
-        let offset = offset.filter(|_| !moves && self.fits_lane(DType::I64, &farthest));
+        let offset = offset.filter(|_| self.fits_lane(DType::I64, &farthest));
         let offset = offset.ok_or(Obstacle::LoadedAddress)?;
         body.push(Op::Gather(stream, offset), ty).ok_or(Obstacle::LoadedAddress)
     }

@@ -42,6 +42,7 @@ impl Obstacle {
             | Op::WideConst(_)
             | Op::Load(_)
             | Op::Gather(..)
+            | Op::Column
             | Op::Checked(..)
             | Op::Splat(_)
             | Op::Accumulator

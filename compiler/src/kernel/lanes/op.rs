@@ -70,6 +70,8 @@ pub enum Op {
     /// all lanes, the result is 0, and the microkernel reports a failure if the lane is an iteration. Both operands
     /// have the same type.
     Checked(u32, u32),
+    /// The number of the iteration in its loop, an integer of 32 bits.
+    Column,
     /// A scalar argument in all lanes: its low 32 bits, or all 64 for a type of 64 bits. The index counts the
     /// microkernel's scalar arguments.
     Splat(u32),
@@ -101,9 +103,13 @@ impl Op {
     /// The instructions whose values it reads.
     pub(super) fn operands(self) -> impl Iterator<Item = u32> {
         let (x, y, z) = match self {
-            Op::Const(_) | Op::WideConst(_) | Op::Load(_) | Op::Splat(_) | Op::Accumulator | Op::Get(_) => {
-                (None, None, None)
-            }
+            Op::Const(_)
+            | Op::WideConst(_)
+            | Op::Load(_)
+            | Op::Column
+            | Op::Splat(_)
+            | Op::Accumulator
+            | Op::Get(_) => (None, None, None),
             Op::Set(_, x)
             | Op::Unary(_, x)
             | Op::Cast(x)
@@ -178,6 +184,7 @@ impl Body {
             Op::Compare(_, x, _) => self.ty(x) != Ty::Bool,
             Op::Select(..) | Op::Const(_) | Op::WideConst(_) | Op::Accumulator => true,
             Op::Load(_) | Op::Store(..) => true,
+            Op::Column => ty == Ty::I32,
             Op::Gather(..) => matches!(ty, Ty::F32 | Ty::I32),
             Op::Checked(x, y) => self.ty(x) == self.ty(y) && matches!(self.ty(x), Ty::I32 | Ty::I64),
             Op::Reduce(op, x, _) => supports_reduction(op, self.ty(x)),
@@ -246,6 +253,21 @@ impl Body {
     /// Whether the code checks values, so that its microkernel may report a failure.
     pub(crate) fn may_fail(&self) -> bool {
         self.insts.iter().any(|(op, _)| matches!(op, Op::Checked(..)))
+    }
+
+    /// The streams whose elements decide whether a check fails.
+    pub(crate) fn checked_streams(&self) -> Vec<u32> {
+        let mut decides = vec![false; self.insts.len()];
+        let mut streams = Vec::new();
+        for (idx, (op, _)) in self.insts.iter().enumerate().rev() {
+            if matches!(op, Op::Checked(..)) || decides[idx] {
+                op.operands().for_each(|reg| decides[reg as usize] = true);
+            }
+            if let (true, Op::Load(stream) | Op::Gather(stream, _)) = (decides[idx], op) {
+                streams.push(*stream);
+            }
+        }
+        streams
     }
 
     /// For each instruction how often its value is an operand.

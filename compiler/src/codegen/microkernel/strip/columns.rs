@@ -87,7 +87,9 @@ impl Loads {
                 {
                     return None;
                 }
-                Op::Set(..) | Op::Get(_) | Op::Reduce(..) | Op::Gather(..) | Op::Checked(..) => return None,
+                Op::Set(..) | Op::Get(_) | Op::Reduce(..) | Op::Gather(..) | Op::Checked(..) | Op::Column => {
+                    return None;
+                }
                 _ => {}
             }
         }

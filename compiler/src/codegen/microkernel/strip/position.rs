@@ -259,10 +259,22 @@ impl LaneAccess for VectorAccess<'_> {
         }
     }
 
+    fn column(&mut self, b: &mut Builder) -> Vector {
+        let first = b.int_op(IntOp::Add, self.position().elements, self.offset as i32);
+        b.count_from(first)
+    }
+
     fn gather(&mut self, b: &mut Builder, stream: u32, offsets: Vector) -> Vector {
         let origin = self.fixed(stream);
-        if !matches!(self.lanes, ActiveLanes::One(_)) {
-            return b.gather(origin, offsets);
+        match self.lanes {
+            ActiveLanes::All => return b.gather(origin, offsets),
+            // Past the end of the loop, only the origin is sure to exist.
+            ActiveLanes::First(_, mask) => {
+                let zero = b.bits(0);
+                let offsets = b.select(mask, offsets, zero);
+                return b.gather(origin, offsets);
+            }
+            ActiveLanes::One(_) => {}
         }
         let scratch = Mem::from(b.narrow_scratch());
         b.store_one(scratch, offsets);

@@ -232,6 +232,13 @@ impl Builder {
         dst
     }
 
+    /// `first` in lane 0, and one more in each further lane.
+    pub(crate) fn count_from(&mut self, first: Int) -> Vector {
+        let dst = self.vector();
+        self.push(VInst::CountFrom(dst, first));
+        dst
+    }
+
     /// A float in all lanes.
     pub fn float(&mut self, value: f32) -> Vector {
         self.bits(value.to_bits())

@@ -193,6 +193,15 @@ impl Translator<'_> {
         self.b.def_var(self.masks[mask.0 as usize], value);
     }
 
+    fn count_from(&mut self, dst: Vector, first: Int) {
+        let first = self.int(first);
+        let first = self.b.ins().ireduce(types::I32, first);
+        let first = self.b.ins().splat(types::I32X4, first);
+        let lanes = self.constant(types::I32X4, [0, 1, 2, 3]);
+        let value = self.b.ins().iadd(first, lanes);
+        self.set(dst, value);
+    }
+
     fn step(&mut self, step: &VInst) {
         match step {
             VInst::Imm(dst, value) => {
@@ -216,6 +225,7 @@ impl Translator<'_> {
             VInst::LoadInt(dst, mem, width) => self.load_int(*dst, *mem, *width),
             VInst::StoreInt(mem, src, width) => self.store_int(*mem, *src, *width),
             VInst::Constant(dst, bits) => self.constants[dst.0 as usize] = Some([*bits; LANES]),
+            VInst::CountFrom(dst, first) => self.count_from(*dst, *first),
             VInst::Move(dst, src) => {
                 let value = self.vector(*src);
                 self.set(*dst, value);

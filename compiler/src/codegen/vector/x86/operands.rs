@@ -120,6 +120,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
             mems.iter().fold(none, Operands::read_mem).read(*src).set_early(*temp)
         }
 
+        VInst::CountFrom(dst, first) => none.read(*first).set(*dst),
         VInst::Move(dst, src)
         | VInst::Unary(_, dst, src)
         | VInst::WideUnary(_, dst, src)
@@ -290,6 +291,10 @@ fn rename_other(
             *dst = vector(*dst, true);
         }
         VInst::AnyLane(dst, _) => *dst = int(*dst, true),
+        VInst::CountFrom(dst, first) => {
+            *first = int(*first, false);
+            *dst = vector(*dst, true);
+        }
         _ => {}
     }
 }

@@ -160,6 +160,7 @@ impl Selector<'_> {
             VInst::LoadInt(dst, mem, width) => self.load_int(*dst, *mem, *width),
             VInst::StoreInt(mem, src, width) => self.store_int(*mem, *src, *width),
             VInst::Constant(..) => {}
+            VInst::CountFrom(dst, first) => self.count_from(*dst, *first),
             VInst::Move(dst, src) => self.move_vector(*dst, *src),
             VInst::Fma(dst, a, b, c) => self.fma(*dst, *a, *b, *c),
             VInst::AndOr(dst, a, b, c) => self.and_or(*dst, *a, *b, *c),
@@ -397,9 +398,32 @@ impl Selector<'_> {
         self.asm.op(code, &[self.mask(dst).into(), self.mask(a).into(), self.mask(b).into()]);
     }
 
-    fn mask_first(&mut self, dst: Mask, n: Int, temp: Vector) {
+    /// The numbers of the lanes, in the pool.
+    fn lane_numbers(&mut self) -> Operand {
         let lanes: Vec<u8> = (0..self.simd.lanes() as u32).flat_map(u32::to_le_bytes).collect();
-        let lanes = Operand::Pool(self.asm.constant(lanes));
+        Operand::Pool(self.asm.constant(lanes))
+    }
+
+    fn count_from(&mut self, dst: Vector, first: Int) {
+        let lanes = self.lane_numbers();
+        let first = low_half(self.int(first)).into();
+        let low = self.low(dst).into();
+        let dst = self.vector(dst).into();
+        match self.simd {
+            Simd::Avx2 => {
+                self.asm.op(Code::VEX_Vmovd_xmm_rm32, &[low, first]);
+                self.asm.op(Code::VEX_Vpbroadcastd_ymm_xmmm32, &[dst, low]);
+                self.asm.op(Code::VEX_Vpaddd_ymm_ymm_ymmm256, &[dst, dst, lanes]);
+            }
+            Simd::Avx512 => {
+                self.asm.op(Code::EVEX_Vpbroadcastd_zmm_k1z_r32, &[dst, first]);
+                self.asm.op(Code::EVEX_Vpaddd_zmm_k1z_zmm_zmmm512b32, &[dst, dst, lanes]);
+            }
+        }
+    }
+
+    fn mask_first(&mut self, dst: Mask, n: Int, temp: Vector) {
+        let lanes = self.lane_numbers();
         let n = low_half(self.int(n)).into();
         let dst = self.mask(dst).into();
         let low = self.low(temp).into();
