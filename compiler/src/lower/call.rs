@@ -20,7 +20,7 @@ pub(super) fn call(lowering: &mut Lowering, value: Value) -> Result<()> {
     let graph = lowering.graph;
     let node = &graph.nodes[graph.values[value].def];
     let Op::Call { callee, scratch, .. } = &node.op else { return Err(Error::internal("not a call")) };
-    let name = call_name(callee, &node.origin);
+    let name = call_name(graph, graph.values[value].def, callee);
     let operands = node.operands.iter().map(|operand| argument(lowering, &name, *operand));
     let operands = operands.collect::<Result<Vec<_>>>()?;
 

@@ -5,7 +5,7 @@ use crate::{
     Error, Result,
     error::At,
     external::Callee,
-    graph::{Graph, Op, Value},
+    graph::{Graph, Node, NodeId, Op, Value},
     kernel::{self, Kernel, Program, Stmt},
 };
 use std::collections::{HashMap, HashSet};
@@ -113,16 +113,24 @@ pub(super) fn node_name(graph: &Graph, value: Value) -> String {
 pub(super) fn value_name(graph: &Graph, value: Value) -> String {
     let node = &graph.nodes[graph.values[value].def];
     let Op::Call { callee, .. } = &node.op else { return node_name(graph, value) };
-    let name = call_name(callee, &node.origin);
+    let name = call_name(graph, graph.values[value].def, callee);
     match node.results.iter().position(|result| *result == value) {
         None | Some(0) => name,
         Some(at) => format!("{name} ({})", at + 1),
     }
 }
 
-/// The name of a call in lists of kernels.
-pub(super) fn call_name(callee: &Callee, origin: &str) -> String {
-    if origin.is_empty() { callee.symbol.clone() } else { format!("{} {origin}", callee.symbol) }
+/// The name of a call in lists of kernels. Calls of one function that come from one node are numbered.
+pub(super) fn call_name(graph: &Graph, id: NodeId, callee: &Callee) -> String {
+    let origin = &graph.nodes[id].origin;
+    let is_same = |node: &Node| {
+        let calls = matches!(&node.op, Op::Call { callee: other, .. } if other.symbol == callee.symbol);
+        calls && node.origin == *origin
+    };
+    let n_before =
+        graph.nodes.iter().take_while(|(other, _)| *other != id).filter(|(_, node)| is_same(node)).count();
+    let name = if origin.is_empty() { callee.symbol.clone() } else { format!("{} {origin}", callee.symbol) };
+    if n_before == 0 { name } else { format!("{name}, call {}", n_before + 1) }
 }
 
 /// The loop variables of one kernel, and the facts about them.
