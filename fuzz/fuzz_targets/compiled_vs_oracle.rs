@@ -5,6 +5,8 @@
 
 #[path = "../../compiler/tests/it/state/random.rs"]
 mod sessions;
+#[path = "../../compiler/tests/it/tensors.rs"]
+mod tensors;
 
 use std::num::NonZeroU32;
 use symshape_compiler::{
