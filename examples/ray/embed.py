@@ -10,14 +10,12 @@ A row has an `id` and `tokens`, the tokens of one text. The model is an encoder 
 A block of texts is one call of a ragged batch: no text is padded, and each has the bits that it has alone.
 """
 
-import argparse
-import tempfile
-import time
+import functools
 from pathlib import Path
 
+import batches
 import numpy as np
-import ray
-from node_file import local, publish
+from node_file import local
 
 MAX_TEXTS = 32
 MAX_TOKENS = 512
@@ -46,11 +44,7 @@ class OnnxRuntime:
     """The same with ONNX Runtime, for comparison. Each block is padded to its longest text."""
 
     def __init__(self, published):
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        self.session = onnxruntime.InferenceSession(str(local(published)), options)
+        self.session = batches.onnxruntime_session(published)
 
     def __call__(self, block):
         lengths = [len(tokens) for tokens in block["tokens"]]
@@ -71,12 +65,7 @@ def embeddings(block, hidden, lengths):
     return {"id": block["id"], "embedding": sums / np.array(lengths, np.float32)[:, None]}
 
 
-def pipeline(data, actor, published, actors):
-    """A data set of embeddings. Each actor keeps one core."""
-    pool = ray.data.ActorPoolStrategy(size=actors)
-    return data.map_batches(
-        actor, fn_constructor_args=[published], batch_size=MAX_TEXTS, compute=pool, num_cpus=1, batch_format="numpy"
-    )
+pipeline = functools.partial(batches.pipeline, rows=MAX_TEXTS)
 
 
 def write_example(path, n_texts, vocabulary, n_files=8):
@@ -100,34 +89,19 @@ def compile_model(model, path, batch="N", length="S"):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("texts", help="a Parquet file or folder; made with --example")
-    arguments.add_argument("results", help="the folder for the results")
-    arguments.add_argument("--model", required=True)
-    arguments.add_argument("--batch", default="N", help="the symbol of the first axis of the model's inputs")
-    arguments.add_argument("--length", default="S", help="the symbol of their second axis")
-    arguments.add_argument("--actors", type=int, default=2)
-    arguments.add_argument("--onnxruntime", action="store_true", help="run the model by ONNX Runtime")
-    arguments.add_argument("--example", type=int, metavar="N", help="first write N random texts")
-    arguments.add_argument("--vocabulary", type=int, default=30_000, help="the number of tokens that texts are made of")
-    arguments = arguments.parse_args()
+    parser = batches.parser(__doc__.splitlines()[0], "texts")
+    parser.add_argument("--batch", default="N", help="the symbol of the first axis of the model's inputs")
+    parser.add_argument("--length", default="S", help="the symbol of their second axis")
+    parser.add_argument("--vocabulary", type=int, default=30_000, help="the number of tokens that texts are made of")
+    arguments = parser.parse_args()
 
     if arguments.example:
-        write_example(arguments.texts, arguments.example, arguments.vocabulary)
-    # Without a cluster of more cores, the tasks that read share the cores of the actors.
-    ray.init(num_cpus=arguments.actors + 1, log_to_driver=False)
-    with tempfile.TemporaryDirectory() as folder:
-        artefact = arguments.model
-        if not arguments.onnxruntime:
-            artefact = Path(folder) / "model.so"
-            compile_model(arguments.model, artefact, arguments.batch, arguments.length)
-        actor = OnnxRuntime if arguments.onnxruntime else Symshape
-        data = ray.data.read_parquet(arguments.texts)
-        n_texts = data.count()
-        start = time.perf_counter()
-        pipeline(data, actor, publish(artefact), arguments.actors).write_parquet(arguments.results)
-        seconds = time.perf_counter() - start
-        print(f"{n_texts} texts in {seconds:.2f} s: {n_texts / seconds:.0f} texts/s")
+        write_example(arguments.data, arguments.example, arguments.vocabulary)
+    if arguments.onnxruntime:
+        batches.run(arguments, "texts", OnnxRuntime, MAX_TEXTS)
+    else:
+        compiler = functools.partial(compile_model, batch=arguments.batch, length=arguments.length)
+        batches.run(arguments, "texts", Symshape, MAX_TEXTS, compiler)
 
 
 if __name__ == "__main__":

@@ -7,14 +7,12 @@ A row has an `id` and `x`, the flat elements of one row of the model's input. Th
 of a block; each node maps one file of it. The rows of a node that dies run again elsewhere.
 """
 
-import argparse
-import tempfile
-import time
+import functools
 from pathlib import Path
 
+import batches
 import numpy as np
-import ray
-from node_file import local, publish
+from node_file import local
 
 LENGTH, CHANNELS = 32, 64
 MAX_ROWS = 256
@@ -36,11 +34,7 @@ class OnnxRuntime:
     """The same with ONNX Runtime, for comparison."""
 
     def __init__(self, published):
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        self.session = onnxruntime.InferenceSession(str(local(published)), options)
+        self.session = batches.onnxruntime_session(published)
 
     def __call__(self, block):
         return results(block, self.session.run(None, {"x": inputs(block)})[0])
@@ -57,12 +51,7 @@ def results(block, y):
     return {"id": block["id"], "y": y.mean(axis=1)}
 
 
-def pipeline(data, actor, published, actors, rows=MAX_ROWS):
-    """A data set of results. Each actor keeps one core, so the cluster needs more cores than actors to read the rows."""
-    pool = ray.data.ActorPoolStrategy(size=actors)
-    return data.map_batches(
-        actor, fn_constructor_args=[published], batch_size=rows, compute=pool, num_cpus=1, batch_format="numpy"
-    )
+pipeline = functools.partial(batches.pipeline, rows=MAX_ROWS)
 
 
 def write_example(path, n_rows, n_files=8):
@@ -85,31 +74,13 @@ def compile_model(model, path):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("rows", help="a Parquet file or folder; made with --example")
-    arguments.add_argument("results", help="the folder for the results")
-    arguments.add_argument("--model", required=True)
-    arguments.add_argument("--actors", type=int, default=2)
-    arguments.add_argument("--onnxruntime", action="store_true", help="run the model by ONNX Runtime")
-    arguments.add_argument("--example", type=int, metavar="N", help="first write N random rows")
-    arguments = arguments.parse_args()
-
+    arguments = batches.parser(__doc__.splitlines()[0], "rows").parse_args()
     if arguments.example:
-        write_example(arguments.rows, arguments.example)
-    # Without a cluster of more cores, the tasks that read share the cores of the actors.
-    ray.init(num_cpus=arguments.actors + 1, log_to_driver=False)
-    with tempfile.TemporaryDirectory() as folder:
-        artefact = arguments.model
-        if not arguments.onnxruntime:
-            artefact = Path(folder) / "model.so"
-            compile_model(arguments.model, artefact)
-        actor = OnnxRuntime if arguments.onnxruntime else Symshape
-        data = ray.data.read_parquet(arguments.rows)
-        n_rows = data.count()
-        start = time.perf_counter()
-        pipeline(data, actor, publish(artefact), arguments.actors).write_parquet(arguments.results)
-        seconds = time.perf_counter() - start
-        print(f"{n_rows} rows in {seconds:.2f} s: {n_rows / seconds:.0f} rows/s")
+        write_example(arguments.data, arguments.example)
+    if arguments.onnxruntime:
+        batches.run(arguments, "rows", OnnxRuntime, MAX_ROWS)
+    else:
+        batches.run(arguments, "rows", Symshape, MAX_ROWS, compile_model)
 
 
 if __name__ == "__main__":
