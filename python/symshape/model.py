@@ -313,13 +313,15 @@ class Model:
             The length of each sequence of the call.
         positions : int, optional
             The padded length. The default is the largest of ``lengths``.
+        value : optional
+            The elements of padding.
 
         Raises
         ------
         CallError
             The model takes no ragged batch, or the outputs are not those of these lengths.
         """
-        raggeds.required(self.contract)
+        _check_mapping("output", outputs)
         return raggeds.pad(self.contract, outputs, raggeds.tokens_of_lengths(lengths, positions), value)
 
     def run_padded(
@@ -349,8 +351,7 @@ class Model:
         return raggeds.pad(self.contract, outputs, tokens, value)
 
     def _tokens(self, inputs: Mapping[str, Any], lengths: Iterable[int] | None) -> np.ndarray:
-        if not isinstance(inputs, Mapping):
-            raise CallError(f"expected a mapping of input names to arrays; got {type(inputs).__name__}")
+        _check_mapping("input", inputs)
         return raggeds.tokens_of_inputs(self.contract, inputs, lengths)
 
     def _call(
@@ -434,9 +435,13 @@ def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
     shutil.copymode(source, target)
 
 
-def _check_names(role: str, given: Mapping[str, Any], names: list[str]) -> None:
+def _check_mapping(role: str, given: Any) -> None:
     if not isinstance(given, Mapping):
         raise CallError(f"expected a mapping of {role} names to arrays; got {type(given).__name__}")
+
+
+def _check_names(role: str, given: Mapping[str, Any], names: list[str]) -> None:
+    _check_mapping(role, given)
     for name in given:
         if name not in names:
             raise CallError(f"the model has no {role} `{name}`; it has {', '.join(names)}")

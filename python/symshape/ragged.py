@@ -37,7 +37,10 @@ def offsets(lengths: Iterable[int]) -> np.ndarray:
 
 
 def _lengths(lengths: Iterable[int]) -> np.ndarray:
-    array = np.asarray(lengths if hasattr(lengths, "__len__") else list(lengths))
+    try:
+        array = np.asarray(lengths if hasattr(lengths, "__len__") else list(lengths))
+    except (TypeError, ValueError) as error:
+        raise CallError(f"lengths must be a list of integers: {error}") from error
     if array.size == 0 and array.ndim == 1:
         array = array.astype(np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -149,7 +152,7 @@ def pad(
         if name not in known:
             raise CallError(f"the model has no output `{name}`; it has {', '.join(known)}")
         tensor, batch = known[name]
-        padded[name] = output if batch is None else _pad(output, tensor, ragged, batch, tokens, value)
+        padded[name] = output if batch is None else _pad(arrays.as_numpy(output), tensor, ragged, batch, tokens, value)
     return padded
 
 

@@ -158,6 +158,8 @@ ROWS = np.zeros(5, np.int64)
         ({"ids": ROWS}, [], r"\bN\b.*0"),
         ({"ids": ROWS}, [6, -1], r"lengths\[1\] = -1 is not a length"),
         ({"ids": ROWS}, [2.0, 3.0], r"a list of integers; got float64\[2\]"),
+        ({"ids": ROWS}, 5, "lengths must be a list of integers"),
+        ({"ids": ROWS}, [[1], [2, 2]], "lengths must be a list of integers"),
         ({"ids": ROWS}, [[5]], r"a list of integers; got int64\[1, 1\]"),
         ({"ids": ROWS, "offsets": np.array([0, 3, 2, 5])}, None, "offsets"),
         ({"ids": ROWS, "offsets": np.array([1, 5])}, None, "offsets"),
@@ -205,7 +207,9 @@ def test_wrong_outputs_are_not_padded(model):
     outputs = model.run({"ids": ROWS}, lengths=[2, 3])
     for wrong, lengths, message in [
         (outputs, [2, 2], r"output `hidden` has shape \(5, 8\); expected \[T, 8\] with 4 rows"),
+        ({"hidden": [[0.0] * 8]}, [2, 3], r"output `hidden` has shape \(1, 8\)"),
         ({"other": ROWS}, [2, 3], "no output `other`; it has hidden, pooled"),
+        (list(outputs), [2, 3], "expected a mapping of output names"),
     ]:
         with pytest.raises(symshape.CallError, match=message):
             model.pad(wrong, lengths)
