@@ -41,7 +41,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// An answer without tokens, after so many tokens were read in this time.
+    /// An answer without tokens, after `tokens_read` tokens were read in `read_time`.
     pub(crate) fn new(tokens_read: usize, read_time: Duration) -> Answer {
         Answer {
             tokens: Vec::new(),

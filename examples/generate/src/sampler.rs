@@ -34,7 +34,7 @@ impl Sampler {
         // The most probable token has weight 1, so no weight overflows.
         let weight = |logit: f32| ((logit - logits[best]) / self.temperature).exp();
         let total: f32 = logits.iter().map(|logit| weight(*logit)).sum();
-        // The tokens outside of `top_p` have an average weight; all tokens below it are outside too. So few are sorted.
+        // Tokens below this weight have less than `1 - top_p` of the total together: they are left out before the sort.
         let least = total * (1.0 - self.top_p).max(0.0) / logits.len() as f32;
         let weights = logits.iter().enumerate().map(|(token, logit)| (weight(*logit), token));
         self.candidates.clear();

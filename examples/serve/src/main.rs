@@ -1,8 +1,8 @@
 //! Serves a compiled model by the Open Inference Protocol, over HTTP and gRPC.
 //!
-//! Requests of both protocols share the batches of `symshape_runtime::Batcher`: each request waits on a
-//! separate thread, which copies its rows to the next batch and takes its results. With `--text`, a decoder is served by
-//! OpenAI's interface instead, see `text`. Everything that a client can make large, slow or frequent has a limit, see
+//! Requests of both protocols share the batches of `symshape_runtime::Batcher`: each request waits on a separate thread,
+//! which copies its rows to the next batch and takes its results. With `--text`, a decoder is served by OpenAI's
+//! interface instead, see `text`. Everything that a client can make large, slow or frequent has a limit, see
 //! `server::Limits`.
 
 mod engine;

@@ -86,7 +86,7 @@ impl Engine {
         Ok(Engine { sequences, idle, counts })
     }
 
-    /// Answers all jobs until there is no sender of jobs any more.
+    /// Answers all jobs. Returns when all senders of jobs are gone.
     pub fn run(mut self, text: &Text, jobs: &Receiver<Job>) {
         let mut open: Vec<Open<'_>> = Vec::new();
         loop {
