@@ -19,7 +19,7 @@ def onnxruntime_session(published):
 
 
 def pipeline(data, actor, published, actors, rows):
-    """A data set of results. Each actor keeps one core, so the cluster needs more cores than actors to read the rows."""
+    """A data set of results. Each actor keeps one core, so the cluster needs more cores than actors to read rows."""
     pool = ray.data.ActorPoolStrategy(size=actors)
     return data.map_batches(
         actor, fn_constructor_args=[published], batch_size=rows, compute=pool, num_cpus=1, batch_format="numpy"
@@ -38,9 +38,11 @@ def parser(description, items):
     return arguments
 
 
-def run(arguments, items, actor, rows, compile_model=None):
-    """Writes the results, and prints their number per second. `compile_model(model, path)` writes the artefact that
-    the actors load; without it, they load the model itself."""
+def run(arguments, items, pipeline, actor, compile_model=None):
+    """Writes the results of `pipeline(data, actor, published, actors)`, and prints their number per second.
+
+    `compile_model(model, path)` writes the artefact that the actors load; without it, they load the model itself.
+    """
     # Without a cluster of more cores, the tasks that read share the cores of the actors.
     ray.init(num_cpus=arguments.actors + 1, log_to_driver=False)
     with tempfile.TemporaryDirectory() as folder:
@@ -51,6 +53,6 @@ def run(arguments, items, actor, rows, compile_model=None):
         data = ray.data.read_parquet(arguments.data)
         n_rows = data.count()
         start = time.perf_counter()
-        pipeline(data, actor, publish(path), arguments.actors, rows).write_parquet(arguments.results)
+        pipeline(data, actor, publish(path), arguments.actors).write_parquet(arguments.results)
         seconds = time.perf_counter() - start
         print(f"{n_rows} {items} in {seconds:.2f} s: {n_rows / seconds:.0f} {items}/s")

@@ -65,7 +65,11 @@ def embeddings(block, hidden, lengths):
     return {"id": block["id"], "embedding": sums / np.array(lengths, np.float32)[:, None]}
 
 
-pipeline = functools.partial(batches.pipeline, rows=MAX_TEXTS)
+def pipeline(data, actor, published, actors):
+    """A data set of embeddings. Each actor keeps one core."""
+    # Ray reads small files into one block, which is the task of one actor. Texts are small, but take long.
+    blocks = data.repartition(target_num_rows_per_block=4 * MAX_TEXTS)
+    return batches.pipeline(blocks, actor, published, actors, rows=MAX_TEXTS)
 
 
 def write_example(path, n_texts, vocabulary, n_files=8):
@@ -98,10 +102,10 @@ def main():
     if arguments.example:
         write_example(arguments.data, arguments.example, arguments.vocabulary)
     if arguments.onnxruntime:
-        batches.run(arguments, "texts", OnnxRuntime, MAX_TEXTS)
+        batches.run(arguments, "texts", pipeline, OnnxRuntime)
     else:
         compiler = functools.partial(compile_model, batch=arguments.batch, length=arguments.length)
-        batches.run(arguments, "texts", Symshape, MAX_TEXTS, compiler)
+        batches.run(arguments, "texts", pipeline, Symshape, compiler)
 
 
 if __name__ == "__main__":

@@ -78,9 +78,9 @@ def main():
     if arguments.example:
         write_example(arguments.data, arguments.example)
     if arguments.onnxruntime:
-        batches.run(arguments, "rows", OnnxRuntime, MAX_ROWS)
+        batches.run(arguments, "rows", pipeline, OnnxRuntime)
     else:
-        batches.run(arguments, "rows", Symshape, MAX_ROWS, compile_model)
+        batches.run(arguments, "rows", pipeline, Symshape, compile_model)
 
 
 if __name__ == "__main__":

@@ -124,7 +124,9 @@ def test_texts_are_embedded_without_padding(cluster, tmp_path):
     rows = {}
     for actor, published in [(embed.Symshape, tmp_path / "encoder.so"), (embed.OnnxRuntime, model)]:
         data = ray.data.read_parquet(str(tmp_path / "texts"))
-        results = embed.pipeline(data, actor, node_file.publish(published), 2).take_all()
+        blocks = embed.pipeline(data, actor, node_file.publish(published), 2).materialize()
+        assert blocks.num_blocks() > 1, "one actor did all the work"
+        results = blocks.take_all()
         rows[actor] = {row["id"]: row["embedding"] for row in results}
         assert sorted(row["id"] for row in results) == list(range(300))
     for text in texts:
