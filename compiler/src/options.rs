@@ -47,6 +47,9 @@ pub struct CompileOptions {
     /// C source calls the functions of `math.h`. Without them it contains its own, includes only `stddef.h` and
     /// `stdint.h`, and calls no function of a library.
     pub libm: bool,
+    /// C source is for a compiler to WebAssembly: it multiplies vectors of four floats, and it uses instructions of
+    /// WebAssembly in place of own functions.
+    pub wasm_source: bool,
     /// The constants are in a file of their own, which callers open and pass to each call. An artefact in the memory of
     /// this process has none.
     pub weights_file: bool,
@@ -107,6 +110,7 @@ impl CompileOptions {
             dynamic_memory: false,
             require_tiles: false,
             libm: true,
+            wasm_source: false,
             weights_file: false,
             microkernels: Microkernels::Native,
             listing: false,
@@ -161,6 +165,11 @@ impl CompileOptions {
     /// Sets [`CompileOptions::libm`].
     pub fn libm(self, libm: bool) -> CompileOptions {
         CompileOptions { libm, ..self }
+    }
+
+    /// Sets [`CompileOptions::wasm_source`].
+    pub fn wasm_source(self, wasm_source: bool) -> CompileOptions {
+        CompileOptions { wasm_source, ..self }
     }
 
     /// Sets [`CompileOptions::weights_file`].

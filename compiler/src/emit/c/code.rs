@@ -4,7 +4,7 @@ use super::{constants, function, kernel_printer::KernelPrinter, names, scalars, 
 use crate::{
     error::{Error, Result},
     kernel::{Check, Inst, InstSeq, contract::Failure},
-    scalar::{BinaryOp, ReduceOp, Reg, UnaryOp},
+    scalar::{BinaryOp, ReduceOp, Reg, Scalar, UnaryOp},
 };
 use symshape_runtime::DType;
 
@@ -18,11 +18,17 @@ pub(super) struct RegisterText {
     dtype: DType,
     /// Whether the expression is an operand without parentheses.
     is_name: bool,
+    /// The value, if it is a constant.
+    constant: Option<Scalar>,
 }
 
 impl RegisterText {
     pub(super) fn name(text: String, dtype: DType) -> RegisterText {
-        RegisterText { text, dtype, is_name: true }
+        RegisterText { text, dtype, is_name: true, constant: None }
+    }
+
+    fn expression(text: String, dtype: DType) -> RegisterText {
+        RegisterText { text, dtype, is_name: false, constant: None }
     }
 
     /// The expression as an operand.
@@ -84,7 +90,7 @@ impl KernelPrinter<'_> {
                 }
                 Inst::Reduce(op, x, _) => {
                     let accumulator = accumulators.next().ok_or_else(|| Error::internal("no accumulator"))?;
-                    let line = reduced(*op, accumulator, &registers.get(x)?)?;
+                    let line = self.reduced(*op, accumulator, &registers.get(x)?)?;
                     self.line(&line);
                     None
                 }
@@ -123,7 +129,7 @@ impl KernelPrinter<'_> {
             Inst::Const(value) => {
                 let text = constants::literal(*value);
                 let is_name = !text.starts_with('-');
-                return Ok(RegisterText { text, dtype: value.dtype(), is_name });
+                return Ok(RegisterText { text, dtype: value.dtype(), is_name, constant: Some(*value) });
             }
             Inst::Index(dtype, dim) => {
                 let text = self.dim(dim)?;
@@ -132,7 +138,7 @@ impl KernelPrinter<'_> {
                 } else {
                     format!("({})({text})", names::value_type(*dtype))
                 };
-                return Ok(RegisterText { text, dtype: *dtype, is_name: false });
+                return Ok(RegisterText::expression(text, *dtype));
             }
             Inst::Unary(op, x) => {
                 let x = of(x)?;
@@ -143,7 +149,11 @@ impl KernelPrinter<'_> {
             Inst::Binary(op, x, y) => {
                 let x = of(x)?;
                 let y = of(y)?;
-                (scalars::binary(*op, x.dtype, &x.operand(), &y.operand())?, x.dtype)
+                let text = match limited(*op, &x, &y) {
+                    Some(text) => text,
+                    None => scalars::binary(*op, x.dtype, &x.operand(), &y.operand())?,
+                };
+                (text, x.dtype)
             }
             Inst::Compare(op, x, y) => {
                 (scalars::compare(*op, &of(x)?.operand(), &of(y)?.operand()), DType::Bool)
@@ -168,7 +178,22 @@ impl KernelPrinter<'_> {
         if n_uses > 1 || text.len() > MAX_CHARS {
             Ok(self.named(text, dtype))
         } else {
-            Ok(RegisterText { text, dtype, is_name: false })
+            Ok(RegisterText::expression(text, dtype))
+        }
+    }
+
+    /// The line that adds `x` to an accumulator by the operator of its reduction. With vectors, sums have several
+    /// accumulators.
+    fn reduced(&self, op: ReduceOp, accumulator: &str, x: &RegisterText) -> Result<String> {
+        match op {
+            ReduceOp::Sum if x.dtype.is_float() && self.vectors => {
+                Ok(format!("{{ REASSOCIATED {accumulator} += {}; }}", x.text))
+            }
+            ReduceOp::Sum if x.dtype.is_float() => Ok(format!("{accumulator} += {};", x.text)),
+            _ => {
+                let value = scalars::binary(op.binary(), x.dtype, accumulator, &x.operand())?;
+                Ok(format!("{accumulator} = {value};"))
+            }
         }
     }
 
@@ -198,6 +223,23 @@ impl KernelPrinter<'_> {
     }
 }
 
+/// A minimum or maximum of a single and a constant, which takes one comparison.
+fn limited(op: BinaryOp, x: &RegisterText, y: &RegisterText) -> Option<String> {
+    let helper = match op {
+        BinaryOp::Min => "at_most_f32",
+        BinaryOp::Max => "at_least_f32",
+        _ => return None,
+    };
+    let (value, limit) = if y.constant.is_some() { (x, y) } else { (y, x) };
+    let constant = limit.constant.filter(|_| limit.dtype == DType::F32)?.as_f64();
+    // A negative zero is the minimum of both zeros, and a NaN is the result of both operators.
+    let is_negative_zero = constant == 0.0 && constant.is_sign_negative();
+    if constant.is_nan() || is_negative_zero {
+        return None;
+    }
+    Some(format!("{helper}({}, {})", value.text, limit.text))
+}
+
 /// The number of uses of each result, without the uses by instructions whose own results are not used.
 fn count_uses(code: &InstSeq) -> Vec<u32> {
     let mut uses = vec![0; code.insts.len()];
@@ -217,15 +259,4 @@ pub(super) fn accumulated(dtype: DType, sum: &str, a: &str, b: &str) -> Result<S
     let product = scalars::binary(BinaryOp::Mul, dtype, a, &format!("({b})"))?;
     let total = scalars::binary(BinaryOp::Add, dtype, sum, &product)?;
     Ok(format!("{sum} = {total};"))
-}
-
-/// The line that adds `x` to an accumulator by the operator of its reduction.
-fn reduced(op: ReduceOp, accumulator: &str, x: &RegisterText) -> Result<String> {
-    match op {
-        ReduceOp::Sum if x.dtype.is_float() => Ok(format!("{accumulator} += {};", x.text)),
-        _ => {
-            let value = scalars::binary(op.binary(), x.dtype, accumulator, &x.operand())?;
-            Ok(format!("{accumulator} = {value};"))
-        }
-    }
 }

@@ -21,6 +21,8 @@ pub(super) struct SourceContext<'p> {
     pub(super) variables: Vec<Variable>,
     /// The weights file, if the source does not contain its constants.
     pub(super) weights: Option<SourceWeights>,
+    /// Whether contractions are tiles of vectors.
+    pub(super) vectors: bool,
 }
 
 impl<'p> SourceContext<'p> {
@@ -30,10 +32,11 @@ impl<'p> SourceContext<'p> {
         program: &'p Program,
         plan: &'p Plan,
         weights: Option<SourceWeights>,
+        vectors: bool,
     ) -> Result<SourceContext<'p>> {
         let names = SymbolNames::new(program);
         let call_contract = Contract::of(program)?;
         let variables = variables::of(program, plan, &names, weights.as_ref())?;
-        Ok(SourceContext { program, plan, names, call_contract, variables, weights })
+        Ok(SourceContext { program, plan, names, call_contract, variables, weights, vectors })
     }
 }

@@ -27,23 +27,50 @@ static inline uint64_t max_u64(uint64_t a, uint64_t b) {
 
 /* NaN if either operand is NaN; -0 is below 0. */
 static inline float min_f32(float a, float b) {
+#if defined(__wasm__) && defined(__clang__)
+    return __builtin_wasm_min_f32(a, b);
+#else
     if (a != a || b != b) return NAN;
     return a < b || (a == b && signbit(a)) ? a : b;
+#endif
 }
 
 static inline float max_f32(float a, float b) {
+#if defined(__wasm__) && defined(__clang__)
+    return __builtin_wasm_max_f32(a, b);
+#else
     if (a != a || b != b) return NAN;
     return a > b || (a == b && !signbit(a)) ? a : b;
+#endif
 }
 
 static inline double min_f64(double a, double b) {
+#if defined(__wasm__) && defined(__clang__)
+    return __builtin_wasm_min_f64(a, b);
+#else
     if (a != a || b != b) return NAN;
     return a < b || (a == b && signbit(a)) ? a : b;
+#endif
 }
 
 static inline double max_f64(double a, double b) {
+#if defined(__wasm__) && defined(__clang__)
+    return __builtin_wasm_max_f64(a, b);
+#else
     if (a != a || b != b) return NAN;
     return a > b || (a == b && !signbit(a)) ? a : b;
+#endif
+}
+
+/* The minimum for a constant `b` that is neither NaN nor -0, in one comparison. */
+static inline float at_most_f32(float a, float b) {
+    return a > b ? b : a;
+}
+
+/* The maximum for a constant `b` that is not NaN. The sum with 0 turns -0 into 0, which is above it. */
+static inline float at_least_f32(float a, float b) {
+    const float x = b == 0 ? a + 0.0f : a;
+    return x < b ? b : x;
 }
 
 /* -1 or 1; zeros and NaN are returned unchanged. */

@@ -1,6 +1,7 @@
 //! A kernel's C function under construction: its lines, names and expressions.
 
 use super::{
+    context::SourceContext,
     dims,
     names::{self, SymbolNames},
 };
@@ -12,11 +13,20 @@ use std::fmt::Write;
 use symshape::{Dim, Facts};
 use symshape_runtime::DType;
 
+/// The C names of the columns that are computed at once: the first column, the end, and the array of their sums.
+pub(super) struct ColumnNames {
+    pub(super) first: String,
+    pub(super) end: String,
+    pub(super) sums: String,
+}
+
 /// Prints the function of one kernel.
 pub(super) struct KernelPrinter<'p> {
     pub(super) program: &'p Program,
     pub(super) names: &'p SymbolNames,
     pub(super) kernel: &'p Kernel,
+    /// Whether contractions are tiles of vectors.
+    pub(super) vectors: bool,
     pub(super) facts: Facts,
     /// The statements of the function.
     pub(super) body: String,
@@ -31,17 +41,13 @@ pub(super) struct KernelPrinter<'p> {
 }
 
 impl<'p> KernelPrinter<'p> {
-    pub(super) fn new(
-        program: &'p Program,
-        names: &'p SymbolNames,
-        kernel: &'p Kernel,
-        n_errors: usize,
-    ) -> KernelPrinter<'p> {
+    pub(super) fn new(cx: &'p SourceContext<'p>, kernel: &'p Kernel, n_errors: usize) -> KernelPrinter<'p> {
         KernelPrinter {
-            program,
-            names,
+            program: cx.program,
+            names: &cx.names,
             kernel,
-            facts: program.facts.clone(),
+            vectors: cx.vectors,
+            facts: cx.program.facts.clone(),
             body: String::new(),
             depth: 1,
             n_names: 0,

@@ -6,16 +6,17 @@
 use super::{
     code::{self, RegisterText},
     constants,
-    kernel_printer::KernelPrinter,
-    names::{self, SymbolNames},
-    scalars,
+    context::SourceContext,
+    kernel_printer::{ColumnNames, KernelPrinter},
+    names, scalars,
     text::identifiers,
+    tiles::Tiles,
 };
 use crate::{
     error::{At, Error, Result},
     kernel::{
-        Access, Axis, BufferId, Contraction, FewBitsPanels, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt,
-        few_bits, walk,
+        Access, Axis, BufferId, Contraction, FewBitsPanels, Inst, InstSeq, MemorySpace, Rhs, Stmt, few_bits,
+        walk,
     },
 };
 use std::{collections::BTreeSet, fmt::Write};
@@ -34,12 +35,9 @@ pub(super) struct KernelCall {
 }
 
 /// Prints all kernels. Returns their calls, by the index of the kernel; `None` for control markers.
-pub(super) fn kernels(
-    out: &mut String,
-    program: &Program,
-    names: &SymbolNames,
-    has_weights_file: bool,
-) -> Result<Vec<Option<KernelCall>>> {
+pub(super) fn kernels(out: &mut String, cx: &SourceContext<'_>) -> Result<Vec<Option<KernelCall>>> {
+    let program = cx.program;
+    let has_weights_file = cx.weights.is_some();
     let mut n_errors = 0;
     let mut calls = Vec::new();
     for (idx, kernel) in program.kernels.iter().enumerate() {
@@ -47,7 +45,7 @@ pub(super) fn kernels(
             calls.push(None);
             continue;
         }
-        let mut printer = KernelPrinter::new(program, names, kernel, n_errors);
+        let mut printer = KernelPrinter::new(cx, kernel, n_errors);
         printer.statements(&kernel.body).at(|| format!("kernel {idx} ({})", kernel.name))?;
         n_errors = printer.n_errors;
         calls.push(Some(printer.finish(out, idx, has_weights_file)));
@@ -171,11 +169,17 @@ impl KernelPrinter<'_> {
     }
 
     fn contraction(&mut self, contraction: &Contraction) -> Result<()> {
-        self.nested_loops(&contraction.m, &mut |this| this.row(contraction))
+        if self.vectors
+            && let Some(tiles) = Tiles::of(self, contraction)
+        {
+            let outer = contraction.m.split_last().map_or(&[][..], |(_, outer)| outer);
+            return self.nested_loops(outer, &mut |this| this.tiles(&tiles));
+        }
+        self.nested_loops(&contraction.m, &mut |this| this.row(contraction, "0"))
     }
 
-    /// Prints the loop over the columns of one row of the result.
-    fn row(&mut self, contraction: &Contraction) -> Result<()> {
+    /// Prints the loop over the columns of one row of the result, from the column `begin` on.
+    pub(super) fn row(&mut self, contraction: &Contraction, begin: &str) -> Result<()> {
         let width = match &contraction.rhs {
             Rhs::Indexed(_) => COLUMNS,
             Rhs::Panels { width, .. } => *width,
@@ -186,7 +190,7 @@ impl KernelPrinter<'_> {
         let columns = ColumnNames { first: self.fresh('n'), end: self.fresh('n'), sums: self.fresh('s') };
         let ColumnNames { first, end, sums } = &columns;
         let extent = self.dim(&contraction.n.extent)?;
-        self.open(&format!("for (int64_t {first} = 0; {first} < {extent}; {first} += {width}) {{"));
+        self.open(&format!("for (int64_t {first} = {begin}; {first} < {extent}; {first} += {width}) {{"));
         self.line(&format!("const int64_t {end} = min_i64({first} + {width}, {extent});"));
         self.line(&format!("{ty} {sums}[{width}] = {{0}};"));
 
@@ -224,7 +228,7 @@ impl KernelPrinter<'_> {
             this.open(&format!("for (int64_t {n} = {first}; {n} < {end}; {n}++) {{"));
             let element = this.element(rhs)?;
             let sum = format!("{sums}[{n} - {first}]");
-            let rhs = loaded(this.dtype(rhs), contraction.dtype, &element);
+            let rhs = scalars::loaded(this.dtype(rhs), contraction.dtype, &element);
             this.line(&code::accumulated(contraction.dtype, &sum, &lhs_name, &rhs)?);
             this.close("}");
             Ok(())
@@ -254,7 +258,7 @@ impl KernelPrinter<'_> {
             this.load_lhs(contraction, &lhs_name)?;
             this.open(&format!("for (int {column} = 0; {column} < {width}; {column}++) {{"));
             let sum = format!("{sums}[{column}]");
-            let rhs = loaded(dtype, contraction.dtype, &format!("{panel}[{column}]"));
+            let rhs = scalars::loaded(dtype, contraction.dtype, &format!("{panel}[{column}]"));
             this.line(&code::accumulated(contraction.dtype, &sum, &lhs_name, &rhs)?);
             this.close("}");
             this.line(&format!("{panel} += {width};"));
@@ -306,7 +310,7 @@ impl KernelPrinter<'_> {
     /// Defines `name` as the element of the left-hand side.
     fn load_lhs(&mut self, contraction: &Contraction, name: &str) -> Result<()> {
         let element = self.element(&contraction.lhs)?;
-        let lhs = loaded(self.dtype(&contraction.lhs), contraction.dtype, &element);
+        let lhs = scalars::loaded(self.dtype(&contraction.lhs), contraction.dtype, &element);
         self.line(&format!("const {} {name} = {lhs};", names::value_type(contraction.dtype)));
         Ok(())
     }
@@ -318,21 +322,9 @@ struct Parameter {
     name: String,
 }
 
-/// The C names of the columns that are computed at once: the first column, the end, and the array of their sums.
-struct ColumnNames {
-    first: String,
-    end: String,
-    sums: String,
-}
-
 /// A packed right-hand side, see [`Rhs::Panels`].
 struct Panels<'a> {
     buffer: BufferId,
     base: &'a Dim,
     width: u32,
-}
-
-/// The value of an element in memory, converted to another type.
-fn loaded(from: DType, to: DType, element: &str) -> String {
-    scalars::cast(from, to, &scalars::load(from, element))
 }

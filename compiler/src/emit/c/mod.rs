@@ -22,6 +22,7 @@ mod names;
 mod partitions;
 mod scalars;
 mod text;
+mod tiles;
 mod variables;
 mod weights;
 
@@ -63,6 +64,9 @@ const OWN_CONSTANTS: &str = "\
 
 ";
 
+/// Vectors of four floats.
+const VECTORS: &str = include_str!("vectors.c");
+
 /// The C source of `program`, which includes its header under the name `header`. The options say whether it calls
 /// `math.h`, and whether its constants are in a weights file.
 ///
@@ -81,7 +85,7 @@ pub(crate) fn source(
         return Err(Error::unsupported(message));
     }
     let weights = options.weights_file.then(|| SourceWeights::of(program));
-    let cx = SourceContext::new(program, plan, weights)?;
+    let cx = SourceContext::new(program, plan, weights, options.wasm_source)?;
     let body = functions(&cx)?;
     let helpers = helpers_for(&body);
     let used = identifiers(&body).chain(identifiers(&helpers)).collect::<BTreeSet<_>>();
@@ -94,9 +98,14 @@ pub(crate) fn source(
     let uses_macros = used.contains("NAN") || used.contains("INFINITY") || definitions.contains('N');
     let uses_math = !math.is_empty() || uses_macros;
     let include = if uses_math && libm { "#include <math.h>\n\n" } else { "" };
-    let own = if uses_math && !libm { format!("{OWN_CONSTANTS}{}", own_math(&math)) } else { String::new() };
+    let own = if uses_math && !libm {
+        format!("{OWN_CONSTANTS}{}", own_math(&math, cx.vectors))
+    } else {
+        String::new()
+    };
+    let vectors = if cx.vectors { VECTORS } else { "" };
     let bits = bits_for(&format!("{own}{helpers}{body}"));
-    let prelude = format!("{include}{bits}{own}\n{helpers}");
+    let prelude = format!("{include}{bits}{own}\n{vectors}{helpers}");
     call::check_names(program, &body, &prelude)?;
     let atomics = if program.partitions.is_empty() { "" } else { "#include <stdatomic.h>\n" };
     let mut code = format!("/* {}: compiled by symshape {}. */\n", program.name, env!("CARGO_PKG_VERSION"));
@@ -122,7 +131,7 @@ pub(crate) fn source(
 fn functions(cx: &SourceContext) -> Result<String> {
     let program = cx.program;
     let mut out = String::new();
-    let calls = kernels::kernels(&mut out, program, &cx.names, cx.weights.is_some())?;
+    let calls = kernels::kernels(&mut out, cx)?;
     contract::check(&mut out, cx)?;
     driver::sizes(&mut out, cx)?;
 

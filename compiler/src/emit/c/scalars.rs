@@ -211,6 +211,11 @@ pub(super) fn load(dtype: DType, x: &str) -> String {
     }
 }
 
+/// The value of an element in memory, converted to another type.
+pub(super) fn loaded(from: DType, to: DType, element: &str) -> String {
+    cast(from, to, &load(from, element))
+}
+
 /// The value `x` in its form in memory.
 pub(super) fn store(dtype: DType, x: &str) -> String {
     match dtype {

@@ -21,6 +21,15 @@ const OWN_MATH: &str = concat!(
     include_str!("math/erf.c")
 );
 
+/// Functions of single precision that C compilers compute in vectors, in the same form.
+const SINGLE_MATH: &str = include_str!("math/single.c");
+
+/// The functions of single precision with such a form.
+const SINGLE: [&str; 3] = ["expf", "tanhf", "erff"];
+
+/// Functions that are instructions of WebAssembly, except for their suffix.
+const WASM_INSTRUCTIONS: [&str; 7] = ["ceil", "copysign", "fabs", "floor", "rint", "sqrt", "trunc"];
+
 /// Functions of `math.h` that generated code may call. Those for single precision end with an `f`.
 const MATH: [&str; 28] = [
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "copysign", "cos", "cosh", "erf",
@@ -39,16 +48,32 @@ pub(super) fn bits_for(code: &str) -> String {
 }
 
 /// Our own definitions of these functions and macros of `math.h`. Each is a function `own_NAME` of doubles and a macro
-/// that calls it, so it does not conflict with a definition of the C compiler under the same name.
-pub(super) fn own_math(names: &[&str]) -> String {
+/// that calls it, so it does not conflict with a definition of the C compiler under the same name. With `vectors`, some
+/// functions of single precision are computed in single precision, and instructions of WebAssembly are used.
+pub(super) fn own_math(names: &[&str], vectors: bool) -> String {
     let double =
         |name: &str| name.strip_suffix('f').filter(|double| MATH.contains(double)).map(str::to_string);
-    let functions: BTreeSet<String> =
-        names.iter().map(|name| format!("own_{}", double(name).unwrap_or(name.to_string()))).collect();
-    let mut out = blocks_for(OWN_MATH, functions.iter().map(String::as_str).collect());
+    let is_instruction =
+        |name: &&str| vectors && WASM_INSTRUCTIONS.contains(&double(name).as_deref().unwrap_or(name));
+    let is_single = |name: &&str| vectors && SINGLE.contains(name);
+    let (instructions, rest): (Vec<&str>, Vec<&str>) = names.iter().copied().partition(is_instruction);
+    let (single, rest): (Vec<&str>, Vec<&str>) = rest.into_iter().partition(is_single);
 
-    for name in names {
-        let _ = match (*name, double(name)) {
+    let singles: Vec<String> =
+        single.iter().map(|name| format!("single_{}", name.strip_suffix('f').unwrap_or(name))).collect();
+    let doubles: Vec<String> =
+        rest.iter().map(|name| format!("own_{}", double(name).unwrap_or(name.to_string()))).collect();
+    let blocks = |text, names: &[String]| blocks_for(text, names.iter().map(String::as_str).collect());
+    let mut out = blocks(OWN_MATH, &doubles) + &blocks(SINGLE_MATH, &singles);
+
+    for name in instructions {
+        let _ = writeln!(out, "#define {name} __builtin_{name}");
+    }
+    for (name, function) in single.iter().zip(singles) {
+        let _ = writeln!(out, "#define {name} {function}");
+    }
+    for name in rest {
+        let _ = match (name, double(name)) {
             ("signbit", _) => writeln!(out, "#define signbit(x) own_signbit((double)(x))"),
             ("atan2f" | "copysignf" | "fmodf" | "powf", Some(function)) => {
                 writeln!(out, "#define {name}(x, y) ((float)own_{function}((double)(x), (double)(y)))")
@@ -106,7 +131,7 @@ mod tests {
 
     #[test]
     fn every_helper_has_a_name() {
-        for text in [BITS, HELPERS, OWN_MATH] {
+        for text in [BITS, HELPERS, OWN_MATH, SINGLE_MATH] {
             let names: Vec<&str> = text.trim_end().split("\n\n").map(defined).collect();
             assert!(names.iter().all(|name| !name.is_empty()), "{names:?}");
             assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
@@ -116,7 +141,7 @@ mod tests {
     #[test]
     fn every_function_of_math_has_an_own_definition() {
         for name in MATH {
-            assert!(own_math(&[name]).contains(&format!(" own_{name}(")), "{name}");
+            assert!(own_math(&[name], false).contains(&format!(" own_{name}(")), "{name}");
         }
     }
 }

@@ -17,7 +17,12 @@ static inline int own_reduce_small(double x, double *y, double *tail) {
 /* The upper half of a product of two unsigned integers. */
 static inline uint64_t own_mul_high(uint64_t a, uint64_t b) {
     const uint64_t al = a & 0xffffffffu, ah = a >> 32, bl = b & 0xffffffffu, bh = b >> 32;
-    const uint64_t low = al * bl, cross = ah * bl, other = al * bh;
+    const uint64_t low = al * bl, other = al * bh;
+    uint64_t cross = ah * bl;
+#if defined(__wasm__)
+    /* Clang would recognise the product and call a function for 128 bits, which modules lack. */
+    __asm__("" : "+r"(cross));
+#endif
     const uint64_t middle = (low >> 32) + (cross & 0xffffffffu) + (other & 0xffffffffu);
     return ah * bh + (cross >> 32) + (other >> 32) + (middle >> 32);
 }
