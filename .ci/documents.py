@@ -51,6 +51,7 @@ ELSEWHERE = {
     "symc run decoder.so": "compiler/tests/it/state/cli.rs",
     "symc selfcheck model.onnx --precision": "minutes without optimisation; compiler/tests/it/cli.rs",
     "symc compile model.onnx --precision": "minutes without optimisation; compiler/tests/it/cli.rs",
+    "symc compile block.onnx --dim N=1..4 --dim S=1..64 -o block.wasm": "the step `WebAssembly` has the compiler",
     "cc -std=c11 program.c": "compiler/tests/it/chapters.rs compiles the program of the chapter",
 }
 # The models that documents name, and the files that they are.

@@ -381,6 +381,16 @@ impl Lowered {
     }
 }
 
+impl Lowered {
+    /// Compiles the C source to WebAssembly. The model must be lowered with [`CompileOptions::for_c_source`].
+    ///
+    /// # Errors
+    /// A feature that modules lack, sizes beyond 4 GiB, and failures of the C compiler.
+    pub fn web(&self, options: &emit::web::WebOptions<'_>) -> Result<emit::web::Web> {
+        emit::web::web(&self.program, &self.plan, options)
+    }
+}
+
 /// Format of an artefact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Artifact {

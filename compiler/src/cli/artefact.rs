@@ -34,6 +34,8 @@ pub(super) enum OutputKind {
     Artifact(Artifact),
     /// C source.
     Source,
+    /// WebAssembly and an ES module.
+    Web,
 }
 
 impl Output<'_> {
@@ -47,9 +49,10 @@ impl Output<'_> {
             Some("a" | "lib") => OutputKind::Artifact(Artifact::Archive),
             Some("so" | "dll" | "dylib") => OutputKind::Artifact(Artifact::Shared),
             Some("c") => OutputKind::Source,
+            Some("wasm") => OutputKind::Web,
             _ => {
                 return Err(usage(format!(
-                    "-o {}: the name must end with .o or .obj, .a or .lib, .so, .dll or .dylib, or .c",
+                    "-o {}: the name must end with .o or .obj, .a or .lib, .so, .dll or .dylib, .c, or .wasm",
                     path.display()
                 )));
             }
@@ -57,17 +60,27 @@ impl Output<'_> {
         Ok(Output { path, kind })
     }
 
-    /// Refuses a weights file in another folder than the shared library that looks for it there.
-    pub(super) fn require_folder_of(&self, weights: &Path) -> Result<()> {
-        if self.kind != OutputKind::Artifact(Artifact::Shared) {
-            return Ok(());
+    /// The files that are written next to the artefact.
+    pub(super) fn companions(&self) -> Vec<PathBuf> {
+        match self.kind {
+            OutputKind::Artifact(_) | OutputKind::Source => vec![self.path.with_extension("h")],
+            OutputKind::Web => ["mjs", "d.mts"].map(|end| self.path.with_extension(end)).into(),
         }
+    }
+
+    /// Refuses a weights file in another folder than the library or module that looks for it there.
+    pub(super) fn require_folder_of(&self, weights: &Path) -> Result<()> {
+        let what = match self.kind {
+            OutputKind::Artifact(Artifact::Shared) => "a shared library",
+            OutputKind::Web => "a module",
+            _ => return Ok(()),
+        };
         let folder = |path: &Path| at_path(emit::folder(path)?.canonicalize(), path);
         if folder(self.path)? == folder(weights)? {
             return Ok(());
         }
         Err(usage(format!(
-            "--weights-file {}: a shared library and its weights must be in one folder, and {} is in another",
+            "--weights-file {}: {what} and its weights must be in one folder, and {} is in another",
             weights.display(),
             self.path.display()
         )))
@@ -109,9 +122,31 @@ pub(super) struct Summary {
     state: Option<StateSummary>,
     /// The file with the weights, if the artefact does not contain them.
     weights_file: Option<String>,
+    /// Bytes of the fixed memory of a WebAssembly module.
+    pub(super) memory_bytes: Option<u64>,
 }
 
 impl Summary {
+    /// The summary of C source or of a module that was compiled from it.
+    pub(super) fn of_source(lowered: &Lowered, code_bytes: u64, weights: Option<&Path>) -> Summary {
+        let program = &lowered.program;
+        Summary {
+            code_bytes,
+            driver_bytes: None,
+            weight_bytes: program.const_bytes() as u64,
+            half_weight_bytes: program.half_const_bytes(),
+            n_kernels: program.kernels.iter().filter(|kernel| kernel.control.is_none()).count(),
+            n_partitions: program.partitions.len(),
+            tile_kernels: 0,
+            callees: callees(lowered),
+            repeated_weights: program.repeated_weights(&program.stored_constants()),
+            copies: Copies::of(program),
+            state: None,
+            weights_file: weights.map(|path| path.display().to_string()),
+            memory_bytes: None,
+        }
+    }
+
     pub(super) fn print(&self, path: &Path, bytes: u64, arena_max: u64, compile_ms: f64, json: bool) {
         if json {
             let mut line = json!({
@@ -128,6 +163,9 @@ impl Summary {
             }
             if let Some(file) = &self.weights_file {
                 line["weights_file"] = json!(file);
+            }
+            if let Some(bytes) = self.memory_bytes {
+                line["memory_bytes"] = json!(bytes);
             }
             print_line(&line.to_string());
             return;
@@ -157,6 +195,9 @@ impl Summary {
         }
         if let Some(state) = &self.state {
             line += &format!("; {}", state.phrase());
+        }
+        if let Some(bytes) = self.memory_bytes {
+            line += &format!("; its memory has {bytes} B and never grows");
         }
         if let Some(file) = &self.weights_file {
             line += &format!("; its weights are in {file}");
@@ -241,6 +282,7 @@ pub(super) fn write(
         copies: Copies::of(&lowered.program),
         state: StateSummary::of(&lowered.program),
         weights_file: weights.map(|path| path.display().to_string()),
+        memory_bytes: None,
     };
 
     let weights = weights.map(|path| stage_weights(&mut compiled.object, path, progress)).transpose()?;
@@ -319,19 +361,6 @@ pub(super) fn write_source(
     emit::write_atomically(path, source.code.as_bytes())?;
     file.into_iter().chain([header]).try_for_each(emit::Staged::commit)?;
 
-    let program = &lowered.program;
-    Ok(Summary {
-        code_bytes: source.code.len() as u64,
-        driver_bytes: None,
-        weight_bytes: program.const_bytes() as u64,
-        half_weight_bytes: program.half_const_bytes(),
-        n_kernels: program.kernels.iter().filter(|kernel| kernel.control.is_none()).count(),
-        n_partitions: program.partitions.len(),
-        tile_kernels: 0,
-        callees: callees(lowered),
-        repeated_weights: program.repeated_weights(&program.stored_constants()),
-        copies: Copies::of(program),
-        state: None,
-        weights_file: weights.map(|path| path.display().to_string()),
-    })
+    let code_bytes = source.code.len() as u64;
+    Ok(Summary::of_source(lowered, code_bytes, weights))
 }

@@ -10,11 +10,12 @@ use super::{
     progress::Progress,
     ragged,
     source::{self, milliseconds},
+    web,
 };
 use crate::{
     codegen::{self, ModuleKind},
     emit,
-    error::{At, Result},
+    error::{At, Error, Result},
     graph::Graph,
     import::ImportOptions,
     kernel::Policies,
@@ -37,6 +38,9 @@ Examples:
 
   # An object file for two x86-64 levels, one of which is chosen at load time, and a page about its memory:
   symc compile model.onnx --dim N=1..64 --cpu x86-64-v3,x86-64-v4 --report model.html -o model.o
+
+  # A module for browsers and Node, with its types:
+  symc compile model.onnx --dim N=1..4 -o model.wasm
 ";
 
 /// Arguments of `symc compile`.
@@ -50,7 +54,8 @@ pub(super) struct Args {
     #[command(flatten)]
     ragged: ragged::RaggedArgs,
     /// Artefact to write, by the end of its name: an object (.o, .obj), a static library (.a, .lib), a shared library
-    /// (.so, .dll, .dylib) or C source (.c); the C header is written next to it, with .h
+    /// (.so, .dll, .dylib) or C source (.c), with the C header next to it (.h); or WebAssembly (.wasm), with an ES
+    /// module and its types next to it (.mjs, .d.mts)
     #[arg(short, long, value_name = "OUT", required_unless_present = "emit")]
     output: Option<PathBuf>,
     /// Prefix of the C names; default: the name of the model file
@@ -63,7 +68,7 @@ pub(super) struct Args {
     #[command(flatten)]
     oversized: args::OversizedArgs,
     /// ISA level or levels, separated by commas; the best level that the machine supports is chosen at load time;
-    /// default: the level of this machine
+    /// default: the level of this machine. WebAssembly has the levels simd128, its default, and relaxed-simd
     #[arg(long, value_name = "LEVEL")]
     cpu: Option<String>,
     /// Number of threads to reserve scratch memory for; calls with more threads still work, but share it
@@ -142,6 +147,8 @@ struct Request<'a> {
     output: Option<Output<'a>>,
     /// The options for the precision of the command line.
     options: CompileOptions,
+    /// The C compiler for WebAssembly, if that is the output.
+    web_compiler: Option<web::Compiler>,
 }
 
 /// A lowered model, and a note about the sizes that `--dynamic-memory` allows.
@@ -178,8 +185,11 @@ fn validate(args: &Args) -> Result<Request<'_>> {
     args.weights_file.as_deref().map(artefact::weights_name).transpose()?;
     let Selection { targets, machine } = args::select_targets(args.target.as_deref())?;
     let output = args.output.as_deref().map(Output::named).transpose()?;
-    let is_source = output.as_ref().is_some_and(|output| output.kind == OutputKind::Source);
-    let (target, options) = if is_source {
+    let kind = output.as_ref().map(|output| output.kind);
+    let is_web = kind == Some(OutputKind::Web);
+    let (target, options) = if is_web {
+        web_options(args, machine)?
+    } else if kind == Some(OutputKind::Source) {
         source_options(args, machine)?
     } else {
         if args.no_libm {
@@ -193,17 +203,17 @@ fn validate(args: &Args) -> Result<Request<'_>> {
     };
 
     let output = output.filter(|_| args.emit.is_none());
+    let web_compiler = match &output {
+        Some(output) if is_web => Some(web::compiler(args.cpu.as_deref())?),
+        _ => None,
+    };
     if let Some(output) = &output {
-        let files = [
-            Some(output.path.to_path_buf()),
-            Some(output.path.with_extension("h")),
-            args.weights_file.clone(),
-            args.report.clone(),
-        ];
-        files.iter().flatten().try_for_each(|file| emit::stage(file, &[]).map(drop))?;
+        let files = [Some(output.path.to_path_buf()), args.weights_file.clone(), args.report.clone()];
+        let files = files.into_iter().flatten().chain(output.companions());
+        files.map(|file| emit::stage(&file, &[])).try_for_each(|staged| staged.map(drop))?;
         args.weights_file.as_deref().map_or(Ok(()), |file| output.require_folder_of(file))?;
     }
-    Ok(Request { args, targets, target, output, options })
+    Ok(Request { args, targets, target, output, options, web_compiler })
 }
 
 fn compile(request: &Request<'_>) -> Result<Verdict> {
@@ -251,6 +261,12 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
             progress.say("writing");
             artefact::write_source(output.path, weights_path.as_deref(), lowered, &progress)?
         }
+        OutputKind::Web => {
+            let compiler = request.web_compiler.as_ref();
+            let compiler = compiler.ok_or_else(|| Error::internal("WebAssembly without a C compiler"))?;
+            progress.say("compiling C to WebAssembly");
+            web::write(output.path, weights_path.as_deref(), lowered, compiler, &progress).at(place)?
+        }
     };
     report.map_or(Ok(()), emit::Staged::commit)?;
     let bytes = at_path(std::fs::metadata(output.path), output.path)?.len();
@@ -292,7 +308,7 @@ pub(super) fn object(args: &Args, progress: &Progress) -> Result<emit::Object> {
     model.lowered.options.weights_file = true;
     let artifact = match request.output.as_ref().map(|output| output.kind) {
         Some(OutputKind::Artifact(artifact)) => artifact,
-        _ => return Err(usage("C source has no weights file")),
+        _ => return Err(usage("C source and WebAssembly have no weights file that can be replaced")),
     };
     progress.say("packing weights");
     let compiled =
@@ -422,6 +438,34 @@ fn source_options(args: &Args, machine: Option<&str>) -> Result<(Target, Compile
     let host = Target::host()?;
     let base = CompileOptions::for_c_source().libm(!args.no_libm && !is_bare);
     let options = compile_options(args, base, &host)?;
+    Ok((host, options))
+}
+
+/// The options for WebAssembly, which is compiled from C source.
+fn web_options(args: &Args, machine: Option<&str>) -> Result<(Target, CompileOptions)> {
+    if let Some(machine) = machine {
+        return Err(usage(format!("--target {machine}: a .wasm file is for all engines; omit --target")));
+    }
+    if args.no_libm {
+        return Err(usage("--no-libm is for C source: a .wasm file never calls math.h"));
+    }
+    if args.dynamic_memory {
+        return Err(usage(
+            "--dynamic-memory: the memory of a .wasm file has a fixed size; declare upper bounds with --dim",
+        ));
+    }
+    if args.partitions.is_some() {
+        return Err(usage("--partitions: a .wasm file runs on one thread; omit --partitions"));
+    }
+    if args.dims.state.is_given() {
+        return Err(usage("a .wasm file can't have state: omit --stateful and --state"));
+    }
+    if args.precision.precision != Precision::F32 {
+        return Err(usage("a .wasm file multiplies f32: omit --precision"));
+    }
+
+    let host = Target::host()?;
+    let options = compile_options(args, CompileOptions::for_c_source().libm(false), &host)?;
     Ok((host, options))
 }
 

@@ -34,6 +34,7 @@ mod stateful;
 mod sym;
 mod test;
 mod verify;
+mod web;
 mod weights;
 
 use self::output::Verdict;
@@ -51,7 +52,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Compile a model to an object, an archive, a shared object or C source, with a C header
+    /// Compile a model to an object, an archive, a shared object or C source with a C header, or to WebAssembly
     Compile(compile::Args),
     /// Call a model once
     Run(run::Args),

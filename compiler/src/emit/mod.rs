@@ -18,6 +18,7 @@ mod seal;
 pub mod shared;
 mod state;
 mod template;
+pub mod web;
 mod weights;
 
 pub(crate) use file::folder;

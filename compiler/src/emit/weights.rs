@@ -11,6 +11,7 @@ use crate::{
     error::{Error, Result},
 };
 use std::{
+    borrow::Cow,
     fs::File,
     io::{self, BufWriter, Seek, SeekFrom, Write},
     mem::offset_of,
@@ -119,6 +120,14 @@ impl WeightsFile {
         }
         file.flush()?;
         Ok(*hash.finalize().as_bytes())
+    }
+
+    /// Everything that calls read: the header and the segments, each with its offset in the file. The header is that of
+    /// a file without a table.
+    pub(super) fn parts_for_calls(&self) -> Vec<(u64, Cow<'_, [u8]>)> {
+        let segments = self.layout.segments.iter();
+        let segments = segments.map(|segment| (segment.offset, Cow::Borrowed(&segment.bytes[..])));
+        [(0, Cow::Owned(self.header(&[])))].into_iter().chain(segments).collect()
     }
 
     /// The table of segments and their names.

@@ -279,7 +279,7 @@ fn bad_command_lines_and_models_are_refused_with_a_reason() {
     assert!(unknown.contains("Q"), "{unknown}");
     assert_eq!(
         refusal(&["compile", BLOCK, "-o", "m.exe"]),
-        "symc: -o m.exe: the name must end with .o or .obj, .a or .lib, .so, .dll or .dylib, or .c"
+        "symc: -o m.exe: the name must end with .o or .obj, .a or .lib, .so, .dll or .dylib, .c, or .wasm"
     );
     let portable = refusal(&["compile", BLOCK, "-o", "m.c", "--cpu", "x86-64-v3"]);
     assert!(portable.contains("C source is for any machine"), "{portable}");

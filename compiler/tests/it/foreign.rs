@@ -27,6 +27,8 @@ const PROGRAM: &str = "program.exe";
 /// A compiled program.
 pub(crate) struct Program {
     folder: TempDir,
+    /// The name of its file in the folder.
+    file: String,
     /// The command that runs programs of that machine; empty where it is this one.
     emulator: Vec<String>,
 }
@@ -69,7 +71,13 @@ impl Program {
             "{prefix}: {compiler}: {}\n{text}",
             output.status
         );
-        Program { folder, emulator: emulator.iter().map(|word| word.to_string()).collect() }
+        Program::emulated(folder, emulator, PROGRAM)
+    }
+
+    /// The program that `file` becomes in the emulator.
+    pub(crate) fn emulated(folder: TempDir, emulator: &[&str], file: &str) -> Program {
+        let emulator = emulator.iter().map(|word| word.to_string()).collect();
+        Program { folder, file: file.to_string(), emulator }
     }
 
     /// The code of the contract's check.
@@ -134,7 +142,7 @@ impl Program {
             request.extend_from_slice(data);
         }
         outputs.iter().for_each(|size| request.extend((*size as i64).to_le_bytes()));
-        let path = self.folder.path().join(PROGRAM);
+        let path = self.folder.path().join(&self.file);
         let mut command = match self.emulator.split_first() {
             Some((emulator, args)) => {
                 let mut command = Command::new(emulator);

@@ -71,6 +71,7 @@ mod state;
 mod subgraphs;
 mod suppression;
 mod tidy;
+mod web;
 mod weights;
 mod weights_command;
 mod weights_file;

@@ -25,7 +25,7 @@ const BINARY: [BinaryOp; 6] =
     [BinaryOp::Pow, BinaryOp::Rem, BinaryOp::Mod, BinaryOp::Atan2, BinaryOp::Min, BinaryOp::Max];
 
 /// Special values, and numbers of all magnitudes and both signs.
-fn numbers(seed: u64) -> Vec<f64> {
+pub(crate) fn numbers(seed: u64) -> Vec<f64> {
     let mut list =
         vec![0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -2.5, 1.5, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
     list.extend([f64::MIN_POSITIVE, 5e-324, f64::MAX, f64::MIN, 1e-42, -1e-42, 1e30, 4503599627370497.5]);
@@ -43,7 +43,7 @@ fn numbers(seed: u64) -> Vec<f64> {
 }
 
 /// All functions of `x` and `y`, each as an output.
-fn graph(name: &str, dtype: DType, count: usize) -> Graph {
+pub(crate) fn graph(name: &str, dtype: DType, count: usize) -> Graph {
     let mut g = models::graph(name, &[("N", 1, count as i64)]);
     let x = g.input("x", dtype, vec![Dim::symbol("N")]).expect("an input");
     let y = g.input("y", dtype, vec![Dim::symbol("N")]).expect("an input");
@@ -61,7 +61,7 @@ fn graph(name: &str, dtype: DType, count: usize) -> Graph {
 }
 
 /// Distance of two results in units of the last place; NaN is near NaN.
-fn ulps(dtype: DType, got: Scalar, expected: Scalar) -> u64 {
+pub(crate) fn ulps(dtype: DType, got: Scalar, expected: Scalar) -> u64 {
     let (a, b) = (got.as_f64(), expected.as_f64());
     if a.is_nan() || b.is_nan() {
         return if a.is_nan() && b.is_nan() { 0 } else { u64::MAX };
