@@ -107,6 +107,7 @@ fn math(c: &mut Criterion, isa: &dyn VectorIsa) {
             variables: 0,
             results: Vec::new(),
             may_fail: false,
+            counts: false,
         };
         let compiled = Compiled::new(isa, &MicrokernelKey::Strip(key.clone()).code(isa));
         group.bench_function(format!("{op:?}"), |bench| {

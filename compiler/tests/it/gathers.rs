@@ -1,6 +1,7 @@
 //! Elements at loaded addresses, bit for bit, and the errors of addresses that are out of range.
 
-use crate::machine::Machine;
+use crate::{machine::Machine, parallel::exec};
+use std::sync::atomic::AtomicUsize;
 use symshape_compiler::{
     graph::{self, Graph, text, verify},
     kernel,
@@ -156,10 +157,10 @@ fn rows_at_loaded_positions_have_the_bits_of_the_oracle() {
     }
 }
 
-/// Strips that write what they read: an error must be found although their results, their addresses, or both changed.
-#[test]
-fn errors_are_found_where_strips_write_what_they_read() {
-    let sum = "
+/// The programs of [`errors_are_found_where_strips_write_what_they_read`], as the body of their last kernel.
+const KERNELS: [&str; 5] = [
+    // The strip adds to its output.
+    "
         for i in 0..N parallel {
           strip j in 0..20 {
             %0 = load @0[20*i + j]
@@ -170,8 +171,9 @@ fn errors_are_found_where_strips_write_what_they_read() {
             %5 = add %3, %4
             store @2[20*i + j], %5
           }
-        }";
-    let copied = "
+        }",
+    // The addresses are copied first.
+    "
         for i in 0..N {
           strip j in 0..20 {
             %0 = load @0[20*i + j]
@@ -184,8 +186,9 @@ fn errors_are_found_where_strips_write_what_they_read() {
             %3 = load @1[r]
             store @2[20*i + k], %3
           }
-        }";
-    let overwritten = "
+        }",
+    // The addresses are overwritten.
+    "
         for i in 0..N {
           strip j in 0..20 {
             %0 = load @0[20*i + j]
@@ -200,8 +203,57 @@ fn errors_are_found_where_strips_write_what_they_read() {
             %5 = const i64 0
             store @3[k], %5
           }
-        }";
-    for kernel in [sum, copied, overwritten] {
+        }",
+    // A scalar variable moves the addresses.
+    "
+        local0: i32
+        for i in 0..N parallel {
+          block {
+            %0 = load @0[20*i]
+            %1 = cast i32 %0
+            set local0, %1
+          }
+          strip j in 0..20 {
+            %0 = load @0[20*i + j]
+            %1 = cast i32 %0
+            %2 = get local0
+            %3 = max %1, %2
+            %4 = cast i64 %3
+            check 0 <= %4 < 5, \"x\"
+            bind r = %4
+            %7 = load @1[r]
+            store @2[20*i + j], %7
+          }
+        }",
+    // The strip overwrites the element that a scalar variable was computed from: 1 at first, 0 later.
+    "
+        local0: i32
+        for i in 0..N {
+          block {
+            %0 = load @2[20*i]
+            %1 = cast i32 %0
+            set local0, %1
+          }
+          strip j in 0..20 {
+            %0 = load @0[20*i + j]
+            %1 = cast i32 %0
+            %2 = get local0
+            %3 = add %1, %2
+            %4 = const i32 1
+            %5 = sub %3, %4
+            %6 = cast i64 %5
+            check 0 <= %6 < 5, \"x\"
+            bind r = %6
+            %9 = load @1[r]
+            store @2[20*i + j], %9
+          }
+        }",
+];
+
+/// Strips that write what they read: an error must be found although their results, their addresses, or both changed.
+#[test]
+fn errors_are_found_where_strips_write_what_they_read() {
+    for kernel in KERNELS {
         let source = format!(
             "program gathers {{
               symbol N = 1..4
@@ -239,6 +291,52 @@ fn errors_are_found_where_strips_write_what_they_read() {
                 let [scalar, vectors] = call(&at);
                 assert!(scalar.is_err() && scalar == vectors, "index {place} of {n} rows: {source}");
             }
+        }
+    }
+}
+
+/// A strip whose addresses depend on loaded indices and on the number of the iteration, divided among threads.
+#[test]
+fn threads_change_no_bit_of_a_gather() {
+    let source = "program gathers {
+      symbol K = 0..70000
+      @0 at: i64[K] input 0
+      @1 x: f32[5*K] input 1
+      @2 y: f32[K] output 0
+      input at[K] = @0
+      input x[K, 5] = @1
+      output y[K] = @2
+      kernel gather {
+        strip k in 0..K {
+          %0 = load @0[k]
+          check 0 <= %0 < 5, \"x\"
+          bind r = %0
+          %3 = load @1[5*k + r]
+          %4 = exp %3
+          store @2[k], %4
+        }
+      }
+    }";
+    let (scalar, machine) = (Machine::scalar(source), Machine::new(source));
+    for k in [0, 1, 63, 65, 40_001, 70_000] {
+        let at: Vec<i64> = (0..k).map(|i| i * 3 % 5).collect();
+        let inputs = |at: &[i64]| {
+            let at = Tensor::from_i64(vec![k as usize], at).expect("as many as the shape");
+            raw(&[at, floats([k as usize, 5])])
+        };
+        let alone = machine.run(&[k], &inputs(&at)).expect("a call");
+        let calls = AtomicUsize::new(0);
+        let divided = machine.run_with(&[k], &inputs(&at), &exec(&calls));
+        assert_eq!(divided, Ok(alone), "{k} elements");
+        assert!(k < 40_000 || calls.into_inner() > 0, "{k} elements are divided");
+
+        for place in [0, k / 2, k - 1].into_iter().filter(|place| *place >= 0 && *place < k) {
+            let mut at = at.clone();
+            at[place as usize] = -1;
+            let calls = AtomicUsize::new(0);
+            let divided = machine.run_with(&[k], &inputs(&at), &exec(&calls));
+            let code = scalar.run_with(&[k], &inputs(&at), &exec(&calls)).expect_err("an invalid index");
+            assert_eq!(divided, Err(code), "index {place} of {k}");
         }
     }
 }

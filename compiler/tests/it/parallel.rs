@@ -163,7 +163,8 @@ fn every_way_of_sharing_gives_the_same_bits() {
     }
 }
 
-fn exec(calls: &AtomicUsize) -> Exec {
+/// A host of four threads that counts its calls.
+pub(crate) fn exec(calls: &AtomicUsize) -> Exec {
     let host = ptr::from_ref(calls).cast_mut().cast();
     Exec { host, threads: 4, policy: 0, parallel_for: Some(four_threads), error: ptr::null_mut() }
 }

@@ -12,7 +12,7 @@
 use crate::{
     codegen::function::{FuncCtx, frame},
     error::Result,
-    kernel::{Axis, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Stmt, walk},
+    kernel::{Access, Axis, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Stmt, walk},
 };
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
 use std::{collections::BTreeMap, slice};
@@ -108,9 +108,24 @@ fn split(body: &[Stmt]) -> PartSplit<'_> {
     }
 }
 
-/// Whether stores are the only effect of the code on later statements.
+/// Whether stores are the only effect of the code on later statements, and loaded addresses don't relate iterations:
+/// no iteration stores at such an address, or loads from there in a buffer that another one stores to.
 fn only_stores(code: &InstSeq) -> bool {
-    !code.insts.iter().any(|inst| matches!(inst, Inst::Reduce(..) | Inst::Set(..) | Inst::Bind(..)))
+    let mut bound = Vec::new();
+    let mut stored = Vec::new();
+    let mut loaded = Vec::new();
+    for inst in &code.insts {
+        let is_at_loaded_address = |access: &Access| bound.iter().any(|symbol| access.index.contains(symbol));
+        match inst {
+            Inst::Reduce(..) | Inst::Set(..) => return false,
+            Inst::Bind(symbol, _) => bound.push(symbol.clone()),
+            Inst::Store(access, _) if is_at_loaded_address(access) => return false,
+            Inst::Store(access, _) => stored.push(access.buffer),
+            Inst::Load(access) if is_at_loaded_address(access) => loaded.push(access.buffer),
+            _ => {}
+        }
+    }
+    loaded.iter().all(|buffer| !stored.contains(buffer))
 }
 
 /// The number of iterations that may run at once; `None` if the part decides at run time, or is sequential.

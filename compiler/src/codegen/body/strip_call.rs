@@ -56,6 +56,7 @@ impl StripCall {
         let mut extents = Vec::new();
         let phases = phases(&mut builder, &mut extents, row_var, body)?;
         let may_fail = phases.iter().any(|phase| phase.body().may_fail());
+        let counts = phases.iter().any(|phase| phase.body().insts.iter().any(|(op, _)| *op == Op::Column));
         let retry = if may_fail { Some(Retry::of(&phases, &builder.streams)?) } else { None };
         let StripPointers { pointers, streams } =
             StripPointers::of(program, facts, &builder.streams, &extents);
@@ -76,6 +77,7 @@ impl StripCall {
             variables: builder.variables.len() as u32,
             results: (0..results.len() as u32).collect(),
             may_fail,
+            counts,
         };
         Some(StripCall { key, extents, pointers, scalars: builder.scalars, results, retry })
     }
@@ -135,34 +137,53 @@ pub(super) enum Retry {
 impl Retry {
     /// `None` if the failure could not be found again.
     fn of(phases: &[Phase], streams: &[Stream]) -> Option<Retry> {
-        let buffer = |stream: &u32| streams[*stream as usize].origin.buffer;
-        let stores = |phase: &Phase| {
-            let insts = phase.body().insts.iter();
-            let stored = insts.filter_map(|(op, _)| match op {
-                Op::Store(stream, _) => Some(buffer(stream)),
-                _ => None,
-            });
-            stored.collect::<BTreeSet<_>>()
-        };
-        let decisive: BTreeSet<_> =
-            phases.iter().flat_map(|phase| phase.body().checked_streams()).map(|s| buffer(&s)).collect();
-        if phases.iter().all(|phase| stores(phase).is_disjoint(&decisive)) {
-            return Some(Retry::Checks);
+        if keeps_checked_streams(phases, streams) {
+            Some(Retry::Checks)
+        } else if is_repeatable(phases, streams) {
+            Some(Retry::Strip)
+        } else {
+            None
         }
+    }
+}
 
-        // No phase writes what it, or one before it, has read.
-        let mut read = BTreeSet::new();
-        for phase in phases {
-            read.extend(phase.body().insts.iter().filter_map(|(op, _)| match op {
-                Op::Load(stream) | Op::Gather(stream, _) => Some(buffer(stream)),
-                _ => None,
-            }));
-            if !stores(phase).is_disjoint(&read) {
-                return None;
+/// Whether only memory that no phase writes decides if a check fails.
+fn keeps_checked_streams(phases: &[Phase], streams: &[Stream]) -> bool {
+    let buffer = |stream: &u32| streams[*stream as usize].origin.buffer;
+    let insts = || phases.iter().flat_map(|phase| &phase.body().insts);
+    let stores = insts().filter_map(|(op, _)| match op {
+        Op::Store(stream, _) => Some(buffer(stream)),
+        _ => None,
+    });
+    let written: BTreeSet<_> = stores.collect();
+    phases.iter().all(|phase| match phase.body().checked_streams() {
+        Some(checked) => checked.iter().all(|stream| !written.contains(&buffer(stream))),
+        None => false,
+    })
+}
+
+/// Whether a second run computes the same as the first one. It does unless it reads memory that the first run changed:
+/// an element of a written buffer may only be read by the row that wrote it before.
+fn is_repeatable(phases: &[Phase], streams: &[Stream]) -> bool {
+    let buffer = |stream: &u32| streams[*stream as usize].origin.buffer;
+    // Streams are written completely where a loop of the same extent reads them.
+    let mut written: Vec<(Option<u32>, u32)> = Vec::new();
+    let mut read_before = BTreeSet::new();
+    for phase in phases {
+        let extent = match phase {
+            Phase::Loop { extent, .. } => Some(*extent),
+            Phase::Scalar(_) => None,
+        };
+        for (op, _) in &phase.body().insts {
+            match op {
+                Op::Load(stream) if written.contains(&(extent, *stream)) => {}
+                Op::Load(stream) | Op::Gather(stream, _) => _ = read_before.insert(buffer(stream)),
+                Op::Store(stream, _) => written.push((extent, *stream)),
+                _ => {}
             }
         }
-        Some(Retry::Strip)
     }
+    written.iter().all(|(_, stream)| !read_before.contains(&buffer(stream)))
 }
 
 /// Whether the phases read no buffer that they write. Rows are then independent, and may run in any order.

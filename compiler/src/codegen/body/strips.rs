@@ -83,6 +83,9 @@ pub(crate) fn emit_rows(
 fn restrict_elements(f: &mut FuncCtx, call: &StripCall, args: &mut ArgBlock, range: IterationRange) {
     let count = f.ins().isub(range.end, range.begin);
     args.set(call.key.extent(0), count);
+    if call.key.counts {
+        args.set(call.key.first(), range.begin);
+    }
     for (idx, pointer) in call.pointers.iter().enumerate() {
         let slot = call.key.pointer(idx as u32);
         let stride = match pointer {

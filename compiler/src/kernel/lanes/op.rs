@@ -255,19 +255,22 @@ impl Body {
         self.insts.iter().any(|(op, _)| matches!(op, Op::Checked(..)))
     }
 
-    /// The streams whose elements decide whether a check fails.
-    pub(crate) fn checked_streams(&self) -> Vec<u32> {
+    /// The streams whose elements decide whether a check fails. `None` if scalar variables of the microkernel decide
+    /// too.
+    pub(crate) fn checked_streams(&self) -> Option<Vec<u32>> {
         let mut decides = vec![false; self.insts.len()];
         let mut streams = Vec::new();
         for (idx, (op, _)) in self.insts.iter().enumerate().rev() {
             if matches!(op, Op::Checked(..)) || decides[idx] {
                 op.operands().for_each(|reg| decides[reg as usize] = true);
             }
-            if let (true, Op::Load(stream) | Op::Gather(stream, _)) = (decides[idx], op) {
-                streams.push(*stream);
+            match op {
+                Op::Load(stream) | Op::Gather(stream, _) if decides[idx] => streams.push(*stream),
+                Op::Get(_) if decides[idx] => return None,
+                _ => {}
             }
         }
-        streams
+        Some(streams)
     }
 
     /// For each instruction how often its value is an operand.

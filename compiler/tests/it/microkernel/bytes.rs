@@ -37,6 +37,7 @@ pub(super) fn convert(from: Ty, to: Ty, along: StreamStep) -> StripKey {
         variables: 0,
         results: Vec::new(),
         may_fail: false,
+        counts: false,
     }
 }
 

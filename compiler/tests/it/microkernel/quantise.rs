@@ -38,6 +38,7 @@ fn key(to: Ty, scale: Option<f32>, zero: i32) -> StripKey {
         variables: 0,
         results: Vec::new(),
         may_fail: false,
+        counts: false,
     }
 }
 

@@ -46,6 +46,7 @@ pub(crate) fn strip(phases: Vec<Phase>, pointers: Vec<StreamStep>) -> StripKey {
         variables: 0,
         results: Vec::new(),
         may_fail: false,
+        counts: false,
     }
 }
 

@@ -57,6 +57,8 @@ pub struct StripKey {
     pub results: Vec<u32>,
     /// Whether checks may fail.
     pub may_fail: bool,
+    /// Whether code depends on the number of the iteration, see [`Op::Column`](super::super::op::Op::Column).
+    pub counts: bool,
 }
 
 /// Slots of the argument block.
@@ -89,9 +91,14 @@ impl StripKey {
         self.result(self.results.len())
     }
 
+    /// The number of the first iteration of each loop. Only if code depends on the number.
+    pub fn first(&self) -> usize {
+        self.failed() + usize::from(self.may_fail)
+    }
+
     /// Length of the argument block.
     pub fn slots(&self) -> usize {
-        self.failed() + usize::from(self.may_fail)
+        self.first() + usize::from(self.counts)
     }
 
     /// How a stream moves from element to element.

@@ -260,8 +260,10 @@ impl LaneAccess for VectorAccess<'_> {
     }
 
     fn column(&mut self, b: &mut Builder) -> Vector {
-        let first = b.int_op(IntOp::Add, self.position().elements, self.offset as i32);
-        b.count_from(first)
+        let first = b.arg(self.strip.key.first());
+        let elements = b.int_op(IntOp::Add, self.position().elements, self.offset as i32);
+        let column = b.int_op(IntOp::Add, elements, first);
+        b.count_from(column)
     }
 
     fn gather(&mut self, b: &mut Builder, stream: u32, offsets: Vector) -> Vector {
