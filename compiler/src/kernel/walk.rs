@@ -229,7 +229,8 @@ impl Rewrite<'_> {
         (self.access)(Access { buffer: access.buffer, index: (self.dim)(&access.index) })
     }
 
-    fn contraction(&self, contraction: &Contraction) -> Contraction {
+    /// Copies a contraction and applies the replacements.
+    pub(crate) fn contraction(&self, contraction: &Contraction) -> Contraction {
         Contraction {
             m: contraction.m.iter().map(|axis| self.axis(axis)).collect(),
             n: self.axis(&contraction.n),
@@ -251,7 +252,8 @@ impl Rewrite<'_> {
         }
     }
 
-    fn code(&self, code: &InstSeq) -> InstSeq {
+    /// Copies straight-line code and applies the replacements.
+    pub(crate) fn code(&self, code: &InstSeq) -> InstSeq {
         InstSeq { insts: code.insts.iter().map(|inst| self.inst(inst)).collect() }
     }
 

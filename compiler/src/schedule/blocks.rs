@@ -10,6 +10,9 @@
 //!
 //! `X` and `P` are accessed row by row, at `row-major(o, m) * stride + rest`, and only by these kernels. So they
 //! shrink to scratch memory for one block.
+//!
+//! Of several row axes, such as the query heads that share keys and the tokens, blocks divide the last one. A block has
+//! all steps of the others, the *groups*. The other kernels may count several of the axes as one.
 
 use super::{
     fresh_symbols::FreshSymbols,
@@ -32,6 +35,9 @@ const BLOCK_ROWS: i64 = 48;
 
 /// As [`BLOCK_ROWS`], for tile registers: both right operands are packed once a block.
 const FAST_BLOCK_ROWS: i64 = 192;
+
+/// Most steps of the groups together: each block has all of them.
+const MAX_GROUPS: i64 = 16;
 
 fn block_rows(program: &Program) -> i64 {
     if program.microkernels.has_tiles() && program.precision != Precision::F32 {
@@ -60,8 +66,10 @@ pub(super) fn fuse(program: &mut Program) -> Result<()> {
 
 /// A kernel as a loop over rows.
 struct RowKernel<'a> {
-    /// The loops, the row axis last.
-    axes: Vec<Axis>,
+    /// The loops.
+    outer: Vec<Axis>,
+    /// The row axes of a contraction.
+    rows: Vec<Axis>,
     work: RowBody<'a>,
 }
 
@@ -72,33 +80,65 @@ enum RowBody<'a> {
 
 impl<'a> RowKernel<'a> {
     fn of(kernel: &'a Kernel) -> Option<RowKernel<'a>> {
-        let mut axes = Vec::new();
+        let mut outer = Vec::new();
         let mut body = &kernel.body[..];
         while let [Stmt::For { axis, body: inner, .. }] = body {
-            axes.push(axis.clone());
+            outer.push(axis.clone());
             body = inner;
         }
 
         match body {
-            [Stmt::Contraction(contraction)] if contraction.m.len() == 1 => {
+            [Stmt::Contraction(contraction)] => {
                 let Rhs::Indexed(rhs) = &contraction.rhs else { return None };
-                let changes = axes.iter().any(|axis| rhs.index.contains(&axis.var));
-                axes.push(contraction.m[0].clone());
-                changes.then_some(RowKernel { axes, work: RowBody::Contraction(contraction) })
+                let changes = outer.iter().any(|axis| rhs.index.contains(&axis.var));
+                // The order of row axes is free. That of the buffers decides whether kernels can be fused.
+                let is_group = |axis: &&Axis| axis.extent.as_i64().is_some_and(|steps| steps <= MAX_GROUPS);
+                let (groups, others): (Vec<&Axis>, Vec<&Axis>) = contraction.m.iter().partition(is_group);
+                let rows = groups.into_iter().chain(others).cloned().collect();
+                changes.then_some(RowKernel { outer, rows, work: RowBody::Contraction(contraction) })
             }
-            _ if axes.is_empty() || !body.iter().all(super::rows::is_plain) => None,
-            _ => Some(RowKernel { axes, work: RowBody::Plain(body) }),
+            _ if outer.is_empty() || !body.iter().all(super::rows::is_plain) => None,
+            _ => Some(RowKernel { outer, rows: Vec::new(), work: RowBody::Plain(body) }),
         }
     }
 
-    fn count(&self) -> Dim {
-        self.axes.iter().fold(Dim::one(), |count, axis| count * &axis.extent)
+    /// All axes of the rows, outermost first.
+    fn axes(&self) -> impl DoubleEndedIterator<Item = &Axis> {
+        self.outer.iter().chain(&self.rows)
     }
 
     /// The row-major index of the row, over the axes' variables.
     fn index(&self) -> Dim {
-        self.axes.iter().fold(Dim::zero(), |index, axis| index * &axis.extent + Dim::from(&axis.var))
+        row_major(self.axes().map(|axis| (&axis.extent, Dim::from(&axis.var))))
     }
+
+    /// The row axes but the last one, and the last one.
+    fn groups(&self) -> Option<(&[Axis], &Axis)> {
+        self.rows.split_last().map(|(row, groups)| (groups, row))
+    }
+}
+
+/// The row-major index of an element, from the extent of each axis and the step along it, outermost first.
+fn row_major<'d>(steps: impl Iterator<Item = (&'d Dim, Dim)>) -> Dim {
+    steps.fold(Dim::zero(), |index, (extent, step)| index * extent + step)
+}
+
+/// Elements of axes together.
+fn count<'a>(axes: impl IntoIterator<Item = &'a Axis>) -> Dim {
+    axes.into_iter().fold(Dim::one(), |count, axis| count * &axis.extent)
+}
+
+/// How many of the consecutive `axes` each of `coarser` counts as one. `None` if `coarser` has other axes.
+fn merged(facts: &Facts, axes: &[Axis], coarser: &[Axis]) -> Option<Vec<usize>> {
+    let mut rest = axes;
+    let mut lens = Vec::new();
+    for axis in coarser {
+        let is_merged = |len: &usize| facts.prove_eq(&count(&rest[..*len]), &axis.extent).is_yes();
+        let len = (1..=rest.len()).find(is_merged)?;
+        lens.push(len);
+        rest = &rest[len..];
+    }
+    rest.is_empty().then_some(lens)
 }
 
 /// The two kernels that can be fused with the contraction at `last`.
@@ -120,9 +160,12 @@ fn triple(program: &Program, last: usize) -> Option<(usize, usize)> {
     })?;
 
     let before = RowKernel::of(&kernels[first])?;
-    let same_rows = same_axes(&program.facts, &before.axes, &after.axes)
-        && (program.facts.prove_eq(&before.count(), &plain.count()).is_yes() && plain.axes.len() == 1
-            || same_axes(&program.facts, &before.axes, &plain.axes));
+    let (groups, _) = before.groups()?;
+    let all: Vec<Axis> = before.axes().cloned().collect();
+    let same_rows = count(groups).as_i64().is_some_and(|groups| groups <= MAX_GROUPS)
+        && merged(&program.facts, &before.outer, &after.outer).is_some()
+        && merged(&program.facts, &before.rows, &after.rows).is_some()
+        && merged(&program.facts, &all, &plain.outer).is_some();
     let free = may_pass(&between(kernels, first, last, middle), &kernels[first])
         && may_pass(&kernels[middle + 1..last], &kernels[middle]);
     let shared = [&kernels[first], &kernels[middle], &kernels[last]];
@@ -131,10 +174,6 @@ fn triple(program: &Program, last: usize) -> Option<(usize, usize)> {
 
 fn between(kernels: &[Kernel], first: usize, last: usize, but: usize) -> Vec<Kernel> {
     (first + 1..last).filter(|at| *at != but).map(|at| kernels[at].clone()).collect()
-}
-
-fn same_axes(facts: &Facts, a: &[Axis], b: &[Axis]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| facts.prove_eq(&a.extent, &b.extent).is_yes())
 }
 
 /// The nearest kernel before `at` that writes `buffer`.
@@ -202,10 +241,10 @@ fn accesses_by_rows(program: &Program, kernels: [&Kernel; 3]) -> Option<BTreeMap
 /// The stride for which `address = row_index * stride + rest`, where `0 <= rest < stride` and all rows have the same
 /// `rest`.
 fn stride(facts: &Facts, rows: &RowKernel, row_index: &Dim, address: &Dim) -> Option<Dim> {
-    let row = rows.axes.last()?;
+    let row = rows.axes().next_back()?;
     let (stride, _) = facts.linear_in(address, &row.var)?;
     let rest = facts.simplify(&(address - row_index * &stride));
-    let inside = !rows.axes.iter().any(|axis| rest.contains(&axis.var))
+    let inside = !rows.axes().any(|axis| rest.contains(&axis.var))
         && facts.prove_le(&Dim::zero(), &rest).is_yes()
         && facts.prove_lt(&rest, &stride).is_yes();
     inside.then_some(stride)
@@ -215,35 +254,44 @@ fn stride(facts: &Facts, rows: &RowKernel, row_index: &Dim, address: &Dim) -> Op
 struct RowBlock {
     strides: BTreeMap<BufferId, Dim>,
     outer: Vec<Axis>,
+    groups: Vec<Axis>,
+    /// The axis that blocks divide.
+    row: Axis,
     /// The first row of the block, within the row axis.
     start: Dim,
     /// The number of rows of the block.
     extent: Dim,
-    /// The row-major index of row `start`, over the loops around.
-    origin: Dim,
+    /// That of the first block, which no other one exceeds.
+    max_extent: Dim,
     facts: Facts,
 }
 
 fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kernel {
     let kernels = [first, middle, last].map(|at| program.kernels[at].clone());
     let strides = accesses_by_rows(program, kernels.each_ref()).unwrap_or_default();
+    let before = RowKernel::of(&kernels[0]);
+    let Some((before, (groups, row))) = before.as_ref().and_then(|before| Some((before, before.groups()?)))
+    else {
+        return kernels[2].clone();
+    };
     let mut symbols = FreshSymbols::for_one_kernel(program);
-    let mut outer = RowKernel::of(&kernels[0]).map(|rows| rows.axes).unwrap_or_default();
-    let Some(row) = outer.pop() else { return kernels[2].clone() };
+    let outer = &before.outer;
     outer.iter().for_each(|axis| symbols.reserve(axis.var.clone()));
 
-    let rows = block_rows(program);
+    let n_groups = count(groups).as_i64().unwrap_or(1);
+    let rows = (block_rows(program) / n_groups).max(1);
     let block = Axis { var: symbols.fresh(), extent: program.facts.simplify(&row.extent.ceil_div(rows)) };
-    let start = Dim::from(&block.var) * rows;
+    let is_one_block = block.extent.as_i64() == Some(1);
+    let start = if is_one_block { Dim::zero() } else { Dim::from(&block.var) * rows };
     let mut facts = program.facts.clone();
     outer.iter().chain([&block]).for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
-    let outer_index =
-        outer.iter().fold(Dim::zero(), |index, axis| index * &axis.extent + Dim::from(&axis.var));
     let shared = RowBlock {
         extent: facts.simplify(&(&row.extent - &start).min(rows.into())),
-        origin: outer_index * &row.extent + &start,
+        max_extent: facts.simplify(&row.extent.clone().min(rows.into())),
         strides,
         outer: outer.clone(),
+        groups: groups.to_vec(),
+        row: row.clone(),
         start,
         facts,
     };
@@ -256,7 +304,7 @@ fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kern
     }
 
     for (buffer, stride) in &shared.strides {
-        let block = row.extent.clone().min(rows.into()) * stride;
+        let block = row.extent.clone().min(rows.into()) * n_groups * stride;
         // If the block has no upper bound, the buffer keeps its size, which is enough for a block.
         if let Some(elems) = upper_bound(&program.facts, &program.data_dependent, &block) {
             program.buffers[*buffer].elems = elems;
@@ -266,7 +314,8 @@ fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kern
 
     // Only the outer loops are parallel, so that the blocks of an iteration share packed operands.
     let n_parallel = outer.len().max(1);
-    let axes = outer.into_iter().chain([block]).enumerate().collect::<Vec<_>>();
+    let block = Some(block).filter(|_| !is_one_block || outer.is_empty());
+    let axes = outer.iter().cloned().chain(block).enumerate().collect::<Vec<_>>();
     fused.body = axes
         .into_iter()
         .rev()
@@ -275,35 +324,68 @@ fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kern
     fused
 }
 
+impl RowBlock {
+    /// All axes of the rows, outermost first.
+    fn axes(&self) -> impl Iterator<Item = &Axis> {
+        self.outer.iter().chain(&self.groups).chain([&self.row])
+    }
+}
+
+/// The axes of a kernel's rows within a block: the groups, and the rows of the block.
+struct RowsOfBlock {
+    groups: Vec<Axis>,
+    row: Axis,
+}
+
+impl RowsOfBlock {
+    fn new(block: &RowBlock, symbols: &mut FreshSymbols) -> RowsOfBlock {
+        let mut fresh = |extent: &Dim| Axis { var: symbols.fresh(), extent: extent.clone() };
+        let groups = block.groups.iter().map(|axis| fresh(&axis.extent)).collect();
+        RowsOfBlock { groups, row: fresh(&block.extent) }
+    }
+
+    fn axes(&self) -> impl DoubleEndedIterator<Item = &Axis> {
+        self.groups.iter().chain([&self.row])
+    }
+
+    /// The step along each axis of all rows.
+    fn steps(&self, block: &RowBlock) -> Vec<Dim> {
+        let outer = block.outer.iter().chain(&self.groups).map(|axis| Dim::from(&axis.var));
+        outer.chain([&block.start + Dim::from(&self.row.var)]).collect()
+    }
+
+    /// The row-major index of a row within the block, where each group has the rows of the first block.
+    fn index(&self, block: &RowBlock) -> Dim {
+        let groups = self.groups.iter().map(|axis| (&axis.extent, Dim::from(&axis.var)));
+        row_major(groups.chain([(&block.max_extent, Dim::from(&self.row.var))]))
+    }
+}
+
 /// The body of one kernel over the rows of a block.
 fn body_of_block(block: &RowBlock, symbols: &mut FreshSymbols, kernel: &Kernel, shift: usize) -> Stmt {
-    let Some(rows) = RowKernel::of(kernel) else {
-        return Stmt::For {
-            axis: Axis { var: symbols.fresh(), extent: Dim::zero() },
-            parallel: false,
-            body: vec![],
-        };
+    let own = RowsOfBlock::new(block, symbols);
+    let steps = own.steps(block);
+    let all: Vec<Axis> = block.axes().cloned().collect();
+    let rows = RowKernel::of(kernel);
+    let axes: Vec<Axis> = rows.iter().flat_map(RowKernel::axes).cloned().collect();
+    let (Some(rows), Some(lens)) = (rows, merged(&block.facts, &all, &axes)) else {
+        let axis = Axis { var: symbols.fresh(), extent: Dim::zero() };
+        return Stmt::For { axis, parallel: false, body: vec![] };
     };
 
-    let row = Axis { var: symbols.fresh(), extent: block.extent.clone() };
-    let at_row = &block.start + Dim::from(&row.var);
     let mut values: BTreeMap<Symbol, Dim> = BTreeMap::new();
-    match &rows.axes[..] {
-        [only] if !block.outer.is_empty() => {
-            values.insert(only.var.clone(), &block.origin + Dim::from(&row.var));
-        }
-        axes => {
-            for (own, shared) in axes.iter().zip(&block.outer) {
-                values.insert(own.var.clone(), Dim::from(&shared.var));
-            }
-            if let Some(last) = axes.last() {
-                values.insert(last.var.clone(), at_row);
-            }
-        }
+    let mut at = 0;
+    for (axis, len) in axes.iter().zip(lens) {
+        let merged = all[at..at + len].iter().zip(&steps[at..]);
+        values.insert(axis.var.clone(), row_major(merged.map(|(axis, step)| (&axis.extent, step.clone()))));
+        at += len;
     }
 
     let mut facts = block.facts.clone();
-    facts.declare_index(&row.var, &row.extent);
+    own.axes().for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
+    let global = row_major(all.iter().zip(&steps).map(|(axis, step)| (&axis.extent, step.clone())));
+    // From the index of a row among all rows to that within the block.
+    let shift_of_rows = own.index(block) - global;
 
     let mut renamed = BTreeMap::new();
     let mut rename = |symbol: &Symbol| {
@@ -322,7 +404,7 @@ fn body_of_block(block: &RowBlock, symbols: &mut FreshSymbols, kernel: &Kernel, 
         dim: &|dim| dim.substitute(&|symbol| values.get(symbol).cloned()),
         access: &|access| match block.strides.get(&access.buffer) {
             Some(stride) => {
-                Access { index: facts.simplify(&(access.index - &block.origin * stride)), ..access }
+                Access { index: facts.simplify(&(access.index + &shift_of_rows * stride)), ..access }
             }
             None => Access { index: facts.simplify(&access.index), ..access },
         },
@@ -331,16 +413,15 @@ fn body_of_block(block: &RowBlock, symbols: &mut FreshSymbols, kernel: &Kernel, 
     };
 
     match rows.work {
-        RowBody::Plain(body) => Stmt::For { axis: row, parallel: false, body: walk::rewrite(body, &by) },
+        RowBody::Plain(body) => {
+            let body = walk::rewrite(body, &by);
+            let looped = |body, axis: &Axis| vec![Stmt::For { axis: axis.clone(), parallel: false, body }];
+            own.axes().rev().fold(body, looped).remove(0)
+        }
         RowBody::Contraction(contraction) => {
-            let stmt =
-                by.stmt(&Stmt::Contraction(Box::new(Contraction { m: vec![], ..contraction.clone() })));
-            match stmt {
-                Stmt::Contraction(contraction) => {
-                    Stmt::Contraction(Box::new(Contraction { m: vec![row], ..*contraction }))
-                }
-                other => other,
-            }
+            let m = own.axes().cloned().collect();
+            let without_rows = Contraction { m: vec![], ..contraction.clone() };
+            Stmt::Contraction(Box::new(Contraction { m, ..by.contraction(&without_rows) }))
         }
     }
 }

@@ -8,21 +8,45 @@
 //! for o { for block { C(o, block, B(o)) } }   ⇒   for o { P = panels of B(o);  for block { C(o, block, P) } }
 //! ```
 //!
+//! Where the copy is not moved out of a loop, and all panels together would leave the first-level cache, a block of
+//! columns is copied and multiplied at a time:
+//!
+//! ```text
+//! for o { for block of columns { P = panels of B(o, block);  C(o, block, P) } }
+//! ```
+//!
+//! Which of the two forms a large operand gets is decided at run time where a loop may have one iteration or more: a
+//! decoder reads a prompt in many rows, and then has one token at a time.
+//!
 //! The lanes after the last column are never written, and their results are never stored.
 
-use super::fresh_symbols::FreshSymbols;
+use super::{epilogues::renamed, fresh_symbols::FreshSymbols};
 use crate::{
     Result,
-    kernel::{Access, Axis, Buffer, BufferId, Contraction, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt},
+    kernel::{
+        Access, Axis, Buffer, BufferId, Contraction, Inst, InstSeq, Local, MemorySpace, Program, Rhs, Stmt,
+        walk::Rewrite,
+    },
+    scalar::{CompareOp, Precision, Scalar},
 };
-use symshape::{Dim, Facts};
+use cranelift_entity::PrimaryMap;
+use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
 /// Columns of a panel, as for constants that are packed at compile time.
 const WIDTH: i64 = 16;
 
+/// Elements of panels that stay in the second-level cache beside other operands.
+const NEAR_ELEMS: i64 = 1 << 16;
+
 /// The largest operand to copy, in elements.
 const MAX_ELEMS: i64 = 1 << 20;
+
+/// Elements of the panels of a block of columns: about a first-level cache.
+const BLOCK_ELEMS: i64 = 1 << 13;
+
+/// Columns of a block are a multiple of it: wide tiles have no rest.
+const BLOCK_STEP: i64 = 64;
 
 /// With fewer rows, the copy takes longer than it saves.
 const MIN_ROWS: i64 = 8;
@@ -34,131 +58,258 @@ pub(super) fn pack(program: &mut Program) -> Result<()> {
     for kernel in &mut kernels {
         let facts = program.facts.clone();
         let body = std::mem::take(&mut kernel.body);
-        kernel.body = stmts(program, &mut symbols, &facts, None, body).0;
+        let mut pass = Packing { program, symbols: &mut symbols, locals: &mut kernel.locals };
+        kernel.body = pass.stmts(&facts, None, body).0;
     }
     program.kernels = kernels;
     Ok(())
 }
 
-/// Rewrites statements inside the loop `around`; also returns the statements to insert before that loop.
-fn stmts(
-    program: &mut Program,
-    symbols: &mut FreshSymbols,
-    facts: &Facts,
-    around: Option<(&Axis, bool)>,
-    body: Vec<Stmt>,
-) -> (Vec<Stmt>, Vec<(Dim, Stmt)>) {
-    let mut done = Vec::new();
-    let mut before = Vec::new();
-    for stmt in body {
-        let mut copies = Vec::new();
-        let stmt = match stmt {
-            Stmt::For { axis, parallel, body } => {
-                let mut facts = facts.clone();
-                facts.declare_index(&axis.var, &axis.extent);
-                let (body, outside) = stmts(program, symbols, &facts, Some((&axis, parallel)), body);
-                copies = outside;
-                Stmt::For { axis, parallel, body }
-            }
-            // Scratch memory belongs to one iteration of a parallel loop, so outside of all loops none exists.
-            Stmt::Contraction(mut contraction) if around.is_some() => {
-                if let Some((at, stmt)) = packed(program, symbols, facts, &mut contraction) {
-                    copies.push((at, stmt));
+/// Statements to insert before the loops that the address does not depend on.
+struct Before {
+    origin: Dim,
+    stmts: Vec<Stmt>,
+}
+
+/// The rewriting of one kernel.
+struct Packing<'a> {
+    program: &'a mut Program,
+    symbols: &'a mut FreshSymbols,
+    locals: &'a mut PrimaryMap<Local, DType>,
+}
+
+impl Packing<'_> {
+    /// Rewrites statements inside the loop `around`, which may be parallel; also returns what comes before that loop.
+    fn stmts(
+        &mut self,
+        facts: &Facts,
+        around: Option<(&Axis, bool)>,
+        body: Vec<Stmt>,
+    ) -> (Vec<Stmt>, Vec<Before>) {
+        let mut done = Vec::new();
+        let mut before = Vec::new();
+        for stmt in body {
+            let (stmt, copies) = match stmt {
+                Stmt::For { axis, parallel, body } => {
+                    let mut facts = facts.clone();
+                    facts.declare_index(&axis.var, &axis.extent);
+                    let (body, outside) = self.stmts(&facts, Some((&axis, parallel)), body);
+                    (Stmt::For { axis, parallel, body }, outside)
                 }
-                Stmt::Contraction(contraction)
+                // Scratch memory belongs to one iteration of a parallel loop, so outside of all loops none exists.
+                Stmt::Contraction(contraction) if around.is_some() => {
+                    let operand = Operand::of(self.program, facts, &contraction);
+                    match operand {
+                        Some(operand) => self.contraction(&operand, around, contraction),
+                        None => (Stmt::Contraction(contraction), Vec::new()),
+                    }
+                }
+                other => (other, Vec::new()),
+            };
+
+            for copy in copies {
+                match around {
+                    Some((axis, false)) if !copy.origin.contains(&axis.var) => before.push(copy),
+                    _ => done.extend(copy.stmts),
+                }
             }
-            other => other,
+            done.push(stmt);
+        }
+
+        (done, before)
+    }
+
+    /// Rewrites a contraction; also returns what comes before it, or before the loops around it.
+    fn contraction(
+        &mut self,
+        operand: &Operand,
+        around: Option<(&Axis, bool)>,
+        contraction: Box<Contraction>,
+    ) -> (Stmt, Vec<Before>) {
+        let shared = match around {
+            Some((axis, false)) if !operand.origin.contains(&axis.var) => Some(axis),
+            _ => None,
+        };
+        let runs_once = |axis: &Axis| axis.extent.as_i64() == Some(1);
+        let Some(blocks) = shared.filter(|axis| !runs_once(axis)) else {
+            return match self.pack_in_blocks(operand, &contraction) {
+                Some(blocks) => (blocks, Vec::new()),
+                None => self.pack_before(operand, contraction),
+            };
         };
 
-        for (at, copy) in copies {
-            match around {
-                Some((axis, false)) if !at.contains(&axis.var) => before.push((at, copy)),
-                _ => done.push(copy),
+        let is_large = operand.elems(&contraction.n.extent);
+        let is_large = self.program.facts.bounds(&is_large).hi.is_none_or(|hi| hi > NEAR_ELEMS.into());
+        let in_blocks = if is_large { self.pack_in_blocks(operand, &contraction) } else { None };
+        let (stmt, mut before) = self.pack_before(operand, contraction);
+        let Some(in_blocks) = in_blocks else { return (stmt, before) };
+        let Some(copy) = before.first_mut() else { return (in_blocks, before) };
+
+        // Panels of all columns pay only where several blocks of rows share them.
+        let cond = self.locals.push(DType::Bool);
+        let mut choice = InstSeq::default();
+        let count = choice.push(Inst::Index(DType::I64, blocks.extent.clone()));
+        let one = choice.push(Inst::Const(Scalar::from_i64(DType::I64, 1)));
+        let runs_once = choice.push(Inst::Compare(CompareOp::Le, count, one));
+        choice.push(Inst::Set(cond, runs_once));
+        let otherwise = std::mem::take(&mut copy.stmts);
+        copy.stmts = vec![Stmt::Block(choice), Stmt::If { cond, then: Vec::new(), otherwise }];
+        (Stmt::If { cond, then: vec![in_blocks], otherwise: vec![stmt] }, before)
+    }
+
+    /// Lets the contraction read panels of all columns, if they are not too large; also returns the copy.
+    fn pack_before(&mut self, operand: &Operand, mut contraction: Box<Contraction>) -> (Stmt, Vec<Before>) {
+        let columns = Columns { first: Dim::zero(), count: contraction.n.extent.clone() };
+        let elems = operand.elems(&columns.count);
+        // The size of a buffer must depend on the model's symbols only.
+        let is_known = elems.symbols().iter().all(|symbol| self.program.symbols.contains(symbol));
+        let is_small = self.program.facts.bounds(&elems).hi.is_some_and(|hi| hi <= MAX_ELEMS.into());
+        if !is_known || !is_small {
+            return (Stmt::Contraction(contraction), Vec::new());
+        }
+
+        let buffer = self.scratch(operand, elems);
+        let copy = operand.copy(self.symbols, &contraction, buffer, &columns);
+        contraction.rhs = Rhs::Panels { buffer, base: Dim::zero(), width: WIDTH as u32 };
+        let before = Before { origin: operand.origin.clone(), stmts: vec![copy] };
+        (Stmt::Contraction(contraction), vec![before])
+    }
+
+    /// A loop over blocks of columns, each of which is packed and multiplied. `None` if all panels together stay in the
+    /// first-level cache, or a block would not.
+    fn pack_in_blocks(&mut self, operand: &Operand, contraction: &Contraction) -> Option<Stmt> {
+        let depth = operand.depth.as_i64()?;
+        let count = BLOCK_ELEMS.checked_div(depth)? / BLOCK_STEP * BLOCK_STEP;
+        let n = &contraction.n;
+        // Tile registers have panels of their own, whose packing pays for many columns.
+        let has_tiles = self.program.microkernels.has_tiles() && contraction.precision != Precision::F32;
+        let is_short = operand.facts.bounds(&n.extent).hi.is_some_and(|hi| hi <= (2 * count).into());
+        if count == 0 || is_short || has_tiles {
+            return None;
+        }
+
+        let buffer = self.scratch(operand, Dim::from(count * depth));
+        let extent = operand.facts.simplify(&n.extent.ceil_div(count));
+        let block = Axis { var: self.symbols.fresh(), extent };
+        let mut facts = operand.facts.clone();
+        facts.declare_index(&block.var, &block.extent);
+        let first = Dim::from(&block.var) * count;
+        let columns = Columns { count: facts.simplify(&(&n.extent - &first).min(count.into())), first };
+        let in_block = Operand { facts: facts.clone(), ..operand.clone() };
+        let copy = in_block.copy(self.symbols, contraction, buffer, &columns);
+
+        let column = Axis { var: self.symbols.fresh(), extent: columns.count };
+        facts.declare_index(&column.var, &column.extent);
+        let at = columns.first + Dim::from(&column.var);
+        let by = Rewrite {
+            dim: &|dim| dim.substitute(&|symbol| (*symbol == n.var).then(|| at.clone())),
+            access: &|access| Access { index: facts.simplify(&access.index), ..access },
+            symbol: &Symbol::clone,
+            local: &|local| local,
+        };
+        let product = Stmt::Contraction(Box::new(Contraction {
+            n: column,
+            rhs: Rhs::Panels { buffer, base: Dim::zero(), width: WIDTH as u32 },
+            epilogue: by.code(&contraction.epilogue),
+            ..contraction.clone()
+        }));
+        // The kernel may have the contraction in its other form too.
+        let product = renamed(self.symbols, &product);
+        Some(Stmt::For { axis: block, parallel: false, body: vec![copy, product] })
+    }
+
+    fn scratch(&mut self, operand: &Operand, elems: Dim) -> BufferId {
+        let name = format!("panels of {}", self.program.buffers[operand.access.buffer].name);
+        self.program.buffers.push(Buffer { name, dtype: DType::F32, elems, space: MemorySpace::Scratch })
+    }
+}
+
+/// A right operand that is copied to panels.
+#[derive(Clone)]
+struct Operand {
+    access: Access,
+    /// The address of its first element.
+    origin: Dim,
+    depth: Dim,
+    /// What is known inside of the contraction.
+    facts: Facts,
+}
+
+/// Consecutive columns of an operand.
+struct Columns {
+    first: Dim,
+    count: Dim,
+}
+
+impl Operand {
+    /// The right operand of a contraction. `None` if the copy does not pay.
+    fn of(program: &Program, facts: &Facts, contraction: &Contraction) -> Option<Operand> {
+        let Rhs::Indexed(access) = &contraction.rhs else { return None };
+        let mut facts = facts.clone();
+        for axis in contraction.m.iter().chain([&contraction.n]).chain(&contraction.k) {
+            facts.declare_index(&axis.var, &axis.extent);
+        }
+        let (column, _) = facts.linear_in(&access.index, &contraction.n.var)?;
+
+        let is_float = contraction.dtype == DType::F32 && program.buffers[access.buffer].dtype == DType::F32;
+        let has_many_rows = facts.bounds(&contraction.rows()).hi.is_none_or(|hi| hi >= MIN_ROWS.into());
+        if column.as_i64() == Some(1) || !is_float || !has_many_rows {
+            return None;
+        }
+        let origin = access.index.substitute(&|symbol| {
+            let mut axes = contraction.k.iter().chain([&contraction.n]);
+            axes.any(|axis| axis.var == *symbol).then(Dim::zero)
+        });
+        Some(Operand { access: access.clone(), origin, depth: contraction.depth(), facts })
+    }
+
+    /// Elements of the panels of this many columns.
+    fn elems(&self, columns: &Dim) -> Dim {
+        self.facts.simplify(&(columns.ceil_div(WIDTH) * &self.depth * WIDTH))
+    }
+
+    /// `for panel { for k… { for last k { strip column of the panel { panel[k][column] = B } } } }`, or with the two
+    /// inner loops interchanged.
+    fn copy(
+        &self,
+        symbols: &mut FreshSymbols,
+        contraction: &Contraction,
+        buffer: BufferId,
+        columns: &Columns,
+    ) -> Stmt {
+        let mut facts = self.facts.clone();
+        let panel = Axis { var: symbols.fresh(), extent: facts.simplify(&columns.count.ceil_div(WIDTH)) };
+        let first = Dim::from(&panel.var) * WIDTH;
+        let extent = facts.simplify(&(&columns.count - &first).min(WIDTH.into()));
+        let column = Axis { var: symbols.fresh(), extent };
+        let fresh = |axis: &Axis| Axis { var: symbols.fresh(), extent: axis.extent.clone() };
+        let k: Vec<Axis> = contraction.k.iter().map(fresh).collect();
+        [&panel, &column].into_iter().chain(&k).for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
+
+        let at = self.access.index.substitute(&|symbol| {
+            let inner = contraction.k.iter().position(|axis| axis.var == *symbol);
+            match inner {
+                Some(idx) => Some(Dim::from(&k[idx].var)),
+                None => {
+                    (contraction.n.var == *symbol).then(|| &columns.first + &first + Dim::from(&column.var))
+                }
             }
-        }
+        });
+        let flat = k.iter().fold(Dim::zero(), |flat, axis| flat * &axis.extent + Dim::from(&axis.var));
+        let place = (Dim::from(&panel.var) * &self.depth + flat) * WIDTH + Dim::from(&column.var);
 
-        done.push(stmt);
+        let mut code = InstSeq::default();
+        let from = Access { buffer: self.access.buffer, index: facts.simplify(&at) };
+        let value = code.push(Inst::Load(from));
+        code.push(Inst::Store(Access { buffer, index: facts.simplify(&place) }, value));
+
+        let mut k = k.into_iter();
+        let last = k.next_back().unwrap_or_else(|| Axis { var: symbols.fresh(), extent: Dim::one() });
+        // Where the last axis of k is adjacent in memory, strips along the columns transpose squares in registers:
+        // whole vectors are loaded and stored. Strips along k would store element by element.
+        let is_adjacent = facts.linear_in(&at, &last.var).is_some_and(|(step, _)| step.as_i64() == Some(1));
+        let (outer, inner) = if is_adjacent { (last, column) } else { (column, last) };
+        let strip = Stmt::For { axis: outer, parallel: false, body: vec![Stmt::Strip { axis: inner, code }] };
+        k.rev().chain([panel]).fold(strip, |body, axis| Stmt::For { axis, parallel: false, body: vec![body] })
     }
-
-    (done, before)
-}
-
-/// Lets a contraction read panels, and returns the statement that packs them, with the address that it reads.
-fn packed(
-    program: &mut Program,
-    symbols: &mut FreshSymbols,
-    facts: &Facts,
-    contraction: &mut Contraction,
-) -> Option<(Dim, Stmt)> {
-    let Rhs::Indexed(access) = &contraction.rhs else { return None };
-    let mut facts = facts.clone();
-    for axis in contraction.m.iter().chain([&contraction.n]).chain(&contraction.k) {
-        facts.declare_index(&axis.var, &axis.extent);
-    }
-    let (column, _) = facts.linear_in(&access.index, &contraction.n.var)?;
-
-    let floats = contraction.dtype == DType::F32 && program.buffers[access.buffer].dtype == DType::F32;
-    let many = facts.bounds(&contraction.rows()).hi.is_none_or(|hi| hi >= MIN_ROWS.into());
-    let depth = contraction.depth();
-    let elems = facts.simplify(&(contraction.n.extent.ceil_div(WIDTH) * &depth * WIDTH));
-    // The size of a buffer must depend on the model's symbols only.
-    let known = elems.symbols().iter().all(|symbol| program.symbols.contains(symbol));
-    let small = program.facts.bounds(&elems).hi.is_some_and(|hi| hi <= MAX_ELEMS.into());
-    if column.as_i64() == Some(1) || !floats || !many || !known || !small {
-        return None;
-    }
-
-    let name = format!("panels of {}", program.buffers[access.buffer].name);
-    let buffer = program.buffers.push(Buffer { name, dtype: DType::F32, elems, space: MemorySpace::Scratch });
-    let stmt = copy(symbols, &facts, contraction, access, buffer, &depth);
-    let origin = access.index.substitute(&|symbol| {
-        let own = contraction.k.iter().chain([&contraction.n]).any(|axis| axis.var == *symbol);
-        own.then(Dim::zero)
-    });
-    contraction.rhs = Rhs::Panels { buffer, base: Dim::zero(), width: WIDTH as u32 };
-    Some((origin, stmt))
-}
-
-/// `for panel { for k… { for last k { strip column of the panel { panel[k][column] = B } } } }`, or with the two inner
-/// loops interchanged.
-fn copy(
-    symbols: &mut FreshSymbols,
-    facts: &Facts,
-    contraction: &Contraction,
-    access: &Access,
-    buffer: BufferId,
-    depth: &Dim,
-) -> Stmt {
-    let n = &contraction.n;
-    let panel = Axis { var: symbols.fresh(), extent: facts.simplify(&n.extent.ceil_div(WIDTH)) };
-    let first = Dim::from(&panel.var) * WIDTH;
-    let column =
-        Axis { var: symbols.fresh(), extent: facts.simplify(&(&n.extent - &first).min(WIDTH.into())) };
-    let k: Vec<Axis> =
-        contraction.k.iter().map(|axis| Axis { var: symbols.fresh(), extent: axis.extent.clone() }).collect();
-    let mut facts = facts.clone();
-    [&panel, &column].into_iter().chain(&k).for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
-
-    let at = access.index.substitute(&|symbol| {
-        let inner = contraction.k.iter().position(|axis| axis.var == *symbol);
-        match inner {
-            Some(idx) => Some(Dim::from(&k[idx].var)),
-            None => (n.var == *symbol).then(|| &first + Dim::from(&column.var)),
-        }
-    });
-    let flat = k.iter().fold(Dim::zero(), |flat, axis| flat * &axis.extent + Dim::from(&axis.var));
-    let place = (Dim::from(&panel.var) * depth + flat) * WIDTH + Dim::from(&column.var);
-
-    let mut code = InstSeq::default();
-    let value = code.push(Inst::Load(Access { buffer: access.buffer, index: facts.simplify(&at) }));
-    code.push(Inst::Store(Access { buffer, index: facts.simplify(&place) }, value));
-
-    let mut k = k.into_iter();
-    let last = k.next_back().unwrap_or_else(|| Axis { var: symbols.fresh(), extent: Dim::one() });
-    // Where the last axis of k is adjacent in memory, strips along the columns transpose squares in registers: whole
-    // vectors are loaded and stored. Strips along k would store element by element.
-    let is_adjacent = facts.linear_in(&at, &last.var).is_some_and(|(step, _)| step.as_i64() == Some(1));
-    let (outer, inner) = if is_adjacent { (last, column) } else { (column, last) };
-    let strip = Stmt::For { axis: outer, parallel: false, body: vec![Stmt::Strip { axis: inner, code }] };
-    k.rev().chain([panel]).fold(strip, |body, axis| Stmt::For { axis, parallel: false, body: vec![body] })
 }

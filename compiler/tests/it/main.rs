@@ -39,6 +39,7 @@ mod exact;
 mod external_data;
 mod few_bits;
 mod gathers;
+mod grouped_attention;
 mod guard_pages;
 mod import;
 mod integrity;

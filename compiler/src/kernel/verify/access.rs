@@ -4,6 +4,9 @@
 //! for all of them, a few bases, and `0 <= r < c`. Then iterations access disjoint windows from each base. The windows
 //! of two bases are disjoint if all windows of one end before the other base. Scratch is exempt, because each worker
 //! has a copy.
+//!
+//! Windows that are not contiguous are compared by residues: with the period `m = c * extent`, an address
+//! `c*p + m*t + r` has the residue `c*p + r`, whatever `t` is. So do heads that write their columns of each row.
 
 use crate::kernel::{Access, Axis, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt};
 use std::collections::BTreeSet;
@@ -50,6 +53,9 @@ fn has_disjoint_windows(
     facts: &Facts,
 ) -> bool {
     let Some((coef, _)) = sites.iter().find_map(|site| linear(site, &axis.var)) else { return false };
+    if sites.iter().all(|site| has_own_residues(axis, site, &coef)) {
+        return true;
+    }
     let mut bases: Vec<Dim> = Vec::new();
     for site in sites {
         let Some((own, rest)) = linear(site, &axis.var) else { return false };
@@ -78,6 +84,18 @@ fn has_disjoint_windows(
         .iter()
         .enumerate()
         .all(|(idx, base)| bases[..idx].iter().all(|other| are_apart(base, other) || are_apart(other, base)))
+}
+
+/// Whether the residues of the addresses, by the period of `coef * axis.extent`, are in the window of the iteration.
+fn has_own_residues(axis: &Axis, site: &GuardedAccess, coef: &Dim) -> bool {
+    let Some((own, rest)) = linear(site, &axis.var) else { return false };
+    let facts = &site.facts;
+    let period = facts.simplify(&(coef * &axis.extent));
+    if !facts.prove_eq(&own, coef).is_yes() || !facts.prove_le(&Dim::one(), &period).is_yes() {
+        return false;
+    }
+    let residue = facts.simplify(&rest.modulo(period));
+    facts.prove_le(&Dim::zero(), &residue).is_yes() && facts.prove_lt(&residue, coef).is_yes()
 }
 
 fn linear(site: &GuardedAccess, var: &Symbol) -> Option<(Dim, Dim)> {

@@ -18,6 +18,9 @@
 //!
 //! [`plan`] decides all this without emitting code, [`emit`] emits the loops. The number of rows may be known only at
 //! run time. Then a chain of comparisons selects the microkernels, once for each contraction.
+//!
+//! Where the last of two row axes may be short, its tiles would have few rows, and each would read all panels. Then the
+//! loops are emitted a second time, with the two axes interchanged.
 
 mod emit;
 mod plan;
@@ -29,11 +32,16 @@ use crate::{
         vector::VectorIsa,
     },
     error::Result,
-    kernel::{Contraction, Kernel, Program},
+    kernel::{Contraction, Kernel, Program, Rhs},
+    scalar::Precision,
 };
-use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
+use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC, types};
 pub(super) use plan::Isa;
 use symshape::Facts;
+use symshape_runtime::DType;
+
+/// The longest outer axis of rows that tiles may be cut along instead of the last one.
+const MAX_OUTER_ROWS: i64 = 16;
 
 /// Emits a contraction by tiles, or the part of it that the frame and `range` say. Returns false, and emits nothing,
 /// where no microkernel can compute it.
@@ -47,8 +55,48 @@ pub(super) fn contraction(
     let Some(plan) = plan::plan(f.unit.program, kernel, f.facts(), contraction, &isa) else {
         return Ok(false);
     };
-    emit::contraction(f, &plan, range)?;
+    // Threads divide the rows of one order.
+    let interchanged = with_interchanged_rows(f, contraction).filter(|_| range.is_none());
+    let for_few_rows = interchanged
+        .as_ref()
+        .and_then(|contraction| plan::plan(f.unit.program, kernel, f.facts(), contraction, &isa));
+    let Some(for_few_rows) = for_few_rows else {
+        emit::contraction(f, &plan, range)?;
+        return Ok(true);
+    };
+
+    let last = f.dim(plan.last_rows())?;
+    let outer = f.dim(for_few_rows.last_rows())?;
+    let has_few_rows = f.ins().icmp(IntCC::SignedLessThan, last, outer);
+    let has_few_rows = f.ins().uextend(types::I64, has_few_rows);
+    // A branch is a loop of one iteration or none.
+    let zero = f.int(0);
+    let one = f.int(1);
+    let has_many_rows = f.ins().isub(one, has_few_rows);
+    f.for_range(zero, has_few_rows, |f, _| emit::contraction(f, &for_few_rows, None))?;
+    f.for_range(zero, has_many_rows, |f, _| emit::contraction(f, &plan, None))?;
     Ok(true)
+}
+
+/// The contraction with its two row axes interchanged, if the last one may be the shorter one. Tiles are cut along the
+/// last axis: of a decoder's new tokens and the query heads that share keys, the tokens are often one, and the heads
+/// two to eight. Each sum has its terms in the same order.
+fn with_interchanged_rows(f: &FuncCtx, contraction: &Contraction) -> Option<Contraction> {
+    let [outer, last] = &contraction.m[..] else { return None };
+    let rhs = match &contraction.rhs {
+        Rhs::Indexed(access) => access.buffer,
+        Rhs::Panels { buffer, .. } => *buffer,
+        Rhs::FewBits(_) => return None,
+    };
+    let is_plain = contraction.dtype == DType::F32
+        && contraction.precision == Precision::F32
+        && contraction.pack_buffer.is_none()
+        && !f.unit.program.is_const(rhs);
+    let may_be_shorter =
+        last.extent.as_i64().is_none() && !f.facts().prove_le(&outer.extent, &last.extent).is_yes();
+    let is_short = outer.extent.as_i64().is_some_and(|rows| rows <= MAX_OUTER_ROWS);
+    let m = vec![last.clone(), outer.clone()];
+    (is_plain && is_short && may_be_shorter).then(|| Contraction { m, ..contraction.clone() })
 }
 
 /// Whether microkernels can compute a contraction on an ISA. `facts` hold around the contraction.

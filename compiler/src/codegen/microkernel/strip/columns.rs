@@ -199,7 +199,8 @@ impl<'a> Columns<'a> {
         for _ in 0..vectors {
             let this = b.copy(first);
             first = b.address(Mem { base: this, index: Some((square_bytes, 1)), disp: 0 });
-            squares.push(Square { first: this, disp: place.offset, stride, lanes: access.lanes });
+            let next = b.int_op(IntOp::Mul, square_bytes, vectors as i32);
+            squares.push(Square { first: this, disp: place.offset, stride, next, lanes: access.lanes });
         }
 
         let emit_row = |b: &mut Builder, square: usize, elements: Vector| {
@@ -276,6 +277,8 @@ struct Square {
     disp: i32,
     /// Bytes from column to column.
     stride: Int,
+    /// Bytes to the square of the next columns, which is prefetched.
+    next: Int,
     /// The columns that exist.
     lanes: ActiveLanes,
 }
@@ -288,6 +291,11 @@ impl Square {
             Some((rows, mask)) => b.load_first(mem, rows, mask),
         };
 
+        // The lines of a square are far apart, so no hardware foresees the next ones.
+        let next = b.address(Mem { base: self.first, index: Some((self.next, 1)), disp: self.disp });
+        for address in b.lane_addresses(next, self.stride) {
+            b.prefetch(address);
+        }
         let addresses = b.lane_addresses(self.first, self.stride);
         let mut columns = Vec::with_capacity(addresses.len());
         for (column, address) in addresses.into_iter().enumerate() {
