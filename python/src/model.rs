@@ -15,8 +15,10 @@ type Tensor = (String, u32, Vec<String>);
 type StateTensor = (String, String, u32, Vec<String>, Option<usize>);
 
 /// A ragged batch: the indices of the input of offsets and of the symbols of sequences and rows, the length, the mask
-/// of the padded model, and for each input and each output the axis of the sequences in the padded model.
-type Ragged = (usize, usize, usize, Symbol, Option<String>, Vec<Option<usize>>, Vec<Option<usize>>);
+/// and the lengths of the padded model, and for each input and each output the axis of the sequences in the padded
+/// model.
+type Ragged =
+    (usize, usize, usize, Symbol, Option<String>, Option<String>, Vec<Option<usize>>, Vec<Option<usize>>);
 
 /// A compiled model.
 #[pyclass(frozen, module = "symshape._native")]
@@ -59,6 +61,7 @@ impl Model {
                 ragged.rows(),
                 symbol(ragged.length(), false),
                 ragged.mask().map(str::to_string),
+                ragged.lengths().map(str::to_string),
                 ragged.input_batch_axes().to_vec(),
                 ragged.output_batch_axes().to_vec(),
             )

@@ -17,7 +17,7 @@ class Model:
     def name(self) -> str: ...
     # The name of the weights file that the shared object looks for in its folder.
     def weights_name(self) -> str | None: ...
-    # Offsets, sequences, rows, length, mask, and the axes of the sequences in the padded inputs and outputs.
+    # Offsets, sequences, rows, length, mask, lengths, and the axes of the sequences in the padded inputs and outputs.
     def ragged(
         self,
     ) -> (
@@ -26,6 +26,7 @@ class Model:
             int,
             int,
             tuple[str, int, int | None, int, str],
+            str | None,
             str | None,
             list[int | None],
             list[int | None],

@@ -77,7 +77,8 @@ def compile(
     ragged_batch : str, optional
         With ``ragged``: the symbol of the batch, if several are possible.
     mask : str, optional
-        With ``ragged``: the input that is 1 for tokens and 0 for padding. The default is the one that a proof finds.
+        With ``ragged``: the input that is 1 for tokens and 0 for padding, or the lengths of the sequences. The default
+        is the one that a proof finds.
     max_rows : int, optional
         With ``ragged``: the largest number of rows of a call. By default, all sequences may have the largest length.
     name : str, optional

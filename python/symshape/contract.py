@@ -106,6 +106,8 @@ class Ragged:
         The length of each sequence. It is not one of the symbols of the contract.
     mask : str or None
         The input of the padded model that is 1 for tokens and 0 for padding. Ragged calls don't take it.
+    lengths : str or None
+        The input of the padded model that is the length of each sequence. Ragged calls don't take it.
     input_batch_axes, output_batch_axes : tuple of int or None
         For each input and output, the axis of the sequences in the padded model; ``None`` if it has no rows.
     """
@@ -115,6 +117,7 @@ class Ragged:
     rows: Symbol
     length: Symbol
     mask: str | None
+    lengths: str | None
     input_batch_axes: tuple[int | None, ...]
     output_batch_axes: tuple[int | None, ...]
 

@@ -474,13 +474,14 @@ def _contract(native: _native.Model) -> Contract:
 def _ragged(description: tuple | None, inputs: tuple[Tensor, ...], symbols: tuple[Symbol, ...]) -> Ragged | None:
     if description is None:
         return None
-    offsets, sequences, rows, length, mask, input_axes, output_axes = description
+    offsets, sequences, rows, length, mask, lengths, input_axes, output_axes = description
     return Ragged(
         inputs[offsets].name,
         symbols[sequences],
         symbols[rows],
         Symbol(*length),
         mask,
+        lengths,
         tuple(input_axes),
         tuple(output_axes),
     )

@@ -87,12 +87,17 @@ def tokens_of_inputs(contract: Contract, inputs: Mapping[str, Any], lengths: Ite
     """
     ragged = required(contract)
     has_mask = ragged.mask is not None and ragged.mask in inputs
+    if ragged.lengths is not None and ragged.lengths in inputs:
+        if lengths is not None:
+            raise CallError(f"lengths and the input `{ragged.lengths}` are given; expected one of them")
+        lengths = arrays.as_numpy(inputs[ragged.lengths])
     if has_mask and lengths is not None:
         raise CallError(f"lengths and the mask `{ragged.mask}` are given; expected one of them")
     if has_mask:
         return _tokens_of_mask(arrays.as_numpy(inputs[ragged.mask]), ragged.mask)
     if lengths is None:
         mask = "the model has no mask" if ragged.mask is None else f"the mask `{ragged.mask}` is missing"
+        mask = mask if ragged.lengths is None else f"the input `{ragged.lengths}` is missing"
         raise CallError(f"{mask}; give it or lengths=")
     for tensor, axis in zip(contract.inputs, ragged.input_batch_axes):
         if axis is not None and tensor.name in inputs:
@@ -112,8 +117,8 @@ def pack(contract: Contract, inputs: Mapping[str, Any], tokens: np.ndarray) -> d
     ragged = required(contract)
     names = [tensor.name for tensor in contract.inputs if tensor.name != ragged.offsets]
     for name in inputs:
-        if name not in (*names, ragged.mask):
-            known = ", ".join([*names, *filter(None, [ragged.mask])])
+        if name not in (*names, ragged.mask, ragged.lengths):
+            known = ", ".join([*names, *filter(None, [ragged.mask, ragged.lengths])])
             raise CallError(f"the padded model has no input `{name}`; it has {known}")
     packed: dict[str, Any] = {}
     for tensor, axis in zip(contract.inputs, ragged.input_batch_axes):
@@ -123,6 +128,8 @@ def pack(contract: Contract, inputs: Mapping[str, Any], tokens: np.ndarray) -> d
         if tensor.name not in inputs:
             raise CallError(f"input `{tensor.name}` is missing; the padded model has {', '.join(names)}")
         packed[tensor.name] = inputs[tensor.name]
+        if axis is None and ragged.rows.name in tensor.dims:
+            packed[tensor.name] = _shared_rows(arrays.as_numpy(inputs[tensor.name]), tensor, ragged, tokens)
         if axis is not None:
             padded = _padded(arrays.as_numpy(inputs[tensor.name]), tensor, ragged, axis)
             if padded.shape[:2] != tokens.shape:
@@ -133,6 +140,17 @@ def pack(contract: Contract, inputs: Mapping[str, Any], tokens: np.ndarray) -> d
             rows = tensor.dims.index(ragged.rows.name)
             packed[tensor.name] = np.ascontiguousarray(np.moveaxis(padded[tokens], 0, rows))
     return packed
+
+
+def _shared_rows(array: np.ndarray, tensor: Tensor, ragged: Ragged, tokens: np.ndarray) -> np.ndarray:
+    """The rows of all sequences, from those that the sequences share in the padded model, such as positions."""
+    rows = tensor.dims.index(ragged.rows.name)
+    if array.ndim != len(tensor.dims) or array.shape[rows] != tokens.shape[1]:
+        dims = ", ".join(ragged.length.name if dim == ragged.rows.name else dim for dim in tensor.dims)
+        raise CallError(
+            f"input `{tensor.name}` has shape {array.shape}; expected [{dims}] with {tokens.shape[1]} positions"
+        )
+    return np.take(array, np.nonzero(tokens)[1], axis=rows)
 
 
 def pad(

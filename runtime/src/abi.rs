@@ -292,11 +292,12 @@ pub struct RaggedDesc {
     pub sequences: u32,
     /// Index of the symbol that is the number of rows of all sequences.
     pub rows: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Whether `mask` names the input that is the length of each sequence: 1 or 0.
+    pub mask_is_lengths: u32,
     /// The length of each sequence. It is not one of the model's symbols.
     pub length: SymbolDesc,
-    /// Name of the input of the padded model that is 1 for tokens and 0 for padding, or null. Calls don't take it.
+    /// Name of the input of the padded model that is 1 for tokens and 0 for padding, or that is the length of each
+    /// sequence, or null. Calls don't take it.
     pub mask: *const c_char,
     /// For each input and then for each output: the axis of the sequences in the padded model, where the rows are an
     /// axis too; or -1 if the port has no rows.

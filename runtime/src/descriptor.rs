@@ -526,6 +526,7 @@ unsafe fn ragged(model: &ModelDesc) -> Result<Option<RaggedInfo>, OpenError> {
         rows: desc.rows as usize,
         length,
         mask,
+        has_lengths: desc.mask_is_lengths != 0,
         input_batch_axes: input_batch_axes.to_vec(),
         output_batch_axes: output_batch_axes.to_vec(),
     }))

@@ -121,6 +121,8 @@ pub struct RaggedInfo {
     pub(crate) rows: usize,
     pub(crate) length: SymbolInfo,
     pub(crate) mask: Option<String>,
+    /// Whether `mask` has the lengths of sequences.
+    pub(crate) has_lengths: bool,
     pub(crate) input_batch_axes: Vec<Option<usize>>,
     pub(crate) output_batch_axes: Vec<Option<usize>>,
 }
@@ -149,7 +151,12 @@ impl RaggedInfo {
     /// The input of the padded model that is 1 for tokens and 0 for padding; `None` if it has none. Calls don't take
     /// it.
     pub fn mask(&self) -> Option<&str> {
-        self.mask.as_deref()
+        self.mask.as_deref().filter(|_| !self.has_lengths)
+    }
+
+    /// The input of the padded model that is the length of each sequence; `None` if it has none. Calls don't take it.
+    pub fn lengths(&self) -> Option<&str> {
+        self.mask.as_deref().filter(|_| self.has_lengths)
     }
 
     /// For each input, the axis of the sequences in the padded model; `None` for an input without rows.

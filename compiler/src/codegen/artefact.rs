@@ -273,8 +273,9 @@ fn ragged(unit: &mut ModuleBuilder, ragged: &Ragged, length: &DeclaredSymbol) ->
     table.put_u32(offset_of!(RaggedDesc, sequences), index(&ragged.sequences));
     table.put_u32(offset_of!(RaggedDesc, rows), index(&ragged.rows));
     put_symbol(unit, &mut table, offset_of!(RaggedDesc, length), length, "length_values")?;
-    if let Some(mask) = &ragged.padded.mask {
+    if let Some(mask) = ragged.padded.mask.as_ref().or(ragged.padded.lengths.as_ref()) {
         table.put_text(unit, offset_of!(RaggedDesc, mask), mask)?;
+        table.put_u32(offset_of!(RaggedDesc, mask_is_lengths), ragged.padded.lengths.is_some().into());
     }
     let axes = ragged.padded.batch_axes.iter();
     let axes: Vec<i64> = axes.map(|axis| axis.map_or(-1, |axis| axis as i64)).collect();

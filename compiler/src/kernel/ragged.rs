@@ -40,6 +40,8 @@ pub struct Ragged {
 pub struct PaddedPorts {
     /// The name of the mask, which is not an input of a ragged call.
     pub mask: Option<String>,
+    /// The name of the input that is the length of each sequence, which is not an input of a ragged call either.
+    pub lengths: Option<String>,
     /// For each input and then for each output of a ragged call: the axis of the batch in the padded model; `None` if
     /// the port has no rows.
     pub batch_axes: Vec<Option<usize>>,

@@ -3,17 +3,25 @@
 //! Values that are computed from tokens or padding are assumed to be finite. Where a mask is added to scores, the
 //! scores of a row are assumed to differ by much less than the mask's smallest element, [`FAR_BELOW`] or less.
 
-use crate::scalar::{BinaryOp, Body, ReduceOp, Scalar, Step, UnaryOp, eval};
+use crate::scalar::{BinaryOp, Body, CompareOp, ReduceOp, Scalar, Step, UnaryOp, eval};
 use symshape_runtime::DType;
 
 /// A value of at most this is far below all scores of tokens: its exponential, relative to theirs, is 0.
 const FAR_BELOW: f64 = -9_990.0;
+
+/// Largest distance from a position that is followed, so that sums do not overflow.
+pub(super) const MAX_DISTANCE: i64 = 1 << 20;
 
 /// What is known about an element at a padded position.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum AtPadding {
     /// Nothing, but that it is finite.
     Any,
+    /// It is the position in the sequence and this number, as an integer or a float.
+    Position(i64),
+    /// It is the length of the sequence, at most `max`, as an integer or a float. The position of padding is at least
+    /// that.
+    Length { max: i64 },
     /// It is this constant.
     Known(Scalar),
     /// It is at most [`FAR_BELOW`], or that much below all tokens of the row, or minus infinity.
@@ -29,7 +37,7 @@ impl AtPadding {
     /// Whether the element is smaller than all tokens of its row.
     pub(super) fn is_far_below(self) -> bool {
         match self {
-            AtPadding::Any => false,
+            AtPadding::Any | AtPadding::Position(_) | AtPadding::Length { .. } => false,
             AtPadding::Known(value) => value.dtype().is_float() && value.as_f64() <= FAR_BELOW,
             AtPadding::FarBelow => true,
         }
@@ -61,6 +69,8 @@ pub(super) fn body(body: &Body, params: &[AtPadding]) -> AtPadding {
                 (AtPadding::Known(x), AtPadding::Known(y)) => {
                     AtPadding::Known(Scalar::bool(eval::compare(*op, x, y)))
                 }
+                (AtPadding::Position(by), AtPadding::Length { .. }) => compare_with_length(*op, by),
+                (AtPadding::Length { .. }, AtPadding::Position(by)) => compare_with_length(swapped(*op), by),
                 _ => AtPadding::Any,
             },
             Step::Select(condition, x, y) => match of(condition) {
@@ -77,6 +87,31 @@ pub(super) fn body(body: &Body, params: &[AtPadding]) -> AtPadding {
         known.push(result);
     }
     known[body.result.0 as usize]
+}
+
+/// The result of `position + by OP length` at padding, whose position is at least the length.
+fn compare_with_length(op: CompareOp, by: i64) -> AtPadding {
+    let is_least = by == 0;
+    let holds = match op {
+        _ if by < 0 => return AtPadding::Any,
+        CompareOp::Lt => false,
+        CompareOp::Ge => true,
+        CompareOp::Le | CompareOp::Eq if !is_least => false,
+        CompareOp::Gt | CompareOp::Ne if !is_least => true,
+        _ => return AtPadding::Any,
+    };
+    AtPadding::Known(Scalar::bool(holds))
+}
+
+/// The operator for operands in the other order.
+fn swapped(op: CompareOp) -> CompareOp {
+    match op {
+        CompareOp::Lt => CompareOp::Gt,
+        CompareOp::Le => CompareOp::Ge,
+        CompareOp::Gt => CompareOp::Lt,
+        CompareOp::Ge => CompareOp::Le,
+        CompareOp::Eq | CompareOp::Ne => op,
+    }
 }
 
 /// What is known about an element that is one of two.
@@ -103,6 +138,13 @@ fn cast(to: DType, x: AtPadding) -> AtPadding {
     match x {
         AtPadding::Known(value) => AtPadding::Known(eval::cast(to, value)),
         AtPadding::FarBelow if to.is_float() => AtPadding::FarBelow,
+        AtPadding::Position(_) | AtPadding::Length { .. }
+            if matches!(to, DType::I32 | DType::I64 | DType::F64) =>
+        {
+            x
+        }
+        // Rounding keeps the order of integers, but two of them may become equal.
+        AtPadding::Position(0) | AtPadding::Length { .. } if to == DType::F32 => x,
         _ => AtPadding::Any,
     }
 }
@@ -112,6 +154,34 @@ fn binary(op: BinaryOp, x: AtPadding, y: AtPadding) -> AtPadding {
         return AtPadding::Known(eval::binary(op, x, y));
     }
 
+    // Other operators know no more of positions and lengths than that they are finite.
+    match (op, x, y) {
+        (BinaryOp::Add, AtPadding::Position(by), AtPadding::Known(more))
+        | (BinaryOp::Add, AtPadding::Known(more), AtPadding::Position(by))
+            if more.dtype().is_int() =>
+        {
+            let by = by.checked_add(more.as_i64()).filter(|by| by.abs() <= MAX_DISTANCE);
+            return by.map_or(AtPadding::Any, AtPadding::Position);
+        }
+        // Limits that no length exceeds.
+        (BinaryOp::Min, AtPadding::Length { max }, AtPadding::Known(limit))
+        | (BinaryOp::Min, AtPadding::Known(limit), AtPadding::Length { max })
+            if limit.dtype().is_int() && limit.as_i64() >= max =>
+        {
+            return AtPadding::Length { max };
+        }
+        (BinaryOp::Max, AtPadding::Length { max }, AtPadding::Known(limit))
+        | (BinaryOp::Max, AtPadding::Known(limit), AtPadding::Length { max })
+            if limit.dtype().is_int() && limit.as_i64() <= 0 =>
+        {
+            return AtPadding::Length { max };
+        }
+        _ => {}
+    }
+    let [x, y] = [x, y].map(|value| match value {
+        AtPadding::Position(_) | AtPadding::Length { .. } => AtPadding::Any,
+        other => other,
+    });
     let is_bool = |x: AtPadding, wanted: bool| x == AtPadding::Known(Scalar::bool(wanted));
     match op {
         BinaryOp::Mul if x.is_zero() && y == AtPadding::Any => x,

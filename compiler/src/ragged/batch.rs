@@ -1,6 +1,6 @@
 //! The graph for one sequence, and the shapes of a ragged call.
 
-use super::request::RaggedRequest;
+use super::{request::RaggedRequest, token_input::TokenInput};
 use crate::{
     error::{At, Error, ErrorKind, Result},
     graph::{Coord, Graph, Op, Value},
@@ -52,7 +52,7 @@ impl Batch {
         request: &RaggedRequest,
         batch: &Symbol,
         length: &Symbol,
-        mask: Option<usize>,
+        mask: Option<TokenInput>,
     ) -> Result<Batch> {
         let max_length = upper_bound(&graph.facts, length)?;
         let max_sequences = upper_bound(&graph.facts, batch)?;
@@ -71,7 +71,7 @@ impl Batch {
         let mut shared = Vec::new();
         let mut batch_axes = Vec::new();
         for (idx, (name, value)) in graph.inputs.iter().enumerate() {
-            if Some(idx) == mask {
+            if mask.map(TokenInput::input) == Some(idx) {
                 continue;
             }
             let shape = graph.shape(*value);
@@ -103,10 +103,20 @@ impl Batch {
             offsets: fresh("offsets", |name| graph.inputs.iter().all(|(other, _)| other != name)),
             inputs,
             outputs,
-            padded: PaddedPorts { mask: mask.map(|idx| graph.inputs[idx].0.clone()), batch_axes },
+            padded: padded_ports(graph, mask, batch_axes),
             shared,
         })
     }
+}
+
+fn padded_ports(graph: &Graph, mask: Option<TokenInput>, batch_axes: Vec<Option<usize>>) -> PaddedPorts {
+    let name = |idx: usize| Some(graph.inputs[idx].0.clone());
+    let (mask, lengths) = match mask {
+        Some(TokenInput::Mask(idx)) => (name(idx), None),
+        Some(TokenInput::Lengths(idx)) => (None, name(idx)),
+        None => (None, None),
+    };
+    PaddedPorts { mask, lengths, batch_axes }
 }
 
 fn upper_bound(facts: &Facts, symbol: &Symbol) -> Result<BigInt> {
@@ -173,11 +183,17 @@ impl Ports<'_> {
     }
 }
 
-/// Replaces the graph by that of one sequence: the batch is 1, and the mask is 1 everywhere.
+/// Replaces the graph by that of one sequence: the batch is 1, and the mask is 1 everywhere, or the length is that of
+/// the sequence.
 ///
 /// # Errors
 /// An operator that can't have these sizes.
-pub(super) fn fix(graph: &mut Graph, batch: &Symbol, mask: Option<usize>) -> Result<()> {
+pub(super) fn fix(
+    graph: &mut Graph,
+    batch: &Symbol,
+    length: &Symbol,
+    mask: Option<TokenInput>,
+) -> Result<()> {
     let old = std::mem::take(graph);
     let is_batch = |symbol: &Symbol| symbol == batch;
     let mut new = Graph {
@@ -197,11 +213,15 @@ pub(super) fn fix(graph: &mut Graph, batch: &Symbol, mask: Option<usize>) -> Res
                 let (name, value) = &old.inputs[*idx as usize];
                 let ty = old.ty(*value);
                 let shape: Vec<Dim> = ty.shape.iter().map(|dim| dim_at_one(dim, batch)).collect();
-                if mask == Some(*idx as usize) {
-                    vec![ones(&mut new, ty.dtype, &shape)?]
+                let idx = *idx as usize;
+                let value = if mask == Some(TokenInput::Mask(idx)) {
+                    ones(&mut new, ty.dtype, &shape)?
+                } else if mask == Some(TokenInput::Lengths(idx)) {
+                    new.index(ty.dtype, shape, Dim::from(length))?
                 } else {
-                    vec![new.input(name, ty.dtype, shape)?]
-                }
+                    new.input(name, ty.dtype, shape)?
+                };
+                vec![value]
             }
             op => new.push_multi(at_one(op.clone(), batch), &operands)?,
         };

@@ -16,6 +16,7 @@ mod contents;
 mod divide;
 mod padding;
 mod request;
+mod token_input;
 
 pub(crate) use batch::Batch;
 pub(crate) use divide::divide;
@@ -27,6 +28,7 @@ use crate::{
 };
 use padding::Padded;
 use symshape::{Dim, Symbol};
+use token_input::TokenInput;
 
 /// Replaces `graph`, which must be optimised, by that of one sequence, whose length is the symbol `name`.
 ///
@@ -41,9 +43,9 @@ pub(crate) fn declare(graph: &mut Graph, name: &str, request: &RaggedRequest) ->
     if batch == length {
         return Err(usage(format!("--ragged {name}: the batch and the length are the same symbol")));
     }
-    let mask = mask(graph, request, &batch, &length)?;
+    let mask = token_input(graph, request, &batch, &length)?;
     let call = Batch::of(graph, request, &batch, &length, mask)?;
-    batch::fix(graph, &batch, mask)?;
+    batch::fix(graph, &batch, &length, mask)?;
     Ok(call)
 }
 
@@ -85,36 +87,50 @@ fn batch_of(graph: &Graph, length: &Symbol) -> Result<Symbol> {
     }
 }
 
-/// The input that is the mask, with the proof that padding does not reach the outputs. `None` if there is no mask and
-/// none is necessary.
-fn mask(graph: &Graph, request: &RaggedRequest, batch: &Symbol, length: &Symbol) -> Result<Option<usize>> {
-    let prove = |mask: Option<usize>| padding::prove(Padded { graph, batch, length, mask });
+/// The mask or the lengths, with the proof that padding does not reach the outputs. `None` if there is no such input
+/// and none is necessary.
+fn token_input(
+    graph: &Graph,
+    request: &RaggedRequest,
+    batch: &Symbol,
+    length: &Symbol,
+) -> Result<Option<TokenInput>> {
+    let prove = |mask: Option<TokenInput>| padding::prove(Padded { graph, batch, length, mask });
     if let Some(name) = &request.mask {
-        let mask = Some(mask_input(graph, name, batch, length)?);
+        let mask = Some(named_input(graph, name, batch, length)?);
         prove(mask)?;
         return Ok(mask);
     }
 
     let Err(without) = prove(None) else { return Ok(None) };
-    let candidates = (0..graph.inputs.len()).filter(|idx| is_mask_shaped(graph, *idx, batch, length));
-    let found: Vec<usize> = candidates.filter(|idx| prove(Some(*idx)).is_ok()).collect();
+    let candidates = (0..graph.inputs.len()).filter_map(|idx| candidate(graph, idx, batch, length));
+    let found: Vec<TokenInput> = candidates.filter(|input| prove(Some(*input)).is_ok()).collect();
     match found.as_slice() {
-        [idx] => Ok(Some(*idx)),
+        [input] => Ok(Some(*input)),
         [] => Err(without),
         several => {
-            let names: Vec<&str> = several.iter().map(|idx| graph.inputs[*idx].0.as_str()).collect();
+            let names: Vec<&str> =
+                several.iter().map(|input| graph.inputs[input.input()].0.as_str()).collect();
             let names = names.join(" or ");
             Err(usage(format!("--ragged {length}: the mask is {names}; choose one with --mask")))
         }
     }
 }
 
-fn is_mask_shaped(graph: &Graph, idx: usize, batch: &Symbol, length: &Symbol) -> bool {
-    graph.shape(graph.inputs[idx].1) == [Dim::from(batch), Dim::from(length)]
+/// The input as a mask or as lengths, if it has their shape.
+fn candidate(graph: &Graph, idx: usize, batch: &Symbol, length: &Symbol) -> Option<TokenInput> {
+    let value = graph.inputs[idx].1;
+    match graph.shape(value) {
+        [n, s] if n.as_symbol() == Some(batch) && s.as_symbol() == Some(length) => {
+            Some(TokenInput::Mask(idx))
+        }
+        [n] if n.as_symbol() == Some(batch) && graph.dtype(value).is_int() => Some(TokenInput::Lengths(idx)),
+        _ => None,
+    }
 }
 
-/// The index of the mask that the request names, whose shape must be `[batch, length]`.
-fn mask_input(graph: &Graph, name: &str, batch: &Symbol, length: &Symbol) -> Result<usize> {
+/// The mask or the lengths that the request names.
+fn named_input(graph: &Graph, name: &str, batch: &Symbol, length: &Symbol) -> Result<TokenInput> {
     let Some(idx) = graph.inputs.iter().position(|(other, _)| other == name) else {
         let names: Vec<&str> = graph.inputs.iter().map(|(name, _)| name.as_str()).collect();
         return Err(usage(format!(
@@ -122,10 +138,12 @@ fn mask_input(graph: &Graph, name: &str, batch: &Symbol, length: &Symbol) -> Res
             names.join(", ")
         )));
     };
-    if is_mask_shaped(graph, idx, batch, length) {
-        return Ok(idx);
+    if let Some(input) = candidate(graph, idx, batch, length) {
+        return Ok(input);
     }
     let dims: Vec<String> = graph.shape(graph.inputs[idx].1).iter().map(ToString::to_string).collect();
     let dims = dims.join(", ");
-    Err(usage(format!("--mask {name}: its shape is [{dims}], not [{batch}, {length}]")))
+    Err(usage(format!(
+        "--mask {name}: its shape is [{dims}]; expected a mask [{batch}, {length}], or integers [{batch}], the lengths"
+    )))
 }

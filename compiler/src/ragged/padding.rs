@@ -13,6 +13,7 @@
 use super::{
     at_padding::{self, AtPadding},
     contents,
+    token_input::TokenInput,
 };
 use crate::{
     error::{Error, Result},
@@ -23,12 +24,20 @@ use cranelift_entity::SecondaryMap;
 use symshape::{Dim, Facts, Node as DimNode, Symbol};
 
 /// Where the elements of a value come from.
-#[derive(Clone, Default, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 struct Origin {
     /// The sequence of an element; `None` if all sequences share it.
     sequence: Option<Dim>,
     /// The tokens of an element, and what is known if this one is padding.
     tokens: Vec<Token>,
+    /// What is known about an element without tokens.
+    value: AtPadding,
+}
+
+impl Default for Origin {
+    fn default() -> Origin {
+        Origin { sequence: None, tokens: Vec::new(), value: AtPadding::Any }
+    }
 }
 
 /// A token of an element.
@@ -44,7 +53,12 @@ impl Origin {
     /// What is known about the element if the position `at` is padding.
     fn at(&self, at: &Dim) -> AtPadding {
         let token = self.tokens.iter().find(|token| token.at == *at);
-        token.map_or(AtPadding::Any, |token| token.padding)
+        token.map_or(self.alone(), |token| token.padding)
+    }
+
+    /// What is known about all elements.
+    fn alone(&self) -> AtPadding {
+        if self.tokens.is_empty() { self.value } else { AtPadding::Any }
     }
 
     fn is_shared(&self) -> bool {
@@ -58,8 +72,8 @@ pub(super) struct Padded<'p> {
     pub(super) graph: &'p Graph,
     pub(super) batch: &'p Symbol,
     pub(super) length: &'p Symbol,
-    /// The input that is 1 for tokens and 0 for padding.
-    pub(super) mask: Option<usize>,
+    /// The input that tells which positions are tokens.
+    pub(super) mask: Option<TokenInput>,
 }
 
 /// Proves that the outputs of a sequence depend on its tokens alone.
@@ -137,6 +151,8 @@ impl Proof<'_> {
             Op::Map(body) => {
                 let operands = self.of_all(node)?;
                 let mut origin = union(&operands)?;
+                let values: Vec<AtPadding> = operands.iter().map(|operand| operand.alone()).collect();
+                origin.value = at_padding::body(body, &values);
                 for token in &mut origin.tokens {
                     let params: Vec<AtPadding> =
                         operands.iter().map(|operand| operand.at(&token.at)).collect();
@@ -171,9 +187,15 @@ impl Proof<'_> {
                 origin.sequence = Some(axis(k).into());
             } else if dim.as_symbol() == Some(length) {
                 let zero = Scalar::from_i64(graph.dtype(value), 0);
-                let padding = if mask == Some(idx) { AtPadding::Known(zero) } else { AtPadding::Any };
+                let padding =
+                    if mask == Some(TokenInput::Mask(idx)) { AtPadding::Known(zero) } else { AtPadding::Any };
                 origin.tokens.push(Token { at: axis(k).into(), padding });
             }
+        }
+        if mask == Some(TokenInput::Lengths(idx)) {
+            let max = graph.facts.bounds(&Dim::from(length)).hi;
+            let max = max.and_then(|max| i64::try_from(max).ok()).unwrap_or(i64::MAX);
+            origin.value = AtPadding::Length { max };
         }
         origin
     }
@@ -187,7 +209,10 @@ impl Proof<'_> {
         let mut origin = Origin::default();
         for (k, dim) in shape.iter().enumerate() {
             if dim.as_symbol() == Some(length) {
-                origin.tokens.push(Token { at: axis(k).into(), padding: AtPadding::Any });
+                let distance = self.padded.graph.facts.simplify(&(expr - Dim::from(axis(k)))).as_i64();
+                let is_near = |by: &i64| by.abs() <= at_padding::MAX_DISTANCE;
+                let padding = distance.filter(is_near).map_or(AtPadding::Any, AtPadding::Position);
+                origin.tokens.push(Token { at: axis(k).into(), padding });
             } else if (dim.contains(length) || dim.contains(batch)) && expr.contains(&axis(k)) {
                 return Err(format!("it counts along an axis of the size {dim}").into());
             }
@@ -225,7 +250,7 @@ impl Proof<'_> {
             self.check_coordinate(&facts, &moved.at, self.padded.length, shape)?;
             add(&mut tokens, moved);
         }
-        Ok(Origin { sequence, tokens })
+        Ok(Origin { sequence, tokens, value: operand.value })
     }
 
     /// A fixed position must be a token of every sequence.
@@ -353,7 +378,7 @@ impl Proof<'_> {
             if origin.sequence.as_ref().is_some_and(|at| summed_axis(at).is_some()) {
                 return Err("it adds up elements of several sequences".into());
             }
-            let mut kept = Origin { sequence: origin.sequence.as_ref().map(renamed), tokens: Vec::new() };
+            let mut kept = Origin { sequence: origin.sequence.as_ref().map(renamed), ..Origin::default() };
             for token in &origin.tokens {
                 match summed_axis(&token.at) {
                     Some((k, label)) if token.at.as_symbol() == Some(&axis(k)) => {
@@ -499,7 +524,7 @@ fn reduce(operand: &Origin, op: ReduceOp, axes: &[usize]) -> Found {
     if operand.sequence.as_ref().is_some_and(is_reduced) {
         return Err("it reduces the sequences of the batch to one".into());
     }
-    let mut kept = Origin { sequence: operand.sequence.clone(), tokens: Vec::new() };
+    let mut kept = Origin { sequence: operand.sequence.clone(), ..Origin::default() };
     for token in &operand.tokens {
         if !is_reduced(&token.at) {
             // Only zeros add up to a known value.
@@ -525,5 +550,6 @@ fn without_axes(origin: &Origin, axes: &[usize]) -> Origin {
         })
     };
     let tokens = origin.tokens.iter().map(|token| Token { at: renamed(&token.at), padding: token.padding });
-    Origin { sequence: origin.sequence.as_ref().map(renamed), tokens: tokens.collect() }
+    let sequence = origin.sequence.as_ref().map(renamed);
+    Origin { sequence, tokens: tokens.collect(), ..Origin::default() }
 }

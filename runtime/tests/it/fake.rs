@@ -64,7 +64,7 @@ const fn ragged_at(offsets: u32) -> RaggedDesc {
         offsets,
         sequences: 0,
         rows: 1,
-        reserved: 0,
+        mask_is_lengths: 0,
         length: SymbolDesc {
             name: c"L".as_ptr(),
             lo: 1,

@@ -150,3 +150,34 @@ pub(crate) fn encoder(form: MaskForm) -> Graph {
     };
     build().expect("a valid graph")
 }
+
+/// Ports of all kinds: positions that all sequences share in the padded model, `[1, S]`; a bias for each sequence,
+/// `[N, WIDTH]`; and a scale for all of them.
+pub(crate) fn encoder_of_many_ports() -> Graph {
+    let build = || -> Result<Graph> {
+        let (mut g, ids, mask) = padded("ports")?;
+        let positions = g.input("positions", DType::I64, vec![1.into(), sym("S")])?;
+        let bias = g.input("bias", DType::F32, vec![sym("N"), WIDTH.into()])?;
+        let scale = g.input("scale", DType::F32, vec![WIDTH.into()])?;
+
+        let table = g.constant(weights(&[50, WIDTH], 1))?;
+        let tokens = g.gather(table, ids, 0)?;
+        let table = g.constant(weights(&[MAX_LENGTH as usize, WIDTH], 2))?;
+        let places = g.gather(table, positions, 0)?;
+        let [tokens, places] = g.broadcast(&[tokens, places])?[..] else { unreachable!() };
+        let x = g.add(tokens, places)?;
+        let x = layer(&mut g, x, mask, FORMS[0], 10)?;
+        let [x, scale] = g.broadcast(&[x, scale])?[..] else { unreachable!() };
+        let x = g.mul(x, scale)?;
+        let bias = g.unsqueeze(bias, &[1])?;
+        let [x, bias] = g.broadcast(&[x, bias])?[..] else { unreachable!() };
+        let x = g.add(x, bias)?;
+        let mean = mean_of_tokens(&mut g, x, mask)?;
+        g.output("hidden", x)?;
+        g.output("mean", mean)?;
+        Ok(g)
+    };
+    build().expect("a valid graph")
+}
+
+pub(crate) const CHANNELS: usize = WIDTH;

@@ -2,6 +2,7 @@
 
 mod cli;
 pub(crate) mod graphs;
+mod lengths;
 mod refusals;
 mod session;
 
