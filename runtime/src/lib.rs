@@ -71,6 +71,8 @@ mod partitions;
 mod pool;
 #[cfg(feature = "std")]
 mod prefault;
+#[cfg(feature = "alloc")]
+mod ragged;
 mod range;
 #[cfg(feature = "std")]
 mod seal;
@@ -109,6 +111,8 @@ pub use model::Model;
 pub use open_options::OpenOptions;
 #[cfg(feature = "std")]
 pub use prefault::Prefault;
+#[cfg(feature = "alloc")]
+pub use ragged::{RaggedBatch, RaggedError, RaggedOutputs, Tokens};
 #[cfg(feature = "std")]
 pub use seal::{SealedPart, check_seal, seal};
 #[cfg(feature = "alloc")]
@@ -138,6 +142,11 @@ macro_rules! include_model {
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/serving.md")]
 struct Serving;
+
+/// Compiles the snippets of the chapter on ragged batches.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/ragged.md")]
+struct Ragged;
 
 /// Compiles the snippets of the chapter on weights files.
 #[cfg(doctest)]

@@ -3,6 +3,8 @@
 mod cli;
 pub(crate) mod graphs;
 mod lengths;
+mod packed;
+mod random;
 mod refusals;
 mod session;
 
