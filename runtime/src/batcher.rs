@@ -14,6 +14,9 @@
 //! turn. A request that finds a batch of its shape with space joins it at once: that delays no other request, because
 //! a batch closes at the deadline of its first request. Shapes are never padded to those of other requests.
 //!
+//! In a batcher of ragged batches, all requests have one shape: sequences of any length. A batch closes when the next
+//! request in turn exceeds its rows or its sequences.
+//!
 //! Workers run the batches, each with its own context. There are two workers if the machine has cores for both: callers
 //! take time from any core, and with two workers no core is idle meanwhile. One worker at a time polls for the next
 //! batch before it sleeps. When a batch is done, the worker wakes one caller, and each caller wakes others.
@@ -22,15 +25,16 @@ mod error;
 mod lane;
 mod layout;
 mod queue;
+mod ragged;
 mod rows;
 
 pub use error::BatchError;
 
 use crate::{Context, Model, OpenError, TensorMut, TensorRef};
-use lane::{Lane, RequestRows, Results};
+use lane::{Lane, Results};
 use layout::{Accepted, BatchLayout, Limits};
 use queue::{Phase, Progress, Queue, ReadyBatch};
-use rows::RowShapes;
+use rows::{RowShapes, Run, Share};
 use std::{
     fmt,
     sync::{
@@ -110,7 +114,7 @@ pub struct Ticket {
     lane: usize,
     /// The number of its batch in the lane.
     batch: u32,
-    rows: RequestRows,
+    share: Share,
 }
 
 /// The state that callers and workers share.
@@ -173,6 +177,33 @@ impl Batcher {
         Batcher::start(model, symbol, None, options)
     }
 
+    /// A batcher for sequences of different lengths, on a model with a ragged batch ([`Model::ragged`]). A request has
+    /// the inputs of a ragged call of its own: the rows of one or more sequences, and their offsets. Requests share
+    /// calls in the order of their arrival, and nothing is padded or sorted.
+    ///
+    /// A batch has at most [`BatchOptions::max_rows`] rows of all sequences, and at most as many as
+    /// [`Model::max_dim`] gives for [`BatchOptions::arena_bytes`] and the largest number of sequences.
+    ///
+    /// ```no_run
+    /// use symshape_runtime::{BatchOptions, Batcher, Model, TensorMut, TensorRef};
+    ///
+    /// let model = Model::open("encoder.so")?;    // ids: i64[T], offsets: i64[N + 1]; hidden: f32[T, 384]
+    /// let options = BatchOptions { max_rows: 4096, ..BatchOptions::default() };
+    /// let batcher = Batcher::ragged(&model, options)?;
+    /// let (ids, mut hidden) = ([101_i64, 7592, 102], [0_f32; 3 * 384]);
+    /// let offsets = TensorRef::new(&[2], &[0_i64, 3])?;
+    /// batcher.call(&[TensorRef::new(&[3], &ids)?, offsets], &mut [TensorMut::new(&mut hidden)])?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the model has no ragged batch; when a tensor has neither rows nor sequences as its first axis; when a call
+    /// with one row needs more than [`BatchOptions::arena_bytes`]; or when the system refuses memory or threads.
+    pub fn ragged(model: &Model, options: BatchOptions) -> Result<Batcher, BatchError> {
+        let limits = Limits { rows: options.max_rows, arena_bytes: options.arena_bytes };
+        Batcher::over(model, BatchLayout::ragged(model, limits)?, options)
+    }
+
     fn start(
         model: &Model,
         symbol: &str,
@@ -180,10 +211,13 @@ impl Batcher {
         options: BatchOptions,
     ) -> Result<Batcher, BatchError> {
         let limits = Limits { rows: options.max_rows, arena_bytes: options.arena_bytes };
-        let layout = BatchLayout::new(model, symbol, rows, limits)?;
+        Batcher::over(model, BatchLayout::new(model, symbol, rows, limits)?, options)
+    }
+
+    fn over(model: &Model, layout: BatchLayout, options: BatchOptions) -> Result<Batcher, BatchError> {
         let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
         let calls = options.calls.unwrap_or((cores / options.threads.max(1) as usize).min(DEFAULT_CALLS));
-        let n_lanes = if layout.is_fixed() { LANES } else { MIXED_LANES };
+        let n_lanes = if layout.has_one_shape() { LANES } else { MIXED_LANES };
 
         let inputs = (0..n_lanes).map(|_| Lane::new(&layout).map(Mutex::new));
         let inputs = inputs.collect::<Result<_, _>>()?;
@@ -191,7 +225,7 @@ impl Batcher {
         let results = (0..n_lanes)
             .map(|_| Ok([results_of_batch()?, results_of_batch()?]))
             .collect::<Result<_, BatchError>>()?;
-        let queue = Queue::new(n_lanes, options.max_rows, &RowShapes::of(model.inputs()));
+        let queue = Queue::new(n_lanes, layout.max_requests(), &RowShapes::of(model.inputs()));
         let state = Arc::new(BatcherState {
             layout,
             deadline: options.deadline.min(MAX_DEADLINE),
@@ -237,7 +271,7 @@ impl Batcher {
         let state = &self.state;
         let request = state.layout.accept(inputs)?;
         let ticket = self.admit(inputs, request);
-        lock(&state.inputs[ticket.lane]).put(ticket.rows, inputs);
+        lock(&state.inputs[ticket.lane]).put(&state.layout, ticket.share, inputs);
 
         let mut queue = lock(&state.queue);
         let progress = &mut queue.lanes[ticket.lane];
@@ -258,7 +292,7 @@ impl Batcher {
     fn admit(&self, inputs: &[TensorRef<'_>], request: Accepted) -> Ticket {
         let state = &self.state;
         let mut queue = lock(&state.queue);
-        if !state.layout.is_fixed()
+        if state.layout.joins_early()
             && let Some(ticket) = state.join(&mut queue, inputs, request)
         {
             return ticket;
@@ -319,7 +353,7 @@ impl Ticket {
 
         let results = &state.results[self.lane][Progress::side(self.batch)];
         let results = results.read().unwrap_or_else(PoisonError::into_inner);
-        results.take(&state.layout, self.rows, outputs)
+        results.take(&state.layout, self.share, outputs)
     }
 }
 
@@ -410,8 +444,9 @@ impl BatcherState {
         let lane = queue.empty_lane()?;
         queue.shapes[lane].set(inputs);
         queue.lanes[lane].max_rows = request.max_rows;
+        queue.lanes[lane].max_sequences = request.max_sequences;
         queue.lanes[lane].deadline = Instant::now() + self.deadline;
-        Some(self.take_rows(queue, lane, request.rows))
+        Some(self.take_share(queue, lane, request))
     }
 
     /// Reserves rows in a batch of this shape. Batches that lack the space are closed.
@@ -421,27 +456,30 @@ impl BatcherState {
         inputs: &[TensorRef<'_>],
         request: Accepted,
     ) -> Option<Ticket> {
-        let (lane, n_closed) = queue.join(inputs, request.rows);
+        let (lane, n_closed) = queue.join(inputs, request);
         (0..n_closed).for_each(|_| self.signal_worker(queue));
-        Some(self.take_rows(queue, lane?, request.rows))
+        Some(self.take_share(queue, lane?, request))
     }
 
     /// Reserves rows in this lane, which has the space.
-    fn take_rows(self: &Arc<Self>, queue: &mut Queue, lane: usize, rows: usize) -> Ticket {
+    fn take_share(self: &Arc<Self>, queue: &mut Queue, lane: usize, request: Accepted) -> Ticket {
         let progress = &mut queue.lanes[lane];
-        let first = progress.rows;
-        progress.rows += rows;
+        let is_first = progress.is_empty();
+        let rows = Run { first: progress.rows, count: request.rows };
+        let sequences = Run { first: progress.sequences, count: request.sequences };
+        progress.rows += request.rows;
+        progress.sequences += request.sequences;
         progress.n_filling += 1;
         progress.n_tickets += 1;
-        if progress.rows == progress.max_rows {
+        if progress.is_full() {
             progress.phase = Phase::Closed;
         }
 
         let batch = progress.batch;
-        if first == 0 {
+        if is_first {
             self.signal_worker(queue);
         }
-        Ticket { state: self.clone(), lane, batch, rows: RequestRows { first, count: rows } }
+        Ticket { state: self.clone(), lane, batch, share: Share { rows, sequences } }
     }
 
     /// The main loop of a worker: runs one batch after another.
@@ -458,6 +496,7 @@ impl BatcherState {
             progress.batch = number.wrapping_add(1);
             progress.phase = Phase::Open;
             progress.rows = 0;
+            progress.sequences = 0;
             self.done[lane].store(progress.batch, Ordering::Release);
             let first = self.pop_sleeper(&mut queue, lane);
             let next = self.next_turn(&queue);
@@ -476,7 +515,7 @@ impl BatcherState {
             queue.close_lanes(now);
             if let Some(batch) = queue.take_ready() {
                 // Another worker must watch the requests that have arrived meanwhile.
-                if queue.lanes.iter().any(|lane| lane.rows > 0 && lane.phase != Phase::Running) {
+                if queue.lanes.iter().any(|lane| !lane.is_empty() && lane.phase != Phase::Running) {
                     self.signal_worker(&queue);
                 }
                 return Some(batch);

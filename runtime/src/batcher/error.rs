@@ -1,6 +1,6 @@
 //! Errors of the batcher.
 
-use crate::{CallError, OpenError, QueryError, TensorError};
+use crate::{CallError, OpenError, QueryError, RaggedError, TensorError};
 use thiserror::Error;
 
 /// Largest number of inputs, and of outputs, of a batched model.
@@ -22,6 +22,30 @@ pub enum BatchError {
     /// The call or the request violates the contract.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// The model has no ragged batch.
+    #[error(transparent)]
+    Ragged(#[from] RaggedError),
+    /// A request of a ragged batch has no sequences.
+    #[error("the offsets of a request have an entry for each sequence and one more; got no sequence")]
+    NoSequences,
+    /// A request of a ragged batch has an offset that is not allowed.
+    #[error("offset {index} of the request is {got}: {why}")]
+    WrongOffset {
+        /// Index of the offset.
+        index: usize,
+        /// The offset.
+        got: i64,
+        /// The rule that it violates.
+        why: String,
+    },
+    /// A request of a ragged batch has more sequences than a batch.
+    #[error("got {sequences} sequences; a batch has 1 to {max}")]
+    WrongSequences {
+        /// Number of sequences requested.
+        sequences: usize,
+        /// Largest number of sequences.
+        max: usize,
+    },
     /// A tensor does not consist of rows.
     #[error(
         "`{tensor}` has the shape [{dims}]; to be batched, its first axis must be {symbol}, and no other"

@@ -1,9 +1,13 @@
 //! The tensors of a batcher: which requests it accepts, and how many of their rows one call can take.
 
-use super::error::{BatchError, MAX_TENSORS};
+use super::{
+    error::{BatchError, MAX_TENSORS},
+    ragged::{RaggedUnits, RequestSize},
+    rows::Unit,
+};
 use crate::{
-    CallError, Model, SymbolInfo, TensorInfo, TensorName, TensorRef, Violation, descriptor::Slots, tensor,
-    tensor::MAX_AXES,
+    CallError, Model, RaggedInfo, SymbolInfo, TensorInfo, TensorName, TensorRef, Violation,
+    descriptor::Slots, tensor, tensor::MAX_AXES,
 };
 use std::sync::{Mutex, PoisonError};
 
@@ -24,6 +28,8 @@ pub(super) struct BatchLayout {
     pub(super) limits: Limits,
     /// The shape of the rows if all requests have the same, and the largest number of rows of a batch of them.
     fixed: Option<FixedRows>,
+    /// The units of the tensors, if requests have sequences of different lengths.
+    ragged: Option<RaggedUnits>,
     checker: Mutex<Checker>,
 }
 
@@ -39,6 +45,16 @@ pub(super) struct Accepted {
     pub(super) rows: usize,
     /// Largest number of rows of a batch whose rows have the shape of this request.
     pub(super) max_rows: usize,
+    /// The same for sequences; they are 0 if batches are not ragged.
+    pub(super) sequences: usize,
+    pub(super) max_sequences: usize,
+}
+
+impl Accepted {
+    /// A request of rows alone.
+    fn rows(rows: usize, max_rows: usize) -> Accepted {
+        Accepted { rows, max_rows, sequences: 0, max_sequences: 0 }
+    }
 }
 
 /// The tables of one check of the contract.
@@ -70,7 +86,14 @@ impl BatchLayout {
         }
 
         let checker = Mutex::new(Checker::new(model));
-        let mut layout = BatchLayout { model: model.clone(), symbol: position, limits, fixed: None, checker };
+        let mut layout = BatchLayout {
+            model: model.clone(),
+            symbol: position,
+            limits,
+            fixed: None,
+            ragged: None,
+            checker,
+        };
         if limits.rows == 0 || layout.padded(limits.rows).is_none() {
             let max = usize::try_from(model.symbols()[position].hi()).unwrap_or(usize::MAX);
             return Err(BatchError::WrongRows { rows: limits.rows, max });
@@ -80,6 +103,21 @@ impl BatchLayout {
             layout.fixed = Some(layout.fixed_rows(rows)?);
         }
         Ok(layout)
+    }
+
+    /// The layout of sequences of different lengths.
+    pub(super) fn ragged(model: &Model, limits: Limits) -> Result<BatchLayout, BatchError> {
+        if model.grows() {
+            return Err(BatchError::Unbounded);
+        }
+        if model.inputs().len() > MAX_TENSORS || model.outputs().len() > MAX_TENSORS {
+            return Err(BatchError::TooManyTensors);
+        }
+        let units = RaggedUnits::new(model, limits.rows, limits.arena_bytes)?;
+        let limits = Limits { rows: units.max_rows, ..limits };
+        let symbol = model.ragged().map_or(0, RaggedInfo::rows);
+        let checker = Mutex::new(Checker::new(model));
+        Ok(BatchLayout { model: model.clone(), symbol, limits, fixed: None, ragged: Some(units), checker })
     }
 
     /// Rows of one shape: the whole contract is checked at the largest batch.
@@ -148,8 +186,34 @@ impl BatchLayout {
     }
 
     /// Whether the rows of all requests have one shape.
-    pub(super) fn is_fixed(&self) -> bool {
-        self.fixed.is_some()
+    pub(super) fn has_one_shape(&self) -> bool {
+        self.fixed.is_some() || self.ragged.is_some()
+    }
+
+    /// Whether a request may join a batch before the requests that wait for an empty lane. That keeps no other request
+    /// waiting, because batches of other shapes have no space for it.
+    pub(super) fn joins_early(&self) -> bool {
+        !self.has_one_shape()
+    }
+
+    /// Largest number of requests of a batch.
+    pub(super) fn max_requests(&self) -> usize {
+        self.ragged.as_ref().map_or(self.limits.rows, |units| units.max_sequences)
+    }
+
+    /// The unit that requests divide input `idx` by.
+    pub(super) fn input_unit(&self, idx: usize) -> Unit {
+        self.ragged.as_ref().map_or(Unit::Rows, |units| units.inputs[idx])
+    }
+
+    /// The unit that requests divide output `idx` by.
+    pub(super) fn output_unit(&self, idx: usize) -> Unit {
+        self.ragged.as_ref().map_or(Unit::Rows, |units| units.outputs[idx])
+    }
+
+    /// The number of items of a call with `count` items and their padding.
+    pub(super) fn padded_count(&self, unit: Unit, count: usize) -> usize {
+        if unit == Unit::Rows { self.padded(count).unwrap_or(count) } else { count }
     }
 
     /// The rows of a request, if its types and shapes are right.
@@ -158,6 +222,10 @@ impl BatchLayout {
         let got = inputs.len();
         if expected != got {
             return Err(CallError::WrongInputCount { expected, got }.into());
+        }
+
+        if let Some(units) = &self.ragged {
+            return self.accept_ragged(units, inputs);
         }
 
         let max = self.fixed.as_ref().map_or(self.limits.rows, |fixed| fixed.max_rows);
@@ -170,24 +238,35 @@ impl BatchLayout {
             self.accept_rows(idx, input, info, rows)?;
         }
         if self.fixed.is_some() {
-            return Ok(Accepted { rows, max_rows: max });
+            return Ok(Accepted::rows(rows, max));
         }
 
         let mut checker = self.checker.lock().unwrap_or_else(PoisonError::into_inner);
         let shape = |idx: usize| &inputs[idx].shape()[1..];
         checker.bind(self, shape, self.padded(rows).unwrap_or(rows))?;
         let max_rows = self.max_rows(&mut checker, shape, rows)?;
-        Ok(Accepted { rows, max_rows })
+        Ok(Accepted::rows(rows, max_rows))
     }
 
-    /// Checks the type and the shape of an input of a request of `rows` rows.
-    fn accept_rows(
-        &self,
-        idx: usize,
-        input: &TensorRef<'_>,
-        info: &TensorInfo,
-        rows: usize,
-    ) -> Result<(), BatchError> {
+    /// The sizes of a request whose tensors are those of a ragged call.
+    fn accept_ragged(&self, units: &RaggedUnits, inputs: &[TensorRef<'_>]) -> Result<Accepted, BatchError> {
+        for (idx, (input, info)) in inputs.iter().zip(self.model.inputs()).enumerate() {
+            self.accept_type(idx, input, info)?;
+        }
+        let RequestSize { rows, sequences } = units.accept(&self.model, inputs)?;
+        if rows > units.max_rows {
+            return Err(BatchError::WrongRows { rows, max: units.max_rows });
+        }
+        if sequences > units.max_sequences {
+            return Err(BatchError::WrongSequences { sequences, max: units.max_sequences });
+        }
+        let mut checker = self.checker.lock().unwrap_or_else(PoisonError::into_inner);
+        checker.bind_whole(self, |idx| inputs[idx].shape())?;
+        Ok(Accepted { rows, max_rows: units.max_rows, sequences, max_sequences: units.max_sequences })
+    }
+
+    /// Checks the type and the number of axes of an input of a request.
+    fn accept_type(&self, idx: usize, input: &TensorRef<'_>, info: &TensorInfo) -> Result<(), BatchError> {
         let tensor = || TensorName::input(&self.model.desc, idx);
         if input.dtype() != info.dtype() {
             let expected = info.dtype();
@@ -200,13 +279,26 @@ impl BatchLayout {
         if expected != got {
             return Err(CallError::WrongRank { tensor: tensor(), expected, got }.into());
         }
+        Ok(())
+    }
+
+    /// Checks the type and the shape of an input of a request of `rows` rows.
+    fn accept_rows(
+        &self,
+        idx: usize,
+        input: &TensorRef<'_>,
+        info: &TensorInfo,
+        rows: usize,
+    ) -> Result<(), BatchError> {
+        self.accept_type(idx, input, info)?;
         if input.shape()[0] != rows {
             return Err(BatchError::Uneven { input: idx, expected: rows, got: input.shape()[0] });
         }
 
         let Some(fixed) = &self.fixed else { return Ok(()) };
+        let tensor = || TensorName::input(&self.model.desc, idx);
         let expected_row = &fixed.shapes[idx];
-        let wrong = (1..got).find(|axis| input.shape()[*axis] != expected_row[*axis - 1]);
+        let wrong = (1..info.rank()).find(|axis| input.shape()[*axis] != expected_row[*axis - 1]);
         match wrong {
             Some(axis) => {
                 let expected = expected_row[axis - 1];
@@ -270,6 +362,21 @@ impl Checker {
         }
     }
 
+    /// Checks the whole contract for inputs of these shapes, and binds the dims.
+    fn bind_whole<'s>(
+        &mut self,
+        layout: &BatchLayout,
+        shape: impl Fn(usize) -> &'s [usize],
+    ) -> Result<(), BatchError> {
+        let size = |dim: usize| i64::try_from(dim).unwrap_or(i64::MAX);
+        for (idx, first) in self.first_axes.iter().enumerate() {
+            for (axis, dim) in shape(idx).iter().enumerate() {
+                self.shapes[first + axis] = size(*dim);
+            }
+        }
+        self.check(layout)
+    }
+
     /// Checks the whole contract for `rows` rows of these shapes, and binds the dims.
     fn bind<'s>(
         &mut self,
@@ -284,6 +391,11 @@ impl Checker {
                 self.shapes[first + 1 + axis] = size(*dim);
             }
         }
+        self.check(layout)
+    }
+
+    /// Checks the whole contract for the shapes of the table, and binds the dims.
+    fn check(&mut self, layout: &BatchLayout) -> Result<(), BatchError> {
         let desc = &layout.model.desc;
         let checked = desc.check(&self.shapes, &[], &mut self.slots, &mut self.dims);
         checked.map_err(|error| CallError::reported(Violation::new(desc, error)).into())

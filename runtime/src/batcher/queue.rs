@@ -1,6 +1,6 @@
 //! The state of requests and lanes, protected by one lock.
 
-use super::rows::RowShapes;
+use super::{layout::Accepted, rows::RowShapes};
 use crate::TensorRef;
 use std::{thread::Thread, time::Instant};
 
@@ -23,13 +23,15 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// An empty queue, with capacity for the largest number of sleepers for batches of `max_rows` rows.
-    pub(super) fn new(n_lanes: usize, max_rows: usize, shapes: &RowShapes) -> Queue {
+    /// An empty queue, with capacity for the largest number of sleepers for batches of `max_requests` requests.
+    pub(super) fn new(n_lanes: usize, max_requests: usize, shapes: &RowShapes) -> Queue {
         let idle = Progress {
             phase: Phase::Open,
             batch: 0,
             rows: 0,
             max_rows: 0,
+            sequences: 0,
+            max_sequences: 0,
             n_filling: 0,
             n_tickets: 0,
             untaken: [0; 2],
@@ -40,7 +42,7 @@ impl Queue {
             admitted: 0,
             lanes: vec![idle; n_lanes],
             shapes: vec![shapes.clone(); n_lanes],
-            sleepers: (0..n_lanes).map(|_| Vec::with_capacity(3 * max_rows)).collect(),
+            sleepers: (0..n_lanes).map(|_| Vec::with_capacity(3 * max_requests)).collect(),
             n_sleeping_workers: 0,
             is_watched: false,
             is_stopping: false,
@@ -51,7 +53,7 @@ impl Queue {
     pub(super) fn close_lanes(&mut self, now: Instant) {
         for progress in &mut self.lanes {
             let is_due = self.is_stopping || progress.deadline <= now;
-            if progress.phase == Phase::Open && progress.rows > 0 && is_due {
+            if progress.phase == Phase::Open && !progress.is_empty() && is_due {
                 progress.phase = Phase::Closed;
             }
         }
@@ -59,18 +61,18 @@ impl Queue {
 
     /// A lane whose batch has rows of this shape and space for more, the fullest first. A lane that lacks the space is
     /// closed, and counted in the second result.
-    pub(super) fn join(&mut self, inputs: &[TensorRef<'_>], rows: usize) -> (Option<usize>, usize) {
+    pub(super) fn join(&mut self, inputs: &[TensorRef<'_>], request: Accepted) -> (Option<usize>, usize) {
         let mut n_closed = 0;
         loop {
             let is_candidate = |lane: &usize| {
                 let progress = &self.lanes[*lane];
-                progress.phase == Phase::Open && progress.rows > 0 && self.shapes[*lane].matches(inputs)
+                progress.phase == Phase::Open && !progress.is_empty() && self.shapes[*lane].matches(inputs)
             };
             let candidates = (0..self.lanes.len()).filter(is_candidate);
             let Some(lane) = candidates.max_by_key(|lane| self.lanes[*lane].rows) else {
                 return (None, n_closed);
             };
-            if self.lanes[lane].rows + rows <= self.lanes[lane].max_rows {
+            if self.lanes[lane].has_space_for(request) {
                 return (Some(lane), n_closed);
             }
             self.lanes[lane].phase = Phase::Closed;
@@ -81,7 +83,7 @@ impl Queue {
     /// An empty lane whose next results have memory.
     pub(super) fn empty_lane(&self) -> Option<usize> {
         self.lanes.iter().position(|progress| {
-            let is_empty = progress.phase == Phase::Open && progress.rows == 0;
+            let is_empty = progress.phase == Phase::Open && progress.is_empty();
             is_empty && progress.untaken[Progress::side(progress.batch)] == 0
         })
     }
@@ -101,7 +103,7 @@ impl Queue {
 
     /// The earliest deadline of an open lane with rows.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let open = self.lanes.iter().filter(|lane| lane.phase == Phase::Open && lane.rows > 0);
+        let open = self.lanes.iter().filter(|lane| lane.phase == Phase::Open && !lane.is_empty());
         open.map(|lane| lane.deadline).min()
     }
 }
@@ -122,6 +124,9 @@ pub(super) struct Progress {
     pub(super) rows: usize,
     /// Largest number of rows of a batch whose rows have the shape of this batch.
     pub(super) max_rows: usize,
+    /// The same for the sequences of a ragged batch. Their number is 0 in other batches.
+    pub(super) sequences: usize,
+    pub(super) max_sequences: usize,
     /// Number of admitted requests that are still copying their rows.
     pub(super) n_filling: u32,
     /// Number of tickets of this batch that exist.
@@ -133,6 +138,23 @@ pub(super) struct Progress {
 }
 
 impl Progress {
+    /// Whether the batch has no requests. A request of a ragged batch may have no rows, but has sequences.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows == 0 && self.sequences == 0
+    }
+
+    /// Whether a request fits in the batch.
+    fn has_space_for(&self, request: Accepted) -> bool {
+        let rows = self.rows + request.rows;
+        let sequences = self.sequences + request.sequences;
+        rows <= self.max_rows && sequences <= self.max_sequences
+    }
+
+    /// Whether no other request fits in the batch.
+    pub(super) fn is_full(&self) -> bool {
+        self.rows == self.max_rows || (self.sequences > 0 && self.sequences == self.max_sequences)
+    }
+
     /// The index of a batch's results: 0 for even batches, 1 for odd ones.
     pub(super) fn side(batch: u32) -> usize {
         (batch % 2) as usize

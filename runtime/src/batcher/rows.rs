@@ -5,6 +5,61 @@ use crate::{
     tensor::{self, MAX_AXES},
 };
 
+/// The unit that the requests of a batch divide a tensor by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unit {
+    /// Rows: of the batch, or of all sequences of a ragged batch.
+    Rows,
+    /// Sequences of a ragged batch.
+    Sequences,
+    /// The offsets of a ragged batch: one for each sequence, and one more.
+    Offsets,
+}
+
+/// Adjacent items of a tensor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Run {
+    pub(super) first: usize,
+    pub(super) count: usize,
+}
+
+impl Run {
+    pub(super) fn end(self) -> usize {
+        self.first + self.count
+    }
+}
+
+/// The share of a request in a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Share {
+    pub(super) rows: Run,
+    /// Its sequences in a ragged batch.
+    pub(super) sequences: Run,
+}
+
+impl Share {
+    /// The items of a tensor with this unit. The offset after the last sequence is the first one of the next request.
+    pub(super) fn along(self, unit: Unit) -> Run {
+        match unit {
+            Unit::Rows => self.rows,
+            Unit::Sequences => self.sequences,
+            Unit::Offsets => Run { count: self.sequences.count + 1, ..self.sequences },
+        }
+    }
+
+    /// The share that begins with the first item and ends with these.
+    pub(super) fn whole(self) -> Share {
+        let to_end = |run: Run| Run { first: 0, count: run.end() };
+        Share { rows: to_end(self.rows), sequences: to_end(self.sequences) }
+    }
+
+    /// As many items, from the first one on.
+    pub(super) fn alone(self) -> Share {
+        let at_start = |run: Run| Run { first: 0, ..run };
+        Share { rows: at_start(self.rows), sequences: at_start(self.sequences) }
+    }
+}
+
 /// The shapes of the rows of tensors.
 #[derive(Clone, Debug)]
 pub(super) struct RowShapes(pub(super) Vec<RowShape>);
@@ -50,10 +105,10 @@ impl RowShape {
         self.bytes = tensor::size_bytes(self.dtype, &shape[1..]).unwrap_or(0);
     }
 
-    /// The shape of `rows` rows.
-    pub(super) fn shape(&self, rows: usize) -> [usize; MAX_AXES] {
+    /// The shape of `count` rows.
+    pub(super) fn shape(&self, count: usize) -> [usize; MAX_AXES] {
         let mut shape = self.dims;
-        shape[0] = rows;
+        shape[0] = count;
         shape
     }
 }

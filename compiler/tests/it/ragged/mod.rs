@@ -6,6 +6,7 @@ mod lengths;
 mod packed;
 mod random;
 mod refusals;
+mod serving;
 mod session;
 
 use graphs::{FORMS, MAX_LENGTH, MAX_SEQUENCES, MaskForm, encoder};
