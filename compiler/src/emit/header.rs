@@ -3,7 +3,7 @@
 //! It mirrors [`symshape_runtime::abi`], includes only `stddef.h` and `stdint.h`, and is valid C99 and C++.
 
 use super::{
-    batch, max_dim, state,
+    batch, max_dim, ragged, state,
     template::{comment, named},
     weights::WeightsFile,
 };
@@ -72,10 +72,12 @@ fn write_header(
     out.write_str(&max_dim::functions(program, plan))?;
     out.write_str(&state::functions(program))?;
     // A batch of requests would need a state for each of them.
-    if program.state.is_none() {
+    // Rows of a ragged batch belong to sequences.
+    if program.state.is_none() && program.ragged.is_none() {
         out.write_str(&batch::functions(program, weights.is_some()))?;
     }
 
+    out.write_str(&ragged::functions(program, weights.is_some()))?;
     if program.may_use_tiles() && source.is_none() {
         out.write_str(&named(include_str!("tiles.h"), prefix))?;
     }

@@ -12,6 +12,7 @@ pub mod jit;
 mod link;
 mod max_dim;
 pub mod object;
+mod ragged;
 pub(crate) mod report;
 pub(crate) mod rust;
 mod seal;

@@ -1,5 +1,6 @@
 //! Ragged batches: a sequence has the bits that it has alone, and the results of the padded model.
 
+mod c_programs;
 mod cli;
 pub(crate) mod graphs;
 mod lengths;
