@@ -187,11 +187,13 @@ pub(crate) fn refs(tensors: &[Tensor]) -> Result<Vec<TensorRef<'_>>> {
 
 /// Copies the outputs of a call.
 pub(crate) fn copies(outputs: &Outputs<'_>) -> Vec<Tensor> {
-    let copy = |output: TensorRef<'_>| {
-        let bytes = Bytes::Owned(output.bytes().into());
-        Tensor::new(output.dtype(), output.shape().to_vec(), bytes).expect("outputs have their shape's size")
-    };
-    (0..outputs.len()).map(|idx| copy(outputs.get(idx))).collect()
+    (0..outputs.len()).map(|idx| copy(&outputs.get(idx))).collect()
+}
+
+/// A copy of a tensor.
+pub(crate) fn copy(tensor: &TensorRef<'_>) -> Tensor {
+    let bytes = Bytes::Owned(tensor.bytes().into());
+    Tensor::new(tensor.dtype(), tensor.shape().to_vec(), bytes).expect("a tensor has its shape's size")
 }
 
 /// A tensor that is ordered by type and bytes, without its shape: the key of a map that finds equal constants.

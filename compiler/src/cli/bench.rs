@@ -9,6 +9,8 @@ use super::{
     errors::usage,
     feed,
     output::{Verdict, print_line},
+    packed::{self, CallInputs},
+    ragged::{self, Lengths},
     source, stateful,
 };
 use crate::{
@@ -38,12 +40,18 @@ pub(super) struct Args {
     precision: args::PrecisionArgs,
     #[command(flatten)]
     offload: args::OffloadArgs,
+    #[command(flatten)]
+    ragged: ragged::RaggedArgs,
     /// Sizes to measure, in order; default: the smallest and the largest
     #[arg(long, value_name = "N=8[,S=128]", num_args = 1..)]
     at: Vec<String>,
-    /// Inputs, read from a .npz file with keys NAME or in:NAME; their sizes are measured
+    /// Inputs, read from a .npz file with keys NAME or in:NAME; their sizes are measured. A ragged batch takes the
+    /// padded inputs with their mask as well
     #[arg(long, value_name = "F.npz")]
     inputs: Option<PathBuf>,
+    /// Lengths of the sequences of a ragged batch, each list a call; at other sizes, lengths are almost equal
+    #[arg(long, value_name = "12,300,45", num_args = 1.., conflicts_with_all = ["at", "inputs"])]
+    lengths: Vec<Lengths>,
     /// Number of threads for each call
     #[arg(long, value_name = "T", default_value_t = 1)]
     threads: u32,
@@ -75,7 +83,7 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     }
 
     let support = CompileOptions::default().support;
-    let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, support)?;
+    let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, &args.ragged, support)?;
     let place = || args.model.display().to_string();
     let mut cases = cases(&loaded.model, args).at(place)?;
 
@@ -120,7 +128,7 @@ fn cases(model: &Model, args: &Args) -> Result<Vec<Case>> {
         if !model.state().is_empty() {
             return Err(usage("--inputs: the inputs don't say how long the state is; use --at"));
         }
-        let inputs = feed::read(model, &[], Some(path))?;
+        let inputs = CallInputs::read(model, &[], Some(path), None)?.into_tensors();
         let refs = tensor::refs(&inputs)?;
         let mut context =
             Context::new(model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
@@ -137,6 +145,9 @@ fn cases(model: &Model, args: &Args) -> Result<Vec<Case>> {
         return Ok(vec![Case { at, inputs, state: None }]);
     }
 
+    if !args.lengths.is_empty() {
+        return args.lengths.iter().map(|lengths| ragged_case(model, lengths)).collect();
+    }
     let mut bindings = args.at.iter().map(|at| at::dims_of_step(model, at)).collect::<Result<Vec<_>>>()?;
     if bindings.is_empty() {
         bindings = at::ends(model);
@@ -144,10 +155,23 @@ fn cases(model: &Model, args: &Args) -> Result<Vec<Case>> {
     bindings
         .into_iter()
         .map(|dims| {
+            if let Some(lengths) = Lengths::at(model, &dims) {
+                return ragged_case(model, &lengths);
+            }
             let state = if model.state().is_empty() { None } else { Some(state(model, &dims)?) };
             Ok(Case { at: inputs::binding(model, &dims), inputs: inputs::inputs(model, &dims)?, state })
         })
         .collect()
+}
+
+/// A call of random sequences of these lengths.
+fn ragged_case(model: &Model, lengths: &Lengths) -> Result<Case> {
+    let inputs = packed::random(model, lengths)?;
+    let mut context = Context::new(model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
+    let refs = tensor::refs(&inputs)?;
+    let dims = context.bind(&refs).map_err(|error| feed::refused(&error))?;
+    let at = inputs::binding(model, dims);
+    Ok(Case { at, inputs, state: None })
 }
 
 /// A state with these sizes, filled with random numbers: pages that were never written would be read too fast.

@@ -15,10 +15,21 @@ use symshape_runtime::{CallError, DType, Model, TensorInfo};
 /// Tensors for each input, in the model's order, from `NAME=F.npy` arguments and an `.npz` with keys `NAME` or
 /// `in:NAME`.
 pub(super) fn read(model: &Model, singles: &[String], npz: Option<&Path>) -> Result<Vec<Tensor>> {
+    let named = read_named(&input_names(model), singles, npz)?;
+    let place = || npz.map_or_else(|| "inputs".to_string(), |path| path.display().to_string());
+    ordered(model, named).at(place)
+}
+
+/// The tensors in the files by name, where `inputs` are the names of inputs.
+pub(super) fn read_named(
+    inputs: &[&str],
+    singles: &[String],
+    npz: Option<&Path>,
+) -> Result<BTreeMap<String, Tensor>> {
     let mut named = BTreeMap::new();
     if let Some(path) = npz {
         for (key, tensor) in npy::read_npz(path)? {
-            let is_input = |name: &str| model.inputs().iter().any(|info| info.name() == name);
+            let is_input = |name: &str| inputs.contains(&name);
             match key.strip_prefix("in:").filter(|name| !is_input(&key) || is_input(name)) {
                 Some(name) => named.insert(name.to_string(), tensor),
                 None if key.starts_with("out:") && !is_input(&key) => None,
@@ -31,10 +42,10 @@ pub(super) fn read(model: &Model, singles: &[String], npz: Option<&Path>) -> Res
     for single in singles {
         let (name, file) =
             single.split_once('=').ok_or_else(|| usage(format!("-i {single}: expected NAME=F.npy")))?;
-        if !model.inputs().iter().any(|info| info.name() == name) {
+        if !inputs.contains(&name) {
             return Err(usage(format!(
                 "-i {single}: the model has no input `{name}`; it has {}",
-                names(model)
+                quoted(inputs)
             )));
         }
 
@@ -46,12 +57,11 @@ pub(super) fn read(model: &Model, singles: &[String], npz: Option<&Path>) -> Res
         }
     }
 
-    let place = || npz.map_or_else(|| "inputs".to_string(), |path| path.display().to_string());
-    ordered(model, named).at(place)
+    Ok(named)
 }
 
 /// The tensors in the order of the model's inputs. A note on standard error names tensors that are not inputs.
-fn ordered(model: &Model, mut named: BTreeMap<String, Tensor>) -> Result<Vec<Tensor>> {
+pub(super) fn ordered(model: &Model, mut named: BTreeMap<String, Tensor>) -> Result<Vec<Tensor>> {
     let given = named.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let tensors = model.inputs().iter().map(|info| {
         let given_or_seed = named.remove(info.name()).or_else(|| default_seed(info));
@@ -65,7 +75,7 @@ fn ordered(model: &Model, mut named: BTreeMap<String, Tensor>) -> Result<Vec<Ten
     for name in named.keys() {
         eprintln!(
             "symc: note: `{name}` is not an input of the model and is ignored; its inputs are {}",
-            names(model)
+            quoted(&input_names(model))
         );
     }
 
@@ -79,8 +89,13 @@ pub(super) fn default_seed(info: &TensorInfo) -> Option<Tensor> {
 }
 
 /// The names of the model's inputs.
-fn names(model: &Model) -> String {
-    let names: Vec<String> = model.inputs().iter().map(|info| format!("`{}`", info.name())).collect();
+fn input_names(model: &Model) -> Vec<&str> {
+    model.inputs().iter().map(TensorInfo::name).collect()
+}
+
+/// A list of names.
+pub(super) fn quoted(names: &[&str]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 

@@ -18,6 +18,7 @@ mod grow;
 mod manual;
 mod npy;
 mod output;
+mod packed;
 mod passes;
 mod plan;
 mod progress;

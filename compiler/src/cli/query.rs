@@ -4,7 +4,7 @@ use super::{
     args, at,
     errors::usage,
     output::{Verdict, print_line},
-    source,
+    ragged, source,
 };
 use crate::{
     accuracy::inputs,
@@ -27,6 +27,8 @@ pub(super) struct Args {
     precision: args::PrecisionArgs,
     #[command(flatten)]
     offload: args::OffloadArgs,
+    #[command(flatten)]
+    ragged: ragged::RaggedArgs,
     /// Print the arena's bytes and the shapes of the outputs at these sizes
     #[arg(long, value_name = "N=8,S=128", conflicts_with_all = ["bytes", "fix"])]
     at: Option<String>,
@@ -46,7 +48,7 @@ pub(super) struct Args {
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let budget = args.bytes.as_deref().map(parse_bytes).transpose()?;
     let support = CompileOptions::default().support;
-    let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, support)?;
+    let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, &args.ragged, support)?;
     let model = &loaded.model;
 
     if let Some(at) = &args.at {
@@ -113,7 +115,7 @@ fn symbol_json(symbol: &SymbolInfo) -> Json {
 
 fn ragged_json(model: &Model, ragged: &RaggedInfo) -> Json {
     json!({
-        "offsets": model.inputs()[ragged.offsets()].name(), "mask": ragged.mask(),
+        "offsets": model.inputs()[ragged.offsets()].name(), "mask": ragged.mask(), "lengths": ragged.lengths(),
         "sequences": model.symbols()[ragged.sequences()].name(), "rows": model.symbols()[ragged.rows()].name(),
         "length": symbol_json(ragged.length()),
     })

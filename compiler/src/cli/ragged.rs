@@ -1,7 +1,13 @@
 //! Ragged batches on the command line.
 
-use crate::ragged::RaggedRequest;
-use std::ffi::OsString;
+use super::errors::usage;
+use crate::{
+    error::{Error, Result},
+    ragged::RaggedRequest,
+    tensor::Tensor,
+};
+use std::{ffi::OsString, fmt, str::FromStr};
+use symshape_runtime::{Model, RaggedInfo};
 
 /// Calls that take sequences of different lengths without padding.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -10,7 +16,8 @@ pub(super) struct RaggedArgs {
     /// symbol of the padded length
     #[arg(id = "ragged_length", long = "ragged", value_name = "S")]
     pub length: Option<String>,
-    /// With --ragged: the input that is 1 for tokens and 0 for padding; it is no input of a ragged call
+    /// With --ragged: the input that is 1 for tokens and 0 for padding, or the lengths of the sequences; it is no input
+    /// of a ragged call
     #[arg(id = "ragged_mask", long = "mask", value_name = "INPUT", requires = "ragged_length")]
     pub mask: Option<String>,
     /// With --ragged: the symbol of the batch, if several are possible
@@ -22,6 +29,11 @@ pub(super) struct RaggedArgs {
 }
 
 impl RaggedArgs {
+    /// Whether a ragged batch is wanted.
+    pub(super) fn is_given(&self) -> bool {
+        self.length.is_some()
+    }
+
     /// The command line of these arguments.
     pub(super) fn command_line(&self) -> Vec<OsString> {
         let RaggedArgs { length, mask, ragged_batch, max_rows } = self;
@@ -35,5 +47,69 @@ impl RaggedArgs {
     pub(super) fn request(&self) -> RaggedRequest {
         let RaggedArgs { length, mask, ragged_batch: batch, max_rows } = self.clone();
         RaggedRequest { length, batch, mask, max_rows }
+    }
+}
+
+/// The lengths of the sequences of a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Lengths(pub Vec<usize>);
+
+impl Lengths {
+    /// Those in a list of integers, the input `name`.
+    pub(super) fn of_tensor(name: &str, tensor: &Tensor) -> Result<Lengths> {
+        if tensor.shape().len() != 1 || !tensor.dtype().is_int() {
+            return Err(usage(format!("input `{name}`: expected a list of integers")));
+        }
+        let length = |idx: usize| {
+            let length = tensor.get(idx).as_i64();
+            usize::try_from(length).map_err(|_| usage(format!("input `{name}`: element {idx} is {length}")))
+        };
+        (0..tensor.elems()).map(length).collect::<Result<_>>().map(Lengths)
+    }
+
+    /// The longest one, or 0.
+    pub(super) fn max(&self) -> usize {
+        self.0.iter().copied().max().unwrap_or(0)
+    }
+
+    /// The first row of each sequence, and at last the number of rows.
+    pub(super) fn offsets(&self) -> Result<Tensor> {
+        let mut offsets = vec![0_i64];
+        for length in &self.0 {
+            let end =
+                i64::try_from(*length).ok().and_then(|length| offsets[offsets.len() - 1].checked_add(length));
+            offsets.push(end.ok_or_else(|| usage(format!("--lengths {self}: the sum is too large")))?);
+        }
+        Tensor::from_i64(vec![offsets.len()], &offsets).ok_or_else(|| Error::internal("a list of offsets"))
+    }
+
+    /// As many sequences as `dims` say with as many rows, of almost equal lengths.
+    pub(super) fn even(ragged: &RaggedInfo, dims: &[i64]) -> Lengths {
+        let size = |symbol: usize| usize::try_from(dims[symbol]).unwrap_or(0);
+        let sequences = size(ragged.sequences()).max(1);
+        let rows = size(ragged.rows());
+        Lengths((0..sequences).map(|k| rows / sequences + usize::from(k < rows % sequences)).collect())
+    }
+
+    /// Of an argument `--at`: see [`Lengths::even`]. `None` for a model without a ragged batch.
+    pub(super) fn at(model: &Model, dims: &[i64]) -> Option<Lengths> {
+        model.ragged().map(|ragged| Lengths::even(ragged, dims))
+    }
+}
+
+impl FromStr for Lengths {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Lengths, String> {
+        let lengths =
+            text.split(',').map(|length| length.trim().parse()).collect::<std::result::Result<_, _>>();
+        lengths.map(Lengths).map_err(|_| "expected lengths, such as 12,300,45".into())
+    }
+}
+
+impl fmt::Display for Lengths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lengths: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&lengths.join(","))
     }
 }

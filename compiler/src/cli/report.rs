@@ -5,7 +5,7 @@ use super::{
     copies::Copies,
     output::{Verdict, print_line},
     progress::Progress,
-    source,
+    ragged, source,
 };
 use crate::{
     codegen, emit,
@@ -33,6 +33,8 @@ pub(super) struct Args {
     dims: args::DimArgs,
     #[command(flatten)]
     precision: args::PrecisionArgs,
+    #[command(flatten)]
+    ragged: ragged::RaggedArgs,
     /// Measure each kernel in calls of these sizes; default: the smallest and the largest
     #[arg(long, value_name = "N=8[,S=128]", num_args = 0..)]
     profile: Option<Vec<String>>,
@@ -56,8 +58,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let baseline = args.baseline.as_deref().map(Baseline::read).transpose()?;
     let options = CompileOptions::default().precision(args.precision.precision);
     let place = || args.model.display().to_string();
-    let lowered =
-        Pipeline::new(&graph).options(options).state(args.dims.state.request()?).lower().at(place)?;
+    let pipeline = Pipeline::new(&graph).options(options).state(args.dims.state.request()?);
+    let lowered = pipeline.ragged(args.ragged.request()).lower().at(place)?;
     let measured =
         args.profile.as_ref().map(|sizes| measure(&lowered, sizes, &progress)).transpose().at(place)?;
 

@@ -5,7 +5,8 @@ use super::{
     errors::at_path,
     feed, npy,
     output::{Verdict, print_line},
-    source, stateful,
+    packed::{self, CallInputs},
+    ragged, source, stateful,
 };
 use crate::{
     accuracy::inputs,
@@ -31,12 +32,18 @@ pub(super) struct Args {
     precision: args::PrecisionArgs,
     #[command(flatten)]
     offload: args::OffloadArgs,
+    #[command(flatten)]
+    ragged: ragged::RaggedArgs,
     /// Input NAME, read from a .npy file
     #[arg(short, long = "in", value_name = "NAME=F.npy")]
     input_files: Vec<String>,
     /// Inputs, read from a .npz file with keys NAME or in:NAME
     #[arg(long = "inputs", value_name = "F.npz")]
     npz: Option<PathBuf>,
+    /// Lengths of the sequences of a ragged batch; without inputs, random ones are made. With padded inputs, padding
+    /// follows the tokens
+    #[arg(long, value_name = "12,300,45")]
+    lengths: Option<ragged::Lengths>,
     /// Directory for the outputs, each as NAME.npy
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -67,32 +74,37 @@ fn state(args: &Args, model: &Model, inputs: &[Tensor]) -> Result<Option<State>>
 /// Calls the model, and writes or prints its outputs.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let support = CompileOptions::default().support;
-    let model = source::load(&args.model, &args.dims, args.precision, &args.offload, support)?.model;
+    let model =
+        source::load(&args.model, &args.dims, args.precision, &args.offload, &args.ragged, support)?.model;
 
-    let inputs = feed::read(&model, &args.input_files, args.npz.as_deref())?;
+    let inputs = CallInputs::read(&model, &args.input_files, args.npz.as_deref(), args.lengths.as_ref())?;
     let mut context =
         Context::new(&model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     context.set_threads(args.threads).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
     context.set_policy(args.policy.into());
 
     let place = || args.model.display().to_string();
-    let refs = tensor::refs(&inputs)?;
-    let mut state = state(args, &model, &inputs)?;
+    let refs = inputs.refs()?;
+    let mut state = state(args, &model, inputs.given())?;
     let bound = match &state {
         Some(state) => context.bind_state(&refs, state),
         None => context.bind(&refs),
     };
     let dims: Vec<i64> = bound.map_err(|error| feed::refused(&error)).at(place)?.to_vec();
-    let outputs = match &mut state {
-        Some(state) => context.run_stateful_views(&refs, state),
-        None => context.run_views(&refs),
+    let outputs = match (&mut state, &inputs) {
+        (Some(state), _) => {
+            context.run_stateful_views(&refs, state).map(|outputs| Ok(tensor::copies(&outputs)))
+        }
+        (None, CallInputs::Packed(batch)) => {
+            context.run_ragged(batch).map(|outputs| packed::padded(&outputs, None))
+        }
+        (None, CallInputs::Given(_)) => context.run_views(&refs).map(|outputs| Ok(tensor::copies(&outputs))),
     };
-    let outputs = outputs.map_err(|error| feed::refused(&error)).at(place)?;
+    let outputs = outputs.map_err(|error| feed::refused(&error)).at(place)??;
 
     if let Some(folder) = &args.output {
         at_path(fs::create_dir_all(folder), folder)?;
-        for (idx, info) in model.outputs().iter().enumerate() {
-            let output = outputs.get(idx);
+        for (info, output) in model.outputs().iter().zip(&outputs) {
             let path = folder.join(npy::file_name(info.name()));
             npy::write(&path, output.dtype(), output.shape(), output.bytes())?;
         }
@@ -102,8 +114,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         stateful::save(state, path)?;
     }
 
-    let table = model.outputs().iter().enumerate().map(|(idx, info)| {
-        json!({"name": info.name(), "dtype": info.dtype().numpy_name(), "shape": outputs.get(idx).shape()})
+    let table = model.outputs().iter().zip(&outputs).map(|(info, output)| {
+        json!({"name": info.name(), "dtype": info.dtype().numpy_name(), "shape": output.shape()})
     });
     let table: Vec<_> = table.collect();
     let bound: Map<String, serde_json::Value> =
@@ -118,8 +130,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     if model.precision() != symshape_runtime::Precision::F32 {
         print_line(&format!("precision: {}", source::effective_precision(&model)));
     }
-    for (idx, info) in model.outputs().iter().enumerate() {
-        print_line(&format!("{}: {}{:?}", info.name(), info.dtype(), outputs.get(idx).shape()));
+    for (info, output) in model.outputs().iter().zip(&outputs) {
+        print_line(&format!("{}: {}{:?}", info.name(), info.dtype(), output.shape()));
     }
     Ok(Verdict::Yes)
 }

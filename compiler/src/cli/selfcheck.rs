@@ -11,6 +11,7 @@ use super::{
     errors::usage,
     output::Verdict,
     progress::Progress,
+    ragged::RaggedArgs,
     sensitivity, source,
 };
 use crate::{
@@ -64,7 +65,14 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
         .refuse("selfcheck", "it checks single calls; `symc test --stateful` checks consecutive ones")?;
     // The loss of a precision is that on machines with tile registers, even if this machine has none.
     let support = CompileOptions::default().support.with_tiles();
-    let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, support)?;
+    let loaded = source::load(
+        &args.model,
+        &args.dims,
+        args.precision,
+        &args.offload,
+        &RaggedArgs::default(),
+        support,
+    )?;
     let (graph, precision) =
         loaded.source.as_ref().ok_or_else(|| usage("selfcheck needs an ONNX model, not a shared object"))?;
     let definition = PrecisionDefinition::of(graph, *precision)?;

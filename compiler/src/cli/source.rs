@@ -4,6 +4,7 @@ use super::{
     args::{self, DimArgs, OffloadArgs, PrecisionArgs},
     errors::usage,
     progress::Progress,
+    ragged::RaggedArgs,
 };
 use crate::{
     error::{At, Error, ErrorKind, Result},
@@ -58,11 +59,15 @@ pub(super) fn load(
     dims: &DimArgs,
     precision_args: PrecisionArgs,
     offload: &OffloadArgs,
+    ragged: &RaggedArgs,
     microkernels: MicrokernelSupport,
 ) -> Result<Loaded> {
     if path.extension().is_none_or(|extension| extension != "onnx") {
         if precision_args.precision != Precision::F32 {
             return Err(usage(format!("{}: --precision is for ONNX models", path.display())));
+        }
+        if ragged.is_given() {
+            return Err(usage(format!("{}: --ragged is for ONNX models", path.display())));
         }
         return open(path, dims);
     }
@@ -80,7 +85,7 @@ pub(super) fn load(
     let options =
         CompileOptions::default().precision(precision).oversized_parts(offload.oversized.oversized_parts);
     let pipeline = Pipeline::new(&graph).targets(&targets).options(options).state(dims.state.request()?);
-    let lowered = pipeline.lower();
+    let lowered = pipeline.ragged(ragged.request()).lower();
     let lowered = lowered.at(|| path.display().to_string())?;
     print_warnings(path, &lowered);
     progress.say("generating code");

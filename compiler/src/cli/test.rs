@@ -13,6 +13,7 @@ use super::{
     errors::{at_path, usage},
     output::{Verdict, print_line},
     progress::Progress,
+    ragged::RaggedArgs,
 };
 use crate::error::Result;
 use case::{Report, Status};
@@ -47,6 +48,8 @@ pub(super) struct Args {
     allow_refused: bool,
     #[command(flatten)]
     dims: DimArgs,
+    #[command(flatten)]
+    ragged: RaggedArgs,
     /// File to write the results to, as JSON
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
@@ -162,7 +165,12 @@ fn run(folder: &Path, args: &Args) -> Report {
     let bind = if args.bind_inputs == case::BindInputs::Int { "int" } else { "none" };
     let spawned = std::env::current_exe().and_then(|program| {
         let mut command = Command::new(program);
-        command.arg("case").arg(folder).args(["--bind-inputs", bind]).args(args.dims.command_line());
+        command
+            .arg("case")
+            .arg(folder)
+            .args(["--bind-inputs", bind])
+            .args(args.dims.command_line())
+            .args(args.ragged.command_line());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
     });
     match spawned {

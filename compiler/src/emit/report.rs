@@ -8,7 +8,7 @@ use super::template::filled;
 use crate::{
     codegen::{self, ScalarLoop},
     error::Result,
-    kernel::{self, BufferId, MemorySpace, Partition, Port, Program, cost, partition::stages},
+    kernel::{self, BufferId, MemorySpace, Partition, Port, Program, SequencePart, cost, partition::stages},
     plan::{self, OffsetArithmetic, Plan, arena_formula, lifetimes, reserved_bytes},
 };
 use num_traits::ToPrimitive;
@@ -37,6 +37,7 @@ pub(crate) fn report(program: &Program, plan: &Plan, profile: &Json) -> String {
         "scalar_loops": scalar_loops(program),
         "copies": copies(program),
         "profile": profile,
+        "ragged": ragged(program),
         "kernels": (0..program.kernels.len()).map(|idx| json!({"name": program.kernels[idx].name, "text": kernel_text(program, idx)}))
             .collect::<Vec<_>>(),
     });
@@ -65,6 +66,29 @@ fn partitions(program: &Program) -> Vec<Json> {
         })
     };
     program.partitions.iter().zip(&stages).map(partition).collect()
+}
+
+/// How the kernels and the buffers of a ragged batch are divided among its sequences; null without one. The work of a
+/// kernel is that of all rows, or of one sequence.
+fn ragged(program: &Program) -> Json {
+    let Some(ragged) = &program.ragged else { return Json::Null };
+    let kernels = program.kernels.iter().enumerate().map(|(idx, kernel)| {
+        let group = ragged.groups.iter().position(|group| group.contains(&idx));
+        let work = program.facts.simplify(&cost::of(program, kernel));
+        json!({"kernel": idx, "group": group, "reason": ragged.reasons.get(&idx), "work": expression(&work)})
+    });
+    let buffers = ragged.parts.iter().map(|(id, part)| {
+        let (unit, elems) = match part {
+            SequencePart::Rows(elems) => ("row", elems),
+            SequencePart::Sequence(elems) => ("sequence", elems),
+        };
+        json!({"id": id.to_string(), "name": program.buffers[*id].name, "unit": unit, "elems": elems.to_string()})
+    });
+    json!({
+        "length": ragged.length.name(), "sequences": ragged.sequences.name(), "rows": ragged.rows.name(),
+        "mask": ragged.padded.mask, "lengths": ragged.padded.lengths, "offsets": program.inputs[ragged.offsets as usize].name,
+        "kernels": kernels.collect::<Vec<_>>(), "buffers": buffers.collect::<Vec<_>>(),
+    })
 }
 
 /// The elements that kernels move without a computation, in the order of the kernels.

@@ -35,7 +35,7 @@ fn decoder(more: Vec<NodeProto>) -> ModelProto {
     ModelProto { ir_version: 8, opset_import: vec![opset], graph: Some(graph), ..Default::default() }
 }
 
-fn write_tensor(path: &Path, shape: &[i64], elems: &[f32]) {
+pub(crate) fn write_tensor(path: &Path, shape: &[i64], elems: &[f32]) {
     let raw: Vec<u8> = elems.iter().flat_map(|elem| elem.to_le_bytes()).collect();
     let tensor = TensorProto {
         dims: shape.to_vec(),

@@ -7,6 +7,8 @@ use crate::{
         errors::at_path,
         feed,
         output::{Verdict, print_line},
+        packed,
+        ragged::RaggedArgs,
         source::milliseconds,
         stateful,
     },
@@ -33,6 +35,8 @@ pub(crate) struct CaseArgs {
     bind_inputs: BindInputs,
     #[command(flatten)]
     dims: DimArgs,
+    #[command(flatten)]
+    ragged: RaggedArgs,
 }
 
 /// Which inputs become compile-time constants.
@@ -232,7 +236,8 @@ fn compile(args: &CaseArgs) -> Result<Compiled> {
     let graph = import::import(&model, &options)?;
     let is_random = import::seed::has_random_results(&model, &options, &graph);
     let outputs = graph.outputs.iter().map(|(name, _)| name.clone()).collect();
-    let model = Pipeline::new(&graph).state(args.dims.state.request()?).jit()?;
+    let pipeline = Pipeline::new(&graph).state(args.dims.state.request()?).ragged(args.ragged.request());
+    let model = pipeline.jit()?;
     // State is not read from the data sets.
     let is_state = |name: &String| model.state().iter().any(|tensor| tensor.input() == name);
     let taken: Vec<usize> = taken;
@@ -287,6 +292,10 @@ fn run_set(
 ) -> Result<SetResult> {
     let inputs = in_order(&compiled.names, tensors(path, "input")?);
     let want = in_order(&compiled.outputs, tensors(path, "output")?);
+    if compiled.model.ragged().is_some() {
+        return run_ragged_set(compiled, context, inputs, &want, tolerance);
+    }
+
     let mut inputs: Vec<Tensor> = compiled.taken.iter().filter_map(|idx| inputs.get(*idx).cloned()).collect();
     // Data sets have no seed for random operators.
     inputs.extend(compiled.model.inputs().iter().skip(inputs.len()).filter_map(feed::default_seed));
@@ -305,15 +314,46 @@ fn run_set(
         None => context.run_views(&refs),
     };
     let run_ms = milliseconds(start);
-    let end = |status, detail| Ok(SetResult { status, detail, run_ms });
     let got = match result {
         Ok(outputs) => all_outputs(compiled, tensor::copies(&outputs), state.as_ref())?,
-        Err(error) => return end(Status::Error, error.to_string()),
+        Err(error) => return Ok(SetResult { status: Status::Error, detail: error.to_string(), run_ms }),
     };
+    let (status, detail) = compare_outputs(compiled, &want, &got, tolerance);
+    Ok(SetResult { status, detail, run_ms })
+}
+
+/// Runs a data set of a padded model as a ragged batch. Padding is not compared: it has the elements of `want`.
+fn run_ragged_set(
+    compiled: &Compiled,
+    context: &mut Context,
+    inputs: Vec<Tensor>,
+    want: &[Tensor],
+    tolerance: Tolerance,
+) -> Result<SetResult> {
+    let given = |idx: &usize| Some((compiled.names[*idx].clone(), inputs.get(*idx)?.clone()));
+    let batch = packed::data_set(&compiled.model, compiled.taken.iter().filter_map(given).collect())?;
+    let start = Instant::now();
+    let result = context.run_ragged(&batch);
+    let run_ms = milliseconds(start);
+    let got = match result {
+        Ok(outputs) => packed::padded(&outputs, Some(want))?,
+        Err(error) => return Ok(SetResult { status: Status::Error, detail: error.to_string(), run_ms }),
+    };
+    let (status, detail) = compare_outputs(compiled, want, &got, tolerance);
+    Ok(SetResult { status, detail, run_ms })
+}
+
+/// Compares the outputs of a call with those of the data set.
+fn compare_outputs(
+    compiled: &Compiled,
+    want: &[Tensor],
+    got: &[Tensor],
+    tolerance: Tolerance,
+) -> (Status, String) {
     if got.len() < want.len() {
-        return end(Status::Fail, format!("{} outputs instead of {}", got.len(), want.len()));
+        return (Status::Fail, format!("{} outputs instead of {}", got.len(), want.len()));
     }
-    for ((want, got), name) in want.iter().zip(&got).zip(&compiled.outputs) {
+    for ((want, got), name) in want.iter().zip(got).zip(&compiled.outputs) {
         // The generator of the data set is unknown, so types and shapes of random results are compared only.
         let problem = match compare::distance(want, got, tolerance) {
             Err(problem) => problem,
@@ -322,9 +362,9 @@ fn run_set(
             }
             Ok(_) => continue,
         };
-        return end(Status::Fail, format!("`{name}`: {problem}"));
+        return (Status::Fail, format!("`{name}`: {problem}"));
     }
-    end(Status::Pass, String::new())
+    (Status::Pass, String::new())
 }
 
 /// The outputs of a call and the content of the state, in the order of the model's outputs.
