@@ -43,6 +43,8 @@ ELSEWHERE = {
     "symc compile sampler.onnx": "compiler/tests/it/random_operators.rs has such models",
     "symc compile decoder.onnx": "compiler/tests/it/state has such models",
     "symc compile encoder.onnx --dim N=1..32": "compiler/tests/it/ragged has such models",
+    "symc bench encoder.so": "compiler/tests/it/ragged/cli.rs",
+    "symc test cases --dim N=1..32 --dim S=1..512 --ragged S": "compiler/tests/it/ragged/cli.rs",
     "symc bench decoder.onnx": "compiler/tests/it/state has such models",
     "symc compile vad.onnx": "compiler/tests/it/state has such models",
     "symc compile encoder.onnx --dim N=1..8": "compiler/tests/it/state/streaming.rs has such a model",
