@@ -85,8 +85,8 @@ pub(crate) fn summary(unit: &mut ModuleBuilder, functions: &ExportedFunctions) -
     let name = unit.symbol("arena_max");
     arena_max.define(unit, &name, Linkage::Export)?;
 
-    let uses_tiles = match functions.run.tiles {
-        Some(tiles) => Some(tiles.uses),
+    let uses_tiles = match functions.run.load.and_then(|functions| functions.uses_tiles) {
+        Some(uses) => Some(uses),
         None if unit.program.may_use_tiles() => Some(dispatch::uses_no_tiles(unit)?),
         None => None,
     };
@@ -96,7 +96,7 @@ pub(crate) fn summary(unit: &mut ModuleBuilder, functions: &ExportedFunctions) -
         desc,
         exports: exports(unit, functions, uses_tiles),
         code_bytes: unit.functions.iter().map(|function| function.code_bytes).sum(),
-        load: functions.run.tiles.map(|tiles| tiles.load),
+        load: functions.run.load.map(|functions| functions.load),
         functions: mem::take(&mut unit.functions),
         const_bytes: unit.data_pool.const_bytes(),
         repeated_weights: unit.program.repeated_weights(&unit.data_pool.forms),

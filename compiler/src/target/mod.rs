@@ -36,6 +36,8 @@ pub enum Level {
     X86V4Amx,
     /// ARMv8 with NEON.
     Aarch64,
+    /// NEON with dot products of bytes: the extension `dotprod`, which ARMv8.4 includes.
+    Aarch64Dotprod,
     /// RV64GC: no vectors.
     Riscv64,
     /// RV64GC with V.
@@ -44,13 +46,14 @@ pub enum Level {
 
 impl Level {
     /// All levels, the lowest of each architecture first.
-    pub const ALL: [Level; 8] = [
+    pub const ALL: [Level; 9] = [
         Level::X86V2,
         Level::X86V3,
         Level::X86V4,
         Level::X86V4Vnni,
         Level::X86V4Amx,
         Level::Aarch64,
+        Level::Aarch64Dotprod,
         Level::Riscv64,
         Level::Riscv64V,
     ];
@@ -64,6 +67,7 @@ impl Level {
             Level::X86V4Vnni => "x86-64-v4-vnni",
             Level::X86V4Amx => "x86-64-v4-amx",
             Level::Aarch64 => "aarch64",
+            Level::Aarch64Dotprod => "aarch64-dotprod",
             Level::Riscv64 => "riscv64",
             Level::Riscv64V => "riscv64v",
         }
@@ -77,7 +81,7 @@ impl Level {
     /// Bytes of the widest vector register.
     pub const fn vector_bytes(self) -> usize {
         match self {
-            Level::X86V2 | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => 16,
+            Level::X86V2 | Level::Aarch64 | Level::Aarch64Dotprod | Level::Riscv64 | Level::Riscv64V => 16,
             Level::X86V3 => 32,
             Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => 64,
         }
@@ -90,12 +94,12 @@ impl Level {
 
     /// Whether one instruction multiplies and sums four pairs of bytes per lane.
     pub const fn multiplies_bytes(self) -> bool {
-        matches!(self, Level::X86V4Vnni | Level::X86V4Amx)
+        matches!(self, Level::X86V4Vnni | Level::X86V4Amx | Level::Aarch64Dotprod)
     }
 
     /// Whether microkernels of the level convert halves to floats by instructions.
     pub const fn reads_halves(self) -> bool {
-        matches!(self, Level::X86V3 | Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx)
+        !matches!(self, Level::X86V2 | Level::Riscv64 | Level::Riscv64V)
     }
 
     /// Whether the level has tile registers.
@@ -109,7 +113,7 @@ impl Level {
             Level::X86V2 | Level::X86V3 | Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => {
                 architecture == Architecture::X86_64
             }
-            Level::Aarch64 => matches!(architecture, Architecture::Aarch64(_)),
+            Level::Aarch64 | Level::Aarch64Dotprod => matches!(architecture, Architecture::Aarch64(_)),
             Level::Riscv64 | Level::Riscv64V => matches!(architecture, Architecture::Riscv64(_)),
         }
     }
@@ -125,7 +129,7 @@ impl Level {
             Level::X86V2 => V2.to_vec(),
             Level::X86V3 => [V2, V3].concat(),
             Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => [V2, V3, V4].concat(),
-            Level::Aarch64 => Vec::new(),
+            Level::Aarch64 | Level::Aarch64Dotprod => Vec::new(),
             Level::Riscv64 => vec!["has_zca", "has_zcd"],
             Level::Riscv64V => vec!["has_v", "has_zca", "has_zcd"],
         }
@@ -190,6 +194,15 @@ pub(crate) fn grants_tiles(triple: &Triple) -> bool {
     triple.operating_system == OperatingSystem::Linux || triples::is_bare(triple)
 }
 
+/// Whether an artefact can find out the machine's level. Any x86-64 program can; on aarch64, Linux tells.
+fn chooses_levels(triple: &Triple) -> bool {
+    match triple.architecture {
+        Architecture::X86_64 => true,
+        Architecture::Aarch64(_) => triple.operating_system == OperatingSystem::Linux,
+        _ => false,
+    }
+}
+
 /// A platform and a level of its instruction set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
@@ -243,6 +256,12 @@ impl Target {
         levels.dedup();
         if let Some(level) = levels.iter().find(|level| !level.is_of(triple.architecture)) {
             return Err(usage(format!("{} is not a level of {triple}", level.name())));
+        }
+        if levels.len() > 1 && !chooses_levels(&triple) {
+            let names: Vec<&str> = levels.iter().map(|level| level.name()).collect();
+            let message =
+                format!("code for {triple} can't choose among levels: name one of {}", names.join(", "));
+            return Err(usage(message));
         }
 
         // The operating system may refuse tile registers, so there is always code without them.
@@ -360,7 +379,8 @@ fn host_level() -> Option<Level> {
 
 #[cfg(target_arch = "aarch64")]
 fn host_level() -> Option<Level> {
-    Some(Level::Aarch64)
+    let has_dots = std::arch::is_aarch64_feature_detected!("dotprod");
+    Some(if has_dots { Level::Aarch64Dotprod } else { Level::Aarch64 })
 }
 
 #[cfg(target_arch = "riscv64")]

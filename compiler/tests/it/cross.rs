@@ -4,19 +4,25 @@
 //! with `--ignored`; `.ci/run` does.
 
 use crate::foreign;
+use crate::half_precision;
 use crate::models;
 use crate::networks;
+use crate::quantised;
 use crate::tensors::as_ref;
 
 use foreign::Program;
 use symshape_compiler::{
     CompileOptions, emit,
-    graph::{self, Graph},
+    graph::{
+        self, Graph,
+        arbitrary::{self, RandomSource},
+    },
+    kernel::MicrokernelSupport,
     pipeline::{Artifact, Lowered, Pipeline},
     target::Target,
     tensor::{Bytes, Tensor},
 };
-use symshape_runtime::{Context, TensorRef, external::Function};
+use symshape_runtime::{Context, DType, TensorRef, external::Function};
 
 /// Compiles `graph` for `triple` and links it with the libraries of its platform.
 fn compile(graph: &Graph, (triple, level): (&str, &str), compiler: &str, emulator: &[&str]) -> Program {
@@ -143,6 +149,113 @@ fn networks_compute_there_what_they_compute_here() {
 #[ignore = "needs a cross compiler and qemu"]
 fn aarch64_computes_what_graphs_say() {
     check(("aarch64-unknown-linux-gnu", "aarch64"), "aarch64-linux-gnu-gcc", &["qemu-aarch64"]);
+}
+
+/// The levels of artefacts, and the machines that run them.
+const AARCH64_LEVELS: [(&str, &[&str]); 4] = [
+    ("aarch64", &["qemu-aarch64", "-cpu", "cortex-a57"]),
+    ("aarch64-dotprod", &["qemu-aarch64", "-cpu", "neoverse-n1"]),
+    ("aarch64,aarch64-dotprod", &["qemu-aarch64", "-cpu", "cortex-a57"]),
+    ("aarch64,aarch64-dotprod", &["qemu-aarch64", "-cpu", "neoverse-n1"]),
+];
+
+#[test]
+#[ignore = "needs a cross compiler and qemu"]
+fn aarch64_multiplies_bytes_exactly_at_each_level() {
+    for (name, model, _) in quantised::MODELS {
+        let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
+        for (levels, emulator) in AARCH64_LEVELS {
+            let machine = ("aarch64-unknown-linux-gnu", levels);
+            let target = Target::parse(Some(machine.0), Some(levels)).expect("a target");
+            let options = CompileOptions::for_target(&target);
+            let lowered = Pipeline::new(&graph).options(options).lower().expect("supported");
+            let program = link(&lowered, machine, "aarch64-linux-gnu-gcc", emulator);
+            for dims in quantised::bindings(&graph) {
+                let inputs = quantised::inputs(&graph, &dims);
+                let expected = graph::eval::eval(&graph, &inputs).expect("the oracle takes it");
+                let forms: Vec<_> =
+                    expected.iter().map(|tensor| (tensor.dtype(), tensor.shape().to_vec())).collect();
+                let got = program.outputs(&inputs, &forms);
+                for (got, expected) in got.iter().zip(&expected) {
+                    let same = got.bytes() == expected.bytes();
+                    assert!(same, "{name} at {levels} on {emulator:?}, {dims:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a cross compiler and qemu"]
+fn aarch64_computes_what_random_graphs_say() {
+    let machine = ("aarch64-unknown-linux-gnu", "aarch64");
+    let target = Target::parse(Some(machine.0), Some(machine.1)).expect("a target");
+    let mut tried = 0;
+    for seed in 1_000..1_800u32 {
+        // A fixed mixture: every run tries the same graphs.
+        let bytes: Vec<u8> = (0..160u32)
+            .map(|idx| ((idx + 1).wrapping_mul(seed.wrapping_mul(2_654_435_761) | 1) >> 13) as u8)
+            .collect();
+        let graph = arbitrary::graph(&mut RandomSource::new(&bytes));
+        let mut source = RandomSource::new(&bytes[80..]);
+        let Some(binding) = arbitrary::binding(&graph, &mut source) else { continue };
+        let Ok(inputs) = arbitrary::inputs(&graph, &binding, &mut source) else { continue };
+        let Ok(expected) = graph::eval::eval(&graph, &inputs) else { continue };
+        let options = CompileOptions::for_target(&target);
+        let Ok(lowered) = Pipeline::new(&graph).options(options).lower() else { continue };
+        if inputs.is_empty() || lowered.compile(&target, Artifact::Object).is_err() {
+            continue;
+        }
+        let program = link(&lowered, machine, "aarch64-linux-gnu-gcc", &["qemu-aarch64"]);
+        program.assert_gives(&format!("{binding:?} of\n{graph}"), &inputs, &expected);
+        tried += 1;
+        if tried == 60 {
+            break;
+        }
+    }
+    assert!(tried >= 40, "only {tried} graphs could be tried");
+}
+
+#[test]
+#[ignore = "needs a cross compiler and qemu"]
+fn aarch64_converts_halves_as_this_machine_does() {
+    let machine = ("aarch64-unknown-linux-gnu", "aarch64");
+    for dtype in [DType::F16, DType::BF16] {
+        let graph = half_precision::model(dtype, dtype).expect("a valid graph");
+        let options = CompileOptions::default().support(MicrokernelSupport::Native {
+            multiplies_bytes: false,
+            tiles: false,
+            reads_halves: true,
+        });
+        let lowered = Pipeline::new(&graph).options(options).lower().expect("supported");
+        let program = link(&lowered, machine, "aarch64-linux-gnu-gcc", &["qemu-aarch64"]);
+        for dims in models::bindings(&graph) {
+            let inputs = models::inputs(&graph, &dims);
+            let expected = here(&lowered, &inputs);
+            program.assert_gives(&format!("{dtype:?} at {dims:?}"), &inputs, &expected);
+        }
+    }
+}
+
+/// Sums of products are added in one order on every machine that rounds them once.
+#[test]
+#[ignore = "needs a cross compiler and qemu"]
+fn aarch64_has_the_bits_of_this_machine_in_contractions() {
+    let graph = networks::NETWORKS[0].1().expect("a valid graph");
+    let lowered = Pipeline::new(&graph).lower().expect("supported");
+    for (levels, emulator) in AARCH64_LEVELS {
+        let machine = ("aarch64-unknown-linux-gnu", levels);
+        let program = link(&lowered, machine, "aarch64-linux-gnu-gcc", emulator);
+        for dims in models::bindings(&graph) {
+            let inputs = models::inputs(&graph, &dims);
+            let expected = here(&lowered, &inputs);
+            let forms: Vec<_> =
+                expected.iter().map(|tensor| (tensor.dtype(), tensor.shape().to_vec())).collect();
+            for (got, expected) in program.outputs(&inputs, &forms).iter().zip(&expected) {
+                assert!(got.bytes() == expected.bytes(), "{levels} on {emulator:?} at {dims:?}");
+            }
+        }
+    }
 }
 
 #[test]

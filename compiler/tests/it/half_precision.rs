@@ -27,7 +27,7 @@ fn elements(dtype: DType, shape: &[usize], seed: usize) -> Tensor {
 
 /// A dense layer with a residual sum, a cache that grows by its rows, and scores of the rows for the cache. The cache is
 /// of type `stored`, everything else of type `dtype`.
-fn model(dtype: DType, stored: DType) -> Result<Graph> {
+pub(crate) fn model(dtype: DType, stored: DType) -> Result<Graph> {
     let mut g = Graph { name: "half".into(), ..Graph::default() };
     let n = g.symbol("N", Declaration::range(1, ROWS))?;
     let p = g.symbol("P", Declaration::range(0, PAST))?;

@@ -241,7 +241,7 @@ fn transformed_convolutions_run_in_microkernels() {
 }
 
 /// Values of the symbols: the smallest, next, an odd, the second largest and the largest of each.
-fn bindings(graph: &Graph) -> Vec<Vec<i64>> {
+pub(crate) fn bindings(graph: &Graph) -> Vec<Vec<i64>> {
     let edges = |symbol: &Symbol| {
         let declared = graph.facts.declaration(symbol).expect("a declared symbol");
         let lo = i64::try_from(&declared.lo).expect("a small bound");
@@ -253,7 +253,7 @@ fn bindings(graph: &Graph) -> Vec<Vec<i64>> {
 }
 
 /// Inputs in -2..2 for these values of the symbols.
-fn inputs(graph: &Graph, dims: &[i64]) -> Vec<Tensor> {
+pub(crate) fn inputs(graph: &Graph, dims: &[i64]) -> Vec<Tensor> {
     let value_of =
         |symbol: &Symbol| graph.symbols.iter().position(|known| known == symbol).map(|idx| dims[idx]);
     let make = |(_, input): &(String, Value)| {
@@ -267,7 +267,7 @@ fn inputs(graph: &Graph, dims: &[i64]) -> Vec<Tensor> {
 }
 
 /// Makes a model.
-type Make = fn() -> Result<Graph>;
+pub(crate) type Make = fn() -> Result<Graph>;
 
 /// Of the optimised graph's contractions, how many are of integers of one byte.
 fn integer_contractions(graph: &Graph) -> usize {
@@ -289,17 +289,19 @@ fn reads_bytes(program: &Program) -> bool {
     program.kernels.iter().flat_map(|kernel| &kernel.body).all(|stmt| of(program, stmt))
 }
 
+/// Models by name, with the number of contractions of integers that they have.
+pub(crate) const MODELS: [(&str, Make, usize); 6] = [
+    ("fewer_products", fewer_products, 2),
+    ("convolutions", convolutions, 4),
+    ("dense", dense, 2),
+    ("dynamic", dynamic, 1),
+    ("padded", padded, 1),
+    ("groups", groups, 2),
+];
+
 #[test]
 fn contractions_of_stored_integers_are_exact() {
-    let models: [(&str, Make, usize); 6] = [
-        ("fewer_products", fewer_products, 2),
-        ("convolutions", convolutions, 4),
-        ("dense", dense, 2),
-        ("dynamic", dynamic, 1),
-        ("padded", padded, 1),
-        ("groups", groups, 2),
-    ];
-    for (name, model, contractions) in models {
+    for (name, model, contractions) in MODELS {
         let graph = model().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(integer_contractions(&graph), contractions, "{name}");
         let options = CompileOptions::default().support(MicrokernelSupport::default());

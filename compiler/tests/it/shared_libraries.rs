@@ -174,6 +174,15 @@ fn names_and_levels_must_fit_the_platform() {
     let tiles = ["--cpu", "x86-64-v4-amx", "--precision", "bf16", "--fallback", "none"];
     let text = refused(&[&["--target", WINDOWS, "-o", "m.dll"], &tiles[..]].concat());
     assert!(text.contains("artefacts for this platform never use them"), "{text}");
+
+    for (triple, levels) in
+        [(MAC_ARM, "aarch64,aarch64-dotprod"), ("riscv64gc-unknown-linux-gnu", "riscv64,riscv64v")]
+    {
+        let text = refused(&["--target", triple, "--cpu", levels, "-o", "m.o"]);
+        assert!(text.contains("can't choose among levels: name one of"), "{text}");
+    }
+    let text = refused(&["--target", MAC_ARM, "--cpu", "x86-64-v3", "-o", "m.o"]);
+    assert!(text.contains("x86-64-v3 is not a level of"), "{text}");
 }
 
 #[test]

@@ -97,6 +97,9 @@ pub(super) fn is_nan(b: &mut Builder, x: Vector) -> Mask {
 
 /// The larger operand, with `-0 < 0`; NaN if either operand is NaN.
 pub(super) fn max(b: &mut Builder, x: Vector, y: Vector) -> Vector {
+    if b.shape().extrema {
+        return b.binary(VBinary::Largest, x, y);
+    }
     // max(x, y) = -min(-x, -y), and min is cheap to make exact.
     let x = neg(b, x);
     let y = neg(b, y);
@@ -106,6 +109,9 @@ pub(super) fn max(b: &mut Builder, x: Vector, y: Vector) -> Vector {
 
 /// The smaller operand, with `-0 < 0`; NaN if either operand is NaN.
 pub(super) fn min(b: &mut Builder, x: Vector, y: Vector) -> Vector {
+    if b.shape().extrema {
+        return b.binary(VBinary::Smallest, x, y);
+    }
     // The two orders differ only where an operand is NaN or both are zero. There, `Or` keeps the NaN and the sign.
     let one = b.binary(VBinary::Min, x, y);
     let other = b.binary(VBinary::Min, y, x);
@@ -115,6 +121,9 @@ pub(super) fn min(b: &mut Builder, x: Vector, y: Vector) -> Vector {
 /// [`max`] of `x` and a constant that is not NaN.
 pub(super) fn max_constant(b: &mut Builder, x: Vector, constant: f32) -> Vector {
     let bound = b.float(constant);
+    if b.shape().extrema {
+        return b.binary(VBinary::Largest, bound, x);
+    }
     let largest = b.binary(VBinary::Max, bound, x);
     if constant.to_bits() != 0 {
         return largest;
@@ -126,7 +135,7 @@ pub(super) fn max_constant(b: &mut Builder, x: Vector, constant: f32) -> Vector 
 /// [`min`] of `x` and a constant that is not NaN.
 pub(super) fn min_constant(b: &mut Builder, x: Vector, constant: f32) -> Vector {
     let bound = b.float(constant);
-    if constant.to_bits() == 0x8000_0000 {
+    if b.shape().extrema || constant.to_bits() == 0x8000_0000 {
         return min(b, x, bound);
     }
     b.binary(VBinary::Min, bound, x)
@@ -179,10 +188,8 @@ fn exp_in_two(b: &mut Builder, x: Vector, one: Vector) -> (Vector, Vector) {
 
 /// `x` clamped to the bounds; NaN stays NaN.
 pub(super) fn clamp(b: &mut Builder, x: Vector, lo: f32, hi: f32) -> Vector {
-    let lo = b.float(lo);
-    let hi = b.float(hi);
-    let x = b.binary(VBinary::Max, lo, x);
-    b.binary(VBinary::Min, hi, x)
+    let x = max_constant(b, x, lo);
+    min_constant(b, x, hi)
 }
 
 /// `value * 2^n`, rounded once. Without an instruction these are two multiplications, of which the first is exact. They
@@ -322,10 +329,9 @@ pub(super) fn tanh(b: &mut Builder, x: Vector) -> Vector {
 
     // 1 - 2 / (e^2|x| + 1).
     let magnitude = abs(b, x);
-    let nine = b.float(9.1);
     let one = b.float(1.0);
     let minus_two = b.float(-2.0);
-    let bounded = b.binary(VBinary::Min, nine, magnitude);
+    let bounded = min_constant(b, magnitude, 9.1);
     let double = b.binary(VBinary::Add, bounded, bounded);
     let (power, scale) = exp_in_two(b, double, one);
     let power = b.fma(power, scale, one);
@@ -346,9 +352,8 @@ pub(super) fn erf(b: &mut Builder, x: Vector) -> Vector {
 
     // 1 - e^-p(|x|).
     let magnitude = abs(b, x);
-    let four = b.float(4.0);
     let one = b.float(1.0);
-    let bounded = b.binary(VBinary::Min, four, magnitude);
+    let bounded = min_constant(b, magnitude, 4.0);
     let exponent = polynomial(b, bounded, &ERF_FAR);
     let exponent = neg(b, exponent);
     let (power, scale) = exp_in_two(b, exponent, one);

@@ -3,14 +3,15 @@
 //! The first call detects the machine's level, and stores it in a word of the artefact: the only memory of an artefact
 //! that is ever written. Threads whose first calls overlap all store the same value, so the word needs no lock.
 //!
-//! On Linux, the system must grant tile registers to a process. No call may enter the system, so a function that runs
-//! when the artefact is loaded requests them.
+//! On Linux, the system must grant tile registers to a process, and it tells the level of an aarch64 machine. No call
+//! may enter the system, so a function that runs when the artefact is loaded asks it.
 
-use super::entries::TileFunctions;
+use super::entries::LoadFunctions;
 use crate::{
     codegen::{
         function::{FuncCtx, ModuleBuilder, module::internal},
         vector::{
+            aarch64,
             convention::machine_code_signature,
             x86::detect::{self, Grant},
         },
@@ -20,15 +21,18 @@ use crate::{
 };
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Type, Value, condcodes::IntCC, types};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module};
+use target_lexicon::{Architecture, OperatingSystem};
 
-/// Smallest result of [`detect::detect`] with which a level can run.
+/// Smallest level that is detected with which a level can run.
 fn rank(level: Level) -> i64 {
     match level {
         Level::X86V3 => detect::AVX2,
         Level::X86V4 => detect::AVX512,
         Level::X86V4Vnni => detect::AVX512_VNNI,
         Level::X86V4Amx => detect::AVX512_AMX,
-        Level::X86V2 | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => detect::BASE,
+        Level::Aarch64 => aarch64::detect::NEON,
+        Level::Aarch64Dotprod => aarch64::detect::DOTPROD,
+        Level::X86V2 | Level::Riscv64 | Level::Riscv64V => detect::BASE,
     }
 }
 
@@ -59,8 +63,8 @@ pub(crate) struct LevelDetector {
     /// 0 until the first call.
     word: DataId,
     detect: FuncId,
-    /// Present if the artefact has code for tile registers.
-    pub(crate) tiles: Option<TileFunctions>,
+    /// Present if the system is asked when the artefact is loaded.
+    pub(crate) load: Option<LoadFunctions>,
 }
 
 impl LevelDetector {
@@ -74,10 +78,17 @@ impl LevelDetector {
             unit.module.declare_data(&name, Linkage::Local, true, false).map_err(|e| internal(&name, e))?;
         unit.module.define_data(word, &data).map_err(|e| internal(&name, e))?;
 
-        let detect = emit_detection(unit, "detect", Grant::Refused)?;
+        if let Architecture::Aarch64(_) = unit.module.isa().triple().architecture {
+            let detect = emit_code(unit, "detect", &aarch64::detect::least()?)?;
+            let request = emit_code(unit, "request", &aarch64::detect::detect()?)?;
+            let load = emit_load(unit, word, request)?;
+            return Ok(LevelDetector { word, detect, load: Some(LoadFunctions { load, uses_tiles: None }) });
+        }
+
+        let detect = emit_code(unit, "detect", &detect::detect(Grant::Refused)?)?;
         let has_tiles = unit.levels().iter().any(|level| level.has_tiles());
-        let tiles = has_tiles.then(|| tile_functions(unit, word)).transpose()?;
-        Ok(LevelDetector { word, detect, tiles })
+        let load = has_tiles.then(|| tile_functions(unit, word)).transpose()?;
+        Ok(LevelDetector { word, detect, load })
     }
 
     /// Emits the function that calls the variant of the highest level that the machine has.
@@ -131,31 +142,35 @@ impl LevelDetector {
     }
 }
 
-/// Emits a function that returns the machine's level. It enters the system only if `grant` requires it.
-fn emit_detection(unit: &mut ModuleBuilder, name: &str, grant: Grant) -> Result<FuncId> {
+/// Emits machine code as a function that returns the machine's level.
+fn emit_code(unit: &mut ModuleBuilder, name: &str, code: &[u8]) -> Result<FuncId> {
     let name = unit.symbol(name);
     let signature = machine_code_signature(unit.module, &[], &[types::I64]);
     let declared = unit.module.declare_function(&name, Linkage::Local, &signature);
     let function = declared.map_err(|e| internal(&name, e))?;
 
-    let code = detect::detect(grant)?;
-    unit.module.define_function_bytes(function, 16, &code, &[]).map_err(|e| internal(&name, e))?;
+    unit.module.define_function_bytes(function, 16, code, &[]).map_err(|e| internal(&name, e))?;
     Ok(function)
 }
 
-/// Emits the load-time function that requests tile registers, and `uses_tiles`.
-fn tile_functions(unit: &mut ModuleBuilder, word: DataId) -> Result<TileFunctions> {
-    let is_linux = unit.module.isa().triple().operating_system == target_lexicon::OperatingSystem::Linux;
-    let grant = if is_linux { Grant::Linux } else { Grant::Free };
-    let request = emit_detection(unit, "request", grant)?;
-    let load = unit.define_local("load", &[], &[], |f, _| {
+/// Emits the function that stores the level that `request` returns when the artefact is loaded.
+fn emit_load(unit: &mut ModuleBuilder, word: DataId, request: FuncId) -> Result<FuncId> {
+    unit.define_local("load", &[], &[], |f, _| {
         let word = f.data_address(word);
         if let Some(level) = f.call(request, &[]) {
             f.store_at(level, word, 0);
         }
         f.ins().return_(&[]);
         Ok(())
-    })?;
+    })
+}
+
+/// Emits the load-time function that requests tile registers, and `uses_tiles`.
+fn tile_functions(unit: &mut ModuleBuilder, word: DataId) -> Result<LoadFunctions> {
+    let is_linux = unit.module.isa().triple().operating_system == OperatingSystem::Linux;
+    let grant = if is_linux { Grant::Linux } else { Grant::Free };
+    let request = emit_code(unit, "request", &detect::detect(grant)?)?;
+    let load = emit_load(unit, word, request)?;
 
     let name = unit.symbol(USES_TILES);
     let uses = unit.declare(&name, Linkage::Export, &[], &[types::I32])?;
@@ -167,5 +182,5 @@ fn tile_functions(unit: &mut ModuleBuilder, word: DataId) -> Result<TileFunction
         f.ins().return_(&[uses]);
         Ok(())
     })?;
-    Ok(TileFunctions { load, uses })
+    Ok(LoadFunctions { load, uses_tiles: Some(uses) })
 }

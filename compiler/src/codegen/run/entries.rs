@@ -9,8 +9,8 @@ pub(crate) struct RunFunctions {
     pub(crate) sequences: Option<FuncId>,
     /// The table of partitions, if the program has any.
     pub(crate) partitions: Option<PartitionFunctions>,
-    /// Present if the artefact has code for tile registers.
-    pub(crate) tiles: Option<TileFunctions>,
+    /// Present if the level is detected when the artefact is loaded.
+    pub(crate) load: Option<LoadFunctions>,
 }
 
 /// Functions for callers that schedule partitions themselves.
@@ -20,11 +20,11 @@ pub(crate) struct PartitionFunctions {
     pub(crate) arena_slice: FuncId,
 }
 
-/// Functions of an artefact that has code for tile registers.
+/// Functions of an artefact that asks the system for its level.
 #[derive(Clone, Copy)]
-pub(crate) struct TileFunctions {
-    /// Requests tile registers from the system; runs when the artefact is loaded.
+pub(crate) struct LoadFunctions {
+    /// Detects the level, and requests tile registers; runs when the artefact is loaded.
     pub(crate) load: FuncId,
-    /// Returns whether calls use tile registers.
-    pub(crate) uses: FuncId,
+    /// Returns whether calls use tile registers, if the artefact has code for them.
+    pub(crate) uses_tiles: Option<FuncId>,
 }

@@ -60,7 +60,7 @@ fn run_all(unit: &mut ModuleBuilder, name: &str, linkage: Linkage) -> Result<Run
     if levels.is_empty() {
         let only = emit_level(unit, "", name, linkage)?;
         let LevelFunctions { run: function, sequences } = only;
-        return Ok(RunFunctions { function, sequences, partitions: None, tiles: None });
+        return Ok(RunFunctions { function, sequences, partitions: None, load: None });
     }
     let base = emit_level(unit, "", "run_least", Linkage::Local)?;
     run_with_levels(unit, base, levels, name, linkage)
@@ -133,5 +133,5 @@ fn run_with_levels(
         }
         None => None,
     };
-    Ok(RunFunctions { function, sequences, partitions: None, tiles: detector.tiles })
+    Ok(RunFunctions { function, sequences, partitions: None, load: detector.load })
 }

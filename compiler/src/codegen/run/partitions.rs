@@ -7,7 +7,7 @@ use super::{
     arguments::RunArguments,
     dispatch::{LevelDetector, LevelVariants},
     driver,
-    entries::{PartitionFunctions, RunFunctions, TileFunctions},
+    entries::{LoadFunctions, PartitionFunctions, RunFunctions},
     estimate,
     host::Host,
     kernels,
@@ -40,14 +40,14 @@ pub(crate) fn run_all(unit: &mut ModuleBuilder, name: &str, linkage: Linkage) ->
     let mut emitted = (0..unit.program.partitions.len())
         .map(|idx| emit_partition(unit, idx, ""))
         .collect::<Result<Vec<_>>>()?;
-    let tiles = add_levels(unit, &mut emitted)?;
+    let load = add_levels(unit, &mut emitted)?;
 
     let begin = begin(unit)?;
     let arena_slice = arena_slice(unit)?;
     let table = table(unit, &emitted)?;
     let function = scheduler::run(unit, table, begin, name, linkage)?;
     let partitions = Some(PartitionFunctions { table, begin, arena_slice });
-    Ok(RunFunctions { function, sequences: None, partitions, tiles })
+    Ok(RunFunctions { function, sequences: None, partitions, load })
 }
 
 /// Emits the partitions for the higher levels of the instruction set, and replaces each `run` by a function that calls
@@ -55,7 +55,7 @@ pub(crate) fn run_all(unit: &mut ModuleBuilder, name: &str, linkage: Linkage) ->
 fn add_levels(
     unit: &mut ModuleBuilder,
     partitions: &mut [EmittedPartition],
-) -> Result<Option<TileFunctions>> {
+) -> Result<Option<LoadFunctions>> {
     let levels = unit.levels();
     if levels.is_empty() {
         return Ok(None);
@@ -76,7 +76,7 @@ fn add_levels(
         let variants = LevelVariants { base: partition.run, higher };
         partition.run = detector.dispatch(unit, variants, &name, Linkage::Local, &[types::I64])?;
     }
-    Ok(detector.tiles)
+    Ok(detector.load)
 }
 
 /// Emits the functions of one partition for the current level.

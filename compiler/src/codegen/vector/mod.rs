@@ -5,14 +5,18 @@
 //! `fn(args: *const i64)` in the same Cranelift module as all other functions, for the JIT and for objects
 //! alike.
 
+pub mod aarch64;
+mod allocate;
 pub mod builder;
 mod clif;
 pub(crate) mod convention;
 mod isa;
+mod operands;
 mod text;
 pub mod vcode;
 pub mod x86;
 
+pub use aarch64::Aarch64;
 pub use builder::{Builder, VectorShape};
 pub use clif::Portable;
 pub use isa::{Caches, VectorIsa};
@@ -20,6 +24,7 @@ pub use x86::X86;
 
 use crate::target::Level;
 use cranelift_codegen::isa::TargetIsa;
+use target_lexicon::Architecture;
 
 /// The widest backend for a target, whose level may be unknown.
 pub fn for_target(level: Option<Level>, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
@@ -37,7 +42,10 @@ pub fn for_target(level: Option<Level>, isa: &dyn TargetIsa) -> Box<dyn VectorIs
         return Box::new(X86::AVX2);
     }
 
-    Box::new(Portable::new(isa))
+    match isa.triple().architecture {
+        Architecture::Aarch64(_) => for_level(level.unwrap_or(Level::Aarch64), isa),
+        _ => Box::new(Portable::new(isa)),
+    }
 }
 
 /// The backend of a level, which may be above the module's.
@@ -47,6 +55,8 @@ pub(crate) fn for_level(level: Level, isa: &dyn TargetIsa) -> Box<dyn VectorIsa>
         Level::X86V4 => Box::new(X86::AVX512),
         Level::X86V4Vnni => Box::new(X86::AVX512_VNNI),
         Level::X86V4Amx => Box::new(X86::AVX512_AMX),
-        Level::X86V2 | Level::Aarch64 | Level::Riscv64 | Level::Riscv64V => Box::new(Portable::new(isa)),
+        Level::Aarch64 => Box::new(Aarch64::NEON),
+        Level::Aarch64Dotprod => Box::new(Aarch64::DOTPROD),
+        Level::X86V2 | Level::Riscv64 | Level::Riscv64V => Box::new(Portable::new(isa)),
     }
 }

@@ -168,6 +168,11 @@ pub enum VBinary {
     Min,
     /// `a > b ? a : b`, so `b` where they are unordered or both zero.
     Max,
+    /// The smaller float, with `-0 < 0`; NaN if either is NaN. This and the next exist only on ISAs whose shape has
+    /// `extrema`.
+    Smallest,
+    /// The larger float, with `-0 < 0`; NaN if either is NaN.
+    Largest,
     /// `a * 2^b` for floats `b` that are integers, rounded once. Only on ISAs with 16 lanes.
     Scale,
     /// Bitwise and.
@@ -339,9 +344,17 @@ pub enum VInst {
     Prefetch(Mem),
     /// `a * b + c`, rounded once where the ISA can.
     Fma(Vector, Vector, Vector, Vector),
+    /// `a * b[lane] + c`, rounded once: one lane of `b` is multiplied with all lanes of `a`. Only on ISAs whose shape has
+    /// `fma_lanes`.
+    FmaLane(Vector, Vector, Vector, u8, Vector),
     /// `a · b + c`, where `a · b` is the sum of the products of four unsigned bytes of each lane of `a` with four
     /// signed bytes of `b`. The result's register differs from those of `a` and `b`.
     DotBytes(Vector, Vector, Vector, Vector),
+    /// `a · b + c`, where `a · b` is the sum of the products of four signed bytes of each lane of `a` with four signed
+    /// bytes of `b`. This and the next exist only on ISAs whose shape has `signed_dots`.
+    DotSigned(Vector, Vector, Vector, Vector),
+    /// `a · b[lane] + c`: the four bytes of one lane of `b` are multiplied with those of each lane of `a`.
+    DotSignedLane(Vector, Vector, Vector, u8, Vector),
     /// `(a & b) | c`, bit by bit. Only on ISAs with 32 registers of 16 lanes.
     AndOr(Vector, Vector, Vector, Vector),
     /// See [`VBinary`].

@@ -8,7 +8,7 @@ use symshape_compiler::{
             MicrokernelKey,
             contraction::{DotOp, TileKey},
             op::{Body, Op, StreamStep, Ty},
-            pack_rows::{self, PackRowsKey, RowForm},
+            pack_rows::{self, ByteForm, PackRowsKey, RowForm},
             strip::{Phase, Stream, StripKey},
         },
         vector::{
@@ -147,15 +147,21 @@ fn number(from: NarrowInt, byte: u8) -> i32 {
 #[test]
 fn rows_are_packed_contiguously() {
     for (isa, fma) in isas() {
-        for (from, dense, quads) in [NarrowInt::U8, NarrowInt::I8]
-            .into_iter()
-            .flat_map(|from| [(true, false), (true, true), (false, true)].map(|(a, b)| (from, a, b)))
-        {
-            let key = PackRowsKey { form: RowForm::Bytes { from, quads }, dense, levels: 2 };
+        for (from, dense, to) in [NarrowInt::U8, NarrowInt::I8].into_iter().flat_map(|from| {
+            [
+                (true, ByteForm::Halves),
+                (true, ByteForm::Unsigned),
+                (false, ByteForm::Unsigned),
+                (true, ByteForm::Signed),
+                (false, ByteForm::Signed),
+            ]
+            .map(|(dense, to)| (from, dense, to))
+        }) {
+            let key = PackRowsKey { form: RowForm::Bytes { from, to }, dense, levels: 2 };
             let compiled = Compiled::new(&MicrokernelKey::PackRows(key.clone()), &*isa, fma);
             for inner in [1, 3, 7, 8, 9, 11, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 70] {
                 let (rows, outer, step) = (3, 2, if dense { 1 } else { 5 });
-                let (segment, width) = (inner * step + 3, if quads { 1 } else { 2 });
+                let (segment, width) = (inner * step + 3, if to == ByteForm::Halves { 2 } else { 1 });
                 let x = bytes(rows * outer * segment, 7);
                 let row_bytes = inner * outer * width + 2;
                 let mut y = vec![0xa5_u8; rows * row_bytes];
@@ -173,7 +179,12 @@ fn rows_are_packed_contiguously() {
                 let mut expected = vec![0xa5_u8; y.len()];
                 for (row, k) in (0..rows).flat_map(|row| (0..outer * inner).map(move |k| (row, k))) {
                     let at = (row * outer + k / inner) * segment + k % inner * step;
-                    let value = number(from, x[at]) + if quads && from == NarrowInt::I8 { 128 } else { 0 };
+                    let shift = match (from, to) {
+                        (NarrowInt::I8, ByteForm::Unsigned) => 128,
+                        (NarrowInt::U8, ByteForm::Signed) => -128,
+                        _ => 0,
+                    };
+                    let value = number(from, x[at]) + shift;
                     expected[row * row_bytes + k * width..][..width]
                         .copy_from_slice(&value.to_le_bytes()[..width]);
                 }
@@ -221,9 +232,51 @@ fn sums_of_pairs_of_products_are_exact() {
 }
 
 #[test]
+fn sums_of_products_of_signed_bytes_are_exact() {
+    for (isa, fma) in isas().into_iter().filter(|(isa, _)| isa.shape().signed_dots) {
+        let lanes = isa.shape().lanes;
+        for (rows, columns, groups) in [(1, 16, 5), (4, 16, 40), (6, 16, 7), (3, 11, 9)] {
+            let a: Vec<i8> = bytes(rows * groups * 4, 3).into_iter().map(|byte| byte as i8).collect();
+            let b: Vec<i8> = bytes(groups * 64, 5).into_iter().map(|byte| byte as i8).collect();
+            // Panels begin with the values that sums start from.
+            let start: Vec<i32> = (0..16).map(|column| 1000 * column - 77).collect();
+            let mut panel: Vec<u8> = start.iter().flat_map(|value: &i32| value.to_le_bytes()).collect();
+            panel.extend(b.iter().map(|byte| *byte as u8));
+            let mut y = vec![-1_i32; rows * columns + 1];
+            let mut epilogue = Body::default();
+            let sum = epilogue.push(Op::Accumulator, Ty::I32).expect("supported");
+            epilogue.push(Op::Store(0, sum), Ty::I32).expect("supported");
+            let key = tile([rows, 16 / lanes], DotOp::Signed, 1, epilogue);
+            let key = TileKey { tail: columns != 16, ..key };
+            let mut args = vec![0; key.slots()];
+            args[TileKey::LHS] = address(&a);
+            args[TileKey::LHS_ROW] = 4 * groups as i64;
+            args[TileKey::RHS] = address(&panel);
+            args[TileKey::RHS_COLUMN] = panel.len() as i64;
+            args[TileKey::TILES] = 1;
+            args[TileKey::COLUMNS] = columns as i64;
+            args[TileKey::level(0)] = groups as i64;
+            let slot = key.stream(0);
+            args[slot..slot + 3].copy_from_slice(&[address_mut(&mut y), 4 * columns as i64, 4]);
+            Compiled::new(&MicrokernelKey::Tile(key), &*isa, fma).call(&mut args);
+            for (at, got) in y[..rows * columns].iter().enumerate() {
+                let (row, column) = (at / columns, at % columns);
+                let product = |k: usize| {
+                    i32::from(a[row * 4 * groups + k]) * i32::from(b[(k / 4 * 16 + column) * 4 + k % 4])
+                };
+                let expected = start[column] + (0..4 * groups).map(product).sum::<i32>();
+                assert_eq!(*got, expected, "{} {row}, {column}", isa.name());
+            }
+            assert_eq!(y[rows * columns], -1, "wrote after the last row");
+        }
+    }
+}
+
+#[test]
 fn short_rows_of_signed_bytes_are_packed_in_words() {
     let words = |from: NarrowInt| {
-        let key = PackRowsKey { form: RowForm::Bytes { from, quads: true }, dense: true, levels: 1 };
+        let key =
+            PackRowsKey { form: RowForm::Bytes { from, to: ByteForm::Unsigned }, dense: true, levels: 1 };
         let code = pack_rows::emit(&key, X86::AVX512.shape());
         code.steps.iter().filter(|step| matches!(step, VInst::StoreInt(_, _, IntWidth::I64))).count()
     };

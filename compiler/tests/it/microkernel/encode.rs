@@ -1,4 +1,4 @@
-//! The x86 encodings of microkernels, including those of levels that this machine lacks.
+//! The encodings of microkernels, including those of levels and architectures that this machine lacks.
 
 use super::jit::tile;
 use symshape_compiler::{
@@ -8,7 +8,7 @@ use symshape_compiler::{
             contraction::{DotOp, TileKey, max_rows, wide_vectors},
             op::{Body, Op, Ty},
         },
-        vector::{VectorIsa, X86},
+        vector::{Aarch64, VectorIsa, X86, vcode::VCode},
     },
     scalar::{BinaryOp, UnaryOp, precision::Bf16Parts},
 };
@@ -58,15 +58,32 @@ fn accumulators_of_bytes_are_not_spilled() {
     }
 }
 
+/// An ISA, and its encoder: the bytes of a microkernel and the number of registers that are spilled.
+type Encoder = (Box<dyn VectorIsa>, fn(&VCode) -> (Vec<u8>, usize));
+
+/// The levels that multiply floats on vector registers.
+fn encoders() -> [Encoder; 3] {
+    [
+        (Box::new(X86::AVX2), |code| X86::AVX2.encode(code).expect("it encodes")),
+        (Box::new(X86::AVX512), |code| X86::AVX512.encode(code).expect("it encodes")),
+        (Box::new(Aarch64::NEON), |code| Aarch64::NEON.encode(code).expect("it encodes")),
+    ]
+}
+
 #[test]
 fn accumulators_of_tiles_are_not_spilled() {
-    for isa in [X86::AVX2, X86::AVX512] {
+    for (isa, encode) in encoders() {
         let shape = isa.shape();
         for rows in 1..=max_rows(shape) {
-            for (vectors, erf) in [(wide_vectors(shape, rows, DotOp::F32), false), (2, false), (2, true)] {
+            let narrow = 16 / shape.lanes;
+            for (vectors, erf) in [
+                (wide_vectors(shape, rows, DotOp::F32), false),
+                (narrow.max(2), false),
+                (narrow.max(2), true),
+            ] {
                 let key = tile([rows, vectors], DotOp::F32, 2, epilogue(erf));
                 let key = TileKey { levels: 2, prefetch_panels: true, ..key };
-                let (bytes, spilled) = isa.encode(&MicrokernelKey::Tile(key).code(&isa)).expect("it encodes");
+                let (bytes, spilled) = encode(&MicrokernelKey::Tile(key).code(&*isa));
                 assert_eq!(spilled, 0, "{} {rows}x{vectors}", isa.name());
                 assert!(bytes.len() < 4500, "{} {rows}x{vectors}: {} bytes", isa.name(), bytes.len());
             }

@@ -2,13 +2,17 @@
 
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_jit::{JITBuilder, JITModule};
+#[cfg(target_arch = "aarch64")]
+use symshape_compiler::codegen::vector::Aarch64;
+#[cfg(target_arch = "x86_64")]
+use symshape_compiler::codegen::vector::X86;
 use symshape_compiler::codegen::{
     microkernel::{
         self, MicrokernelKey,
         contraction::{DotOp, ReductionPart, Rhs, TileKey},
         op::{Body, StreamStep, Ty},
     },
-    vector::{VectorIsa, X86},
+    vector::VectorIsa,
 };
 
 /// A module for this machine, without fused multiply-add if `fma` is false.
@@ -32,15 +36,39 @@ pub(crate) fn isas() -> Vec<(Box<dyn VectorIsa>, bool)> {
             symshape_compiler::codegen::vector::Portable::new(cranelift_module::Module::isa(&module));
         isas.push((Box::new(portable), fma));
     }
+    isas.extend(own_encodings().into_iter().map(|isa| (isa, true)));
+    isas
+}
+
+/// The ISAs whose instructions the compiler encodes itself, as far as this machine has them.
+#[cfg(target_arch = "x86_64")]
+fn own_encodings() -> Vec<Box<dyn VectorIsa>> {
+    let mut isas: Vec<Box<dyn VectorIsa>> = Vec::new();
     for (level, runs) in [
         (X86::AVX2, is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")),
         (X86::AVX512, is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq")),
     ] {
         if runs {
-            isas.push((Box::new(level), true));
+            isas.push(Box::new(level));
         }
     }
     isas
+}
+
+/// The ISAs whose instructions the compiler encodes itself, as far as this machine has them.
+#[cfg(target_arch = "aarch64")]
+fn own_encodings() -> Vec<Box<dyn VectorIsa>> {
+    let mut isas: Vec<Box<dyn VectorIsa>> = vec![Box::new(Aarch64::NEON)];
+    if std::arch::is_aarch64_feature_detected!("dotprod") {
+        isas.push(Box::new(Aarch64::DOTPROD));
+    }
+    isas
+}
+
+/// The ISAs whose instructions the compiler encodes itself, as far as this machine has them.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn own_encodings() -> Vec<Box<dyn VectorIsa>> {
+    Vec::new()
 }
 
 /// The ISAs that round to bf16 and run here: the one with emulated tile registers, and that of the machine if it has
@@ -49,6 +77,7 @@ pub(crate) fn isas_of_tiles() -> Vec<(Box<dyn VectorIsa>, bool)> {
     let module = module(true);
     let portable = symshape_compiler::codegen::vector::Portable::new(cranelift_module::Module::isa(&module));
     let mut isas: Vec<(Box<dyn VectorIsa>, bool)> = vec![(Box::new(portable.with_tiles()), true)];
+    #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512bf16") && is_x86_feature_detected!("avx512vl") {
         isas.push((Box::new(X86::AVX512_AMX), true));
     }

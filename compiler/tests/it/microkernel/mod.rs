@@ -1,5 +1,6 @@
 //! Microkernels on every vector ISA that this machine runs, against loops that are too simple to be wrong.
 
+mod aarch64_table;
 mod bf16;
 mod bytes;
 mod encode;

@@ -1,7 +1,10 @@
 //! The key of a tile and the layout of its argument block.
 
 use crate::{
-    codegen::microkernel::op::{Body, StreamStep, Ty},
+    codegen::microkernel::{
+        op::{Body, StreamStep, Ty},
+        pack_rows::ByteForm,
+    },
     scalar::precision::Bf16Parts,
 };
 
@@ -68,6 +71,9 @@ pub enum DotOp {
     /// Four bytes, unsigned in lhs and signed in rhs: the sum of all products, in 32 bits. Each panel begins with a
     /// row that the accumulators start from.
     Vnni,
+    /// Four signed bytes of both operands: the sum of all products, in 32 bits. Panels begin with a row as those of
+    /// [`DotOp::Vnni`] do.
+    Signed,
     /// Pairs of bf16 on tile registers. Elements have this number of parts.
     AmxBf16(Bf16Parts),
     /// Four bytes on tile registers, unsigned in lhs and signed in rhs. Panels begin with a row as those of
@@ -82,7 +88,7 @@ impl DotOp {
             DotOp::F32 => 4,
             DotOp::I16Pairs => 2,
             DotOp::AmxBf16(parts) => 2 * i64::from(parts.rhs),
-            DotOp::Vnni | DotOp::AmxBytes => 1,
+            DotOp::Vnni | DotOp::Signed | DotOp::AmxBytes => 1,
         }
     }
 
@@ -90,8 +96,22 @@ impl DotOp {
     pub(crate) fn is_amx(self) -> bool {
         match self {
             DotOp::AmxBf16(_) | DotOp::AmxBytes => true,
-            DotOp::F32 | DotOp::I16Pairs | DotOp::Vnni => false,
+            DotOp::F32 | DotOp::I16Pairs | DotOp::Vnni | DotOp::Signed => false,
         }
+    }
+
+    /// The form of bytes of lhs.
+    pub(crate) fn byte_form(self) -> ByteForm {
+        match self {
+            DotOp::Vnni | DotOp::AmxBytes => ByteForm::Unsigned,
+            DotOp::Signed => ByteForm::Signed,
+            DotOp::F32 | DotOp::I16Pairs | DotOp::AmxBf16(_) => ByteForm::Halves,
+        }
+    }
+
+    /// Whether panels begin with a row that the accumulators start from.
+    pub(crate) fn starts_from_panels(self) -> bool {
+        matches!(self, DotOp::Vnni | DotOp::Signed | DotOp::AmxBytes)
     }
 
     /// Elements that 32 bits hold.
@@ -99,7 +119,7 @@ impl DotOp {
         match self {
             DotOp::F32 => 1,
             DotOp::I16Pairs | DotOp::AmxBf16(_) => 2,
-            DotOp::Vnni | DotOp::AmxBytes => 4,
+            DotOp::Vnni | DotOp::Signed | DotOp::AmxBytes => 4,
         }
     }
 

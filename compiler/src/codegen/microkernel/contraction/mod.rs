@@ -36,6 +36,10 @@ use tile::Tile;
 
 /// Largest number of rows of a tile on vector registers.
 pub fn max_rows(shape: VectorShape) -> usize {
+    if shape.fma_lanes {
+        // Each row needs a register for its elements too, and one holds a vector of rhs. Backends keep one.
+        return (shape.registers - 2) / (narrow_vectors(shape) + 1);
+    }
     // Vectors of rhs and of lhs need registers too.
     (shape.registers - 4) / narrow_vectors(shape).max(2)
 }
@@ -54,6 +58,7 @@ pub fn wide_vectors(shape: VectorShape, rows: usize, dot: DotOp) -> usize {
         (16, 3) if dot == DotOp::I16Pairs => 2,
         (16, 2..=3) => 4,
         (32, 1) => 8,
+        (32, 2..=3) if shape.fma_lanes => 8,
         (32, 2..=6) => 4,
         _ => 2,
     };
@@ -74,7 +79,7 @@ pub(crate) fn emit(key: &TileKey, shape: VectorShape) -> VCode {
         let lhs = b.copy(tile.lhs);
 
         let rhs = b.copy(tile.rhs);
-        if let (DotOp::Vnni, Rhs::Panels(width)) = (key.dot, key.rhs) {
+        if let (true, Rhs::Panels(width)) = (key.dot.starts_from_panels(), key.rhs) {
             // `start` has read the first row of each panel.
             b.advance(rhs, 4 * width as i32);
         }

@@ -103,7 +103,7 @@ impl<'a> Tile<'a> {
     /// Sets the accumulators to zero, or to the partial sums that an earlier part of the reduction stored.
     pub(super) fn start(&self, b: &mut Builder) {
         let Some(stream) = self.key.part.resumed() else {
-            if self.key.dot == DotOp::Vnni {
+            if self.key.dot.starts_from_panels() {
                 return self.start_from_panels(b);
             }
             let zero = b.float(0.0);
@@ -164,9 +164,15 @@ impl<'a> Tile<'a> {
 
         for block in [UNROLL, 1] {
             b.repeat(count, block as i32, |b| {
+                let lanes = (block == b.lanes() && self.multiplies_lanes(b)).then(|| self.load_lhs(b, lhs));
                 for k in 0..block {
-                    let lhs_offset = if self.key.dense { 4 * k } else { 0 };
-                    self.step(b, lhs, lhs_offset, rhs, k, &panels, column);
+                    match &lanes {
+                        Some(rows) => self.step_by_lane(b, rows, rhs, k, &panels, column),
+                        None => {
+                            let lhs_offset = if self.key.dense { 4 * k } else { 0 };
+                            self.step(b, lhs, lhs_offset, rhs, k, &panels, column);
+                        }
+                    }
                     if let Some(step) = lhs_step {
                         b.advance(lhs, step);
                     }
@@ -248,6 +254,38 @@ impl<'a> Tile<'a> {
         }
     }
 
+    /// Whether lanes of vectors of lhs are multiplied, in place of elements that are broadcast.
+    fn multiplies_lanes(&self, b: &Builder) -> bool {
+        b.shape().fma_lanes && self.key.dense && matches!(self.key.dot, DotOp::F32 | DotOp::Signed)
+    }
+
+    /// The next elements of each row of lhs, one in each lane.
+    fn load_lhs(&self, b: &mut Builder, lhs: Int) -> Vec<Vector> {
+        (0..usize::from(self.key.rows)).map(|row| b.load(self.lhs_mem(lhs, row))).collect()
+    }
+
+    /// Multiplies lane `k` of each row of lhs.
+    fn step_by_lane(
+        &self,
+        b: &mut Builder,
+        rows: &[Vector],
+        rhs: Int,
+        k: usize,
+        panels: &[Int],
+        column: Option<Int>,
+    ) {
+        for vector in 0..usize::from(self.key.vectors) {
+            let rhs_vector = self.load_rhs(b, vector, rhs, k, panels, column);
+            for (accumulators, elements) in self.accumulators.iter().zip(rows) {
+                let accumulator = accumulators[vector];
+                match self.key.dot {
+                    DotOp::Signed => b.set_dot_signed_lane(accumulator, rhs_vector, *elements, k as u8),
+                    _ => b.set_fma_lane(accumulator, rhs_vector, *elements, k as u8),
+                }
+            }
+        }
+    }
+
     /// `accumulator += x * y`.
     fn accumulate(&self, b: &mut Builder, accumulator: Vector, x: Vector, y: Vector) {
         match self.key.dot {
@@ -257,6 +295,7 @@ impl<'a> Tile<'a> {
                 b.set_binary(VBinary::AddInt, accumulator, sum);
             }
             DotOp::Vnni => b.set_dot_bytes(accumulator, x, y),
+            DotOp::Signed => b.set_dot_signed(accumulator, x, y),
             DotOp::AmxBf16(_) | DotOp::AmxBytes => unreachable!("these run on tile registers"),
         }
     }

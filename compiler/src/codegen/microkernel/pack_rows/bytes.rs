@@ -1,8 +1,9 @@
-//! Rows of bytes: each becomes 16 bits, or an unsigned byte, to which a signed one adds 128.
+//! Rows of bytes: each becomes 16 bits, or an unsigned or signed byte, see [`ByteForm`].
 //!
 //! Runs are copied in vectors, the last of which may overlap the one before. The bytes after the end of a row are
 //! undefined: rhs is zero there.
 
+use super::byte_form::ByteForm;
 use super::row_packer::{CopySize, RowPacker, copy_overlapping};
 use crate::codegen::vector::{
     Builder,
@@ -10,24 +11,29 @@ use crate::codegen::vector::{
 };
 use crate::scalar::CompareOp;
 
-/// The sign bits of 8 bytes. Flipping them adds 128 to each byte.
+/// The highest bits of 8 bytes. Flipping them adds 128 to each byte, modulo 256.
 const SIGNS: i64 = i64::from_le_bytes([0x80; 8]);
 
 /// The form of rows of bytes.
 pub(super) struct Bytes {
     pub(super) from: NarrowInt,
-    pub(super) quads: bool,
+    pub(super) to: ByteForm,
 }
 
 impl Bytes {
-    /// Whether signed bytes become unsigned.
+    /// Whether signed bytes become unsigned, or unsigned ones signed: both flip the highest bit.
     fn is_shifted(&self) -> bool {
-        self.quads && self.from == NarrowInt::I8
+        self.to.shift(self.from) != 0
+    }
+
+    /// Whether an element takes one byte.
+    fn is_byte(&self) -> bool {
+        self.to != ByteForm::Halves
     }
 
     /// Size of a packed element.
     fn widened(&self) -> i32 {
-        if self.quads { 1 } else { 2 }
+        if self.is_byte() { 1 } else { 2 }
     }
 
     fn size(&self, elements: i32) -> CopySize {
@@ -39,19 +45,19 @@ impl Bytes {
         let width = if self.from == NarrowInt::I8 { IntWidth::I8 } else { IntWidth::U8 };
         let mut byte = b.load_int(Mem::from(from), width);
         if self.is_shifted() {
-            byte = b.int_op(IntOp::Add, byte, 128);
+            byte = b.int_op(IntOp::Add, byte, self.to.shift(self.from));
         }
-        b.store_int(Mem::from(to), byte, if self.quads { IntWidth::U8 } else { IntWidth::I16 });
+        b.store_int(Mem::from(to), byte, if self.is_byte() { IntWidth::U8 } else { IntWidth::I16 });
     }
 
     /// Elements of a packed vector.
     fn vector_bytes(&self, b: &Builder) -> i32 {
-        (if self.quads { 4 } else { 2 }) * b.lanes() as i32
+        (if self.is_byte() { 4 } else { 2 }) * b.lanes() as i32
     }
 
     /// Packs a vector of bytes.
     fn vector(&self, b: &mut Builder, from: Int, to: Int) {
-        let vector = match (self.quads, self.is_shifted()) {
+        let vector = match (self.is_byte(), self.is_shifted()) {
             (false, _) => b.load_halves(from, self.from),
             (true, false) => b.load(from),
             (true, true) => {
@@ -83,7 +89,7 @@ impl Bytes {
 /// Copies of 8 bytes at a time.
 #[derive(Clone, Copy)]
 struct WordCopy {
-    /// The signs of 8 bytes, if signed bytes become unsigned.
+    /// The highest bits of 8 bytes, if they are flipped.
     signs: Option<Int>,
 }
 
@@ -124,7 +130,7 @@ impl RowPacker for Bytes {
             copy_overlapping(b, count, self.size(bytes), from, to, &|b| self.vector(b, from, to));
         });
         b.when(CompareOp::Lt, short, bytes, |b| {
-            if !self.quads {
+            if !self.is_byte() {
                 return self.one_by_one(b, count, from, to, 1);
             }
 

@@ -4,9 +4,12 @@
 //! elements. The form is [`bytes`], [`floats`], or [`bf16`] for tile registers. Only memory of lhs is read.
 
 mod bf16;
+mod byte_form;
 mod bytes;
 mod floats;
 mod row_packer;
+
+pub use byte_form::ByteForm;
 
 use super::op::Ty;
 use crate::codegen::vector::{
@@ -25,8 +28,8 @@ pub enum RowForm {
     Bytes {
         /// The element type.
         from: NarrowInt,
-        /// Whether they become unsigned bytes; otherwise they become 16 bits.
-        quads: bool,
+        /// What they become.
+        to: ByteForm,
     },
     /// Floats, as `f32`.
     Floats {
@@ -87,7 +90,7 @@ pub fn emit(key: &PackRowsKey, shape: VectorShape) -> VCode {
     let rows = b.arg(PackRowsKey::ROWS);
 
     let packer: Box<dyn RowPacker> = match key.form {
-        RowForm::Bytes { from, quads } => Box::new(Bytes { from, quads }),
+        RowForm::Bytes { from, to } => Box::new(Bytes { from, to }),
         RowForm::Floats { from } => Box::new(Floats { from }),
         RowForm::Bf16 { from, parts } => Box::new(Bf16 { from, parts, plane: b.arg(PackRowsKey::PLANE) }),
     };

@@ -14,7 +14,9 @@ pub(super) struct Reduction {
     ty: Ty,
     /// The scalar variable that gets the result.
     pub(super) var: u32,
-    /// Vectors of partial results. The maximum of floats is kept as the minimum of negated elements, see [`math::max`].
+    /// Whether the partial results are the minimum of negated elements, see [`math::max`].
+    is_negated: bool,
+    /// Vectors of partial results.
     partials: Vec<Vector>,
     neutral: Vector,
 }
@@ -37,9 +39,11 @@ fn range(ty: Ty) -> RangeInclusive<i32> {
 impl Reduction {
     /// A reduction that has seen no elements.
     pub(super) fn start(b: &mut Builder, op: ReduceOp, ty: Ty, var: u32, partials: usize) -> Reduction {
+        let is_negated = (op, ty) == (ReduceOp::Max, Ty::F32) && !b.shape().extrema;
         let bits = match (op, ty) {
             (ReduceOp::Sum, _) => 0,
             (ReduceOp::Prod, _) => 1f32.to_bits(),
+            (ReduceOp::Max, Ty::F32) if !is_negated => f32::NEG_INFINITY.to_bits(),
             (ReduceOp::Min | ReduceOp::Max, Ty::F32) => f32::INFINITY.to_bits(),
             // The extremum of no elements is the bound of the element type.
             (ReduceOp::Min, ty) => *range(ty).end() as u32,
@@ -47,17 +51,14 @@ impl Reduction {
         };
         let neutral = b.bits(bits);
         let partials = (0..partials).map(|_| b.variable(neutral)).collect();
-        Reduction { op, ty, var, partials, neutral }
-    }
-
-    fn is_negated(&self) -> bool {
-        (self.op, self.ty) == (ReduceOp::Max, Ty::F32)
+        Reduction { op, ty, var, is_negated, partials, neutral }
     }
 
     fn combine(&self, b: &mut Builder, x: Vector, y: Vector) -> Vector {
         match (self.op, self.ty) {
             (ReduceOp::Sum, Ty::F32) => b.binary(VBinary::Add, x, y),
             (ReduceOp::Prod, _) => b.binary(VBinary::Mul, x, y),
+            (ReduceOp::Max, Ty::F32) if !self.is_negated => math::max(b, x, y),
             (ReduceOp::Min | ReduceOp::Max, Ty::F32) => math::min(b, x, y),
             (ReduceOp::Sum, _) => b.binary(VBinary::AddInt, x, y),
             (ReduceOp::Min, _) => b.binary(VBinary::MinInt, x, y),
@@ -67,7 +68,7 @@ impl Reduction {
 
     /// Adds the lanes of the mask, or all lanes, to a partial result.
     pub(super) fn add(&self, b: &mut Builder, value: Vector, mask: Option<Mask>, partial: usize) {
-        let mut value = if self.is_negated() { math::neg(b, value) } else { value };
+        let mut value = if self.is_negated { math::neg(b, value) } else { value };
         if let Some(mask) = mask {
             value = b.select(mask, value, self.neutral);
         }
@@ -90,7 +91,7 @@ impl Reduction {
             distance /= 2;
         }
 
-        let result = if self.is_negated() { math::neg(b, result) } else { result };
+        let result = if self.is_negated { math::neg(b, result) } else { result };
         b.set(dst, result);
     }
 }

@@ -21,8 +21,14 @@ pub struct VectorShape {
     pub registers: usize,
     /// Whether `a * b + c` is one instruction with one rounding.
     pub fma: bool,
+    /// Whether there is [`VInst::FmaLane`].
+    pub fma_lanes: bool,
+    /// Whether there are [`VBinary::Smallest`] and [`VBinary::Largest`].
+    pub extrema: bool,
     /// Whether there is [`VInst::DotBytes`].
     pub vnni: bool,
+    /// Whether there are [`VInst::DotSigned`] and [`VInst::DotSignedLane`].
+    pub signed_dots: bool,
     /// Whether there are tile registers.
     pub tiles: bool,
     /// Whether there are instructions that convert f16: [`VInst::LoadF16`] and the next three.
@@ -370,9 +376,24 @@ impl Builder {
         self.push(VInst::Fma(dst, a, b, dst));
     }
 
+    /// `dst = a * b[lane] + dst`. Only if the shape has `fma_lanes`.
+    pub fn set_fma_lane(&mut self, dst: Vector, a: Vector, b: Vector, lane: u8) {
+        self.push(VInst::FmaLane(dst, a, b, lane, dst));
+    }
+
     /// `dst += a · b`: four unsigned bytes of each lane times four signed ones. Only if the shape has `vnni`.
     pub fn set_dot_bytes(&mut self, dst: Vector, a: Vector, b: Vector) {
         self.push(VInst::DotBytes(dst, a, b, dst));
+    }
+
+    /// `dst += a · b`: four signed bytes of each lane times four signed ones. Only if the shape has `signed_dots`.
+    pub fn set_dot_signed(&mut self, dst: Vector, a: Vector, b: Vector) {
+        self.push(VInst::DotSigned(dst, a, b, dst));
+    }
+
+    /// `dst += a · b[lane]`: the four signed bytes of each lane of `a` times those of one lane of `b`.
+    pub fn set_dot_signed_lane(&mut self, dst: Vector, a: Vector, b: Vector, lane: u8) {
+        self.push(VInst::DotSignedLane(dst, a, b, lane, dst));
     }
 
     /// `(a & b) | c`, bit by bit.

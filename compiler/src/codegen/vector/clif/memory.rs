@@ -149,7 +149,7 @@ impl Translator<'_> {
             }
             VInst::StoreOne(mem, src) => self.store_lane(*mem, *src, 0),
             VInst::Prefetch(_) => {}
-            _ => unreachable!("not a memory step: {step:?}"),
+            _ => unreachable!("neither a memory step nor one that the shape allows: {step:?}"),
         }
     }
 

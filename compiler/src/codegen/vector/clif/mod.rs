@@ -67,7 +67,18 @@ impl VectorIsa for Portable {
 
     fn shape(&self) -> VectorShape {
         let Portable { fma, registers, tiles } = *self;
-        VectorShape { lanes: LANES, registers, fma, vnni: false, tiles, f16: false, long_ints: false }
+        VectorShape {
+            lanes: LANES,
+            registers,
+            fma,
+            fma_lanes: false,
+            extrema: false,
+            vnni: false,
+            signed_dots: false,
+            tiles,
+            f16: false,
+            long_ints: false,
+        }
     }
 
     fn caches(&self) -> Caches {
@@ -234,10 +245,6 @@ impl Translator<'_> {
             VInst::AndOr(dst, x, y, z) => {
                 self.binary(VBinary::And, *dst, *x, *y);
                 self.binary(VBinary::Or, *dst, *dst, *z);
-            }
-            VInst::DotBytes(..) => unreachable!("the shape has no VNNI"),
-            VInst::LoadF16(..) | VInst::BroadcastF16(..) | VInst::StoreF16(..) | VInst::RoundF16(..) => {
-                unreachable!("the shape has no conversions of f16")
             }
             VInst::Binary(op, dst, x, y) => self.binary(*op, *dst, *x, *y),
             VInst::Unary(op, dst, x) => self.unary(*op, *dst, *x),

@@ -115,6 +115,8 @@ fn is_commutative(op: VBinary) -> bool {
         | VBinary::Scale
         | VBinary::Min
         | VBinary::Max
+        | VBinary::Smallest
+        | VBinary::Largest
         | VBinary::AndNot
         | VBinary::SubInt
         | VBinary::Exchange { .. } => false,

@@ -4,19 +4,19 @@
 //! (instructions from the tables of [`simd`]) and [`asm`] (bytes). The code is position-independent, includes its
 //! constants, and refers to nothing outside.
 
-mod allocate;
 mod asm;
 pub mod detect;
 mod legalize;
-mod operands;
 mod registers;
 mod select;
 mod simd;
 
 use super::{
+    allocate,
     builder::VectorShape,
     isa::{Caches, VectorIsa},
-    vcode::VCode,
+    operands::{VReg, operands},
+    vcode::{VCode, VInst, Vector},
 };
 use crate::error::{Error, Result};
 use cranelift_module::{FuncId, Module};
@@ -48,7 +48,13 @@ impl X86 {
     /// `Internal` where an instruction can't be encoded: a bug.
     pub fn encode(&self, code: &VCode) -> Result<(Vec<u8>, usize)> {
         let (code, constants) = legalize::legalize(code);
-        let allocated = allocate::allocate(code, &constants, self.simd.files())?;
+        // Constants are operands in memory.
+        let in_registers = |step: &VInst| {
+            let mut all = operands(step);
+            all.reads.retain(|reg| !matches!(reg, VReg::Vector(v) if constants.contains_key(&Vector(*v))));
+            all
+        };
+        let allocated = allocate::allocate(code, &in_registers, self.simd.files())?;
         let bytes = select::select(&allocated, &constants, self.simd)?;
         Ok((bytes, allocated.spills))
     }
@@ -67,7 +73,18 @@ impl VectorIsa for X86 {
         let lanes = self.simd.lanes();
         let registers = self.simd.files().vectors;
         let long_ints = self.simd == Simd::Avx512;
-        VectorShape { lanes, registers, fma: true, vnni: self.vnni, tiles: self.tiles, f16: true, long_ints }
+        VectorShape {
+            lanes,
+            registers,
+            fma: true,
+            fma_lanes: false,
+            extrema: false,
+            vnni: self.vnni,
+            signed_dots: false,
+            tiles: self.tiles,
+            f16: true,
+            long_ints,
+        }
     }
 
     fn caches(&self) -> Caches {

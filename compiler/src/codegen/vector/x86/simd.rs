@@ -2,7 +2,8 @@
 
 mod wide;
 
-use super::{allocate::RegisterFiles, registers::INTS};
+use super::registers::INTS;
+use crate::codegen::vector::allocate::RegisterFiles;
 use crate::codegen::vector::vcode::{NarrowInt, ShiftOp, VBinary, VUnary};
 use iced_x86::{Code, Register};
 
@@ -90,6 +91,7 @@ impl Simd {
             VBinary::Div => (VEX_Vdivps_ymm_ymm_ymmm256, EVEX_Vdivps_zmm_k1z_zmm_zmmm512b32_er),
             VBinary::Min => (VEX_Vminps_ymm_ymm_ymmm256, EVEX_Vminps_zmm_k1z_zmm_zmmm512b32_sae),
             VBinary::Max => (VEX_Vmaxps_ymm_ymm_ymmm256, EVEX_Vmaxps_zmm_k1z_zmm_zmmm512b32_sae),
+            VBinary::Smallest | VBinary::Largest => (INVALID, INVALID),
             VBinary::Scale => (INVALID, EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er),
             VBinary::And => (VEX_Vandps_ymm_ymm_ymmm256, EVEX_Vpandd_zmm_k1z_zmm_zmmm512b32),
             VBinary::AndNot => (VEX_Vandnps_ymm_ymm_ymmm256, EVEX_Vpandnd_zmm_k1z_zmm_zmmm512b32),

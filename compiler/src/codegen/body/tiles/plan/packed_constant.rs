@@ -22,7 +22,7 @@ pub(crate) struct PackedConstant {
     pub(super) run: usize,
     /// Rows of 32-bit elements of a panel.
     pub(super) rows: usize,
-    /// The value that packing adds to each element of the lhs: signed bytes become unsigned.
+    /// The value that packing adds to each element of the lhs: see `ByteForm`.
     pub(super) lhs_shift: i32,
 }
 
@@ -35,8 +35,12 @@ impl PackedConstant {
                 let kind = if parts.rhs > 1 { "bf16x3" } else { "bf16" };
                 format!("const_{buffer}_{kind}_{}", self.run)
             }
-            DotOp::Vnni | DotOp::AmxBytes => {
-                let kind = if self.lhs_shift == 0 { "quads" } else { "shifted" };
+            DotOp::Vnni | DotOp::Signed | DotOp::AmxBytes => {
+                let kind = match self.lhs_shift {
+                    0 => "quads",
+                    1.. => "shifted",
+                    _ => "signed",
+                };
                 format!("const_{buffer}_{kind}_{}", self.rows)
             }
             DotOp::I16Pairs | DotOp::F32 => format!("const_{buffer}_pairs"),
@@ -48,7 +52,7 @@ impl PackedConstant {
         match self.dot {
             DotOp::AmxBf16(parts) if parts.rhs > 1 => "panels of two bf16 parts",
             DotOp::AmxBf16(_) => "panels of bf16",
-            DotOp::Vnni | DotOp::AmxBytes => "panels of four-byte groups",
+            DotOp::Vnni | DotOp::Signed | DotOp::AmxBytes => "panels of four-byte groups",
             DotOp::I16Pairs | DotOp::F32 => "panels of pairs",
         }
     }
@@ -57,7 +61,9 @@ impl PackedConstant {
     pub(crate) fn bytes(&self, tensor: &Tensor) -> Vec<u8> {
         match self.dot {
             DotOp::AmxBf16(parts) => self.bf16(tensor, parts.rhs > 1),
-            DotOp::Vnni | DotOp::AmxBytes => quads(tensor, self.depth, self.rows, self.lhs_shift),
+            DotOp::Vnni | DotOp::Signed | DotOp::AmxBytes => {
+                quads(tensor, self.depth, self.rows, self.lhs_shift)
+            }
             DotOp::I16Pairs | DotOp::F32 => pairs(tensor, self.depth),
         }
     }

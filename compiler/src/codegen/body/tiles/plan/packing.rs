@@ -150,6 +150,8 @@ fn select_dot(
         DotOp::AmxBytes
     } else if has_bytes && isa.shape.vnni {
         DotOp::Vnni
+    } else if has_bytes && isa.shape.signed_dots {
+        DotOp::Signed
     } else {
         DotOp::I16Pairs
     })
@@ -208,17 +210,20 @@ impl Packing {
                 let groups = packing.depth.ceil_div(dot.group());
                 packing.part_elems = groups.ceil_div(LINE_ELEMS) * LINE_ELEMS;
             }
-            DotOp::Vnni | DotOp::I16Pairs => packing.part_elems = packing.depth.ceil_div(dot.group()),
+            DotOp::Vnni | DotOp::Signed | DotOp::I16Pairs => {
+                packing.part_elems = packing.depth.ceil_div(dot.group())
+            }
             DotOp::F32 => {}
         }
         Some(packing)
     }
 
     /// Whether rows are read in place in a reduction with this innermost loop: they consist of whole groups of four
-    /// unsigned bytes, of two 16-bit integers, or of whole rows of tile registers.
+    /// bytes of the right sign, of two 16-bit integers, or of whole rows of tile registers.
     pub(super) fn reads_in_place(&self, innermost: &ReductionLoop) -> bool {
         let group = match (self.dot, self.lhs_elements) {
-            (DotOp::Vnni, LhsElements::Narrow(NarrowInt::U8)) => 4,
+            (DotOp::Vnni, LhsElements::Narrow(NarrowInt::U8))
+            | (DotOp::Signed, LhsElements::Narrow(NarrowInt::I8)) => 4,
             (DotOp::AmxBytes, LhsElements::Narrow(NarrowInt::U8)) => TILE_ROW_BYTES as i64,
             (DotOp::AmxBf16(_), LhsElements::Bf16) => ROW_BF16,
             (DotOp::I16Pairs, LhsElements::Narrow(NarrowInt::I16)) => 2,
@@ -263,9 +268,7 @@ impl Packing {
         }
 
         let form = match self.lhs_elements {
-            LhsElements::Narrow(from) => {
-                RowForm::Bytes { from, quads: matches!(self.dot, DotOp::Vnni | DotOp::AmxBytes) }
-            }
+            LhsElements::Narrow(from) => RowForm::Bytes { from, to: self.dot.byte_form() },
             from if self.dot == DotOp::F32 => RowForm::Floats { from: from.lanes() },
             from => RowForm::Bf16 { from: from.lanes(), parts: self.dot.parts().lhs },
         };
@@ -328,7 +331,7 @@ impl Packing {
     fn panel_rows(&self) -> Dim {
         let pixels = self.windows.as_ref().map_or(1, |windows| windows.tap_count());
         // Panels of bytes begin with a row of sums.
-        let sums = i64::from(matches!(self.dot, DotOp::Vnni | DotOp::AmxBytes));
+        let sums = i64::from(self.dot.starts_from_panels());
         &self.part_elems * (pixels * i64::from(self.dot.parts().rhs)) + sums
     }
 
@@ -362,7 +365,10 @@ impl Packing {
         };
         let depth = constant_size(&self.depth)?;
         let run = self.windows.as_ref().map_or(depth, |windows| windows.run as usize);
-        let is_unsigned = self.lhs_elements == LhsElements::Narrow(NarrowInt::U8);
+        let lhs_shift = match self.lhs_elements {
+            LhsElements::Narrow(from) => self.dot.byte_form().shift(from),
+            LhsElements::F32 | LhsElements::Bf16 => 0,
+        };
 
         Ok(PackedConstant {
             buffer,
@@ -370,7 +376,7 @@ impl Packing {
             depth,
             run,
             rows: constant_size(&self.part_elems)?,
-            lhs_shift: if is_unsigned { 0 } else { 128 },
+            lhs_shift,
         })
     }
 }

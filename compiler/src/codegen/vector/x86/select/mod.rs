@@ -6,15 +6,15 @@ mod tiles;
 mod wide;
 
 use super::{
-    allocate::{Allocated, STACK},
     asm::{Assembler, Label, Operand, by_imm_width},
     legalize::{Constants, Splat},
     registers::{FIRST_SAVED, INTS, low_half},
     simd::Simd,
 };
 use crate::{
-    codegen::vector::vcode::{
-        Cond, Int, IntOperand, Mask, MaskOp, Mem, ShiftOp, VBinary, VInst, VUnary, Vector,
+    codegen::vector::{
+        allocate::{Allocated, STACK},
+        vcode::{Cond, Int, IntOperand, Mask, MaskOp, Mem, ShiftOp, VBinary, VInst, VUnary, Vector},
     },
     error::Result,
     scalar::CompareOp,

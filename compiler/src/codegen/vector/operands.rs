@@ -1,6 +1,6 @@
 //! The registers that a step reads and sets.
 
-use crate::codegen::vector::vcode::{Int, IntOperand, Mask, Mem, VInst, Vector};
+use super::vcode::{Int, IntOperand, Mask, Mem, VInst, Vector};
 
 /// A virtual register of any class.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -14,6 +14,8 @@ pub(super) enum VReg {
 #[derive(Default, Debug)]
 pub(super) struct Operands {
     pub(super) reads: Vec<VReg>,
+    /// Read after the first of `sets` is set.
+    pub(super) late: Vec<VReg>,
     /// Set after all reads, so that they may share a register with an operand that is read for the last time.
     pub(super) sets: Vec<VReg>,
     /// Clobbered, or set before the last read.
@@ -21,12 +23,22 @@ pub(super) struct Operands {
 }
 
 impl Operands {
-    fn read(mut self, reg: impl Into<VReg>) -> Operands {
+    /// Whether the step reads a register.
+    pub(super) fn reads(&self, reg: VReg) -> bool {
+        self.reads.contains(&reg) || self.late.contains(&reg)
+    }
+
+    pub(super) fn read(mut self, reg: impl Into<VReg>) -> Operands {
         self.reads.push(reg.into());
         self
     }
 
-    fn read_mem(self, mem: &Mem) -> Operands {
+    pub(super) fn read_late(mut self, reg: impl Into<VReg>) -> Operands {
+        self.late.push(reg.into());
+        self
+    }
+
+    pub(super) fn read_mem(self, mem: &Mem) -> Operands {
         let operands = self.read(mem.base);
         match mem.index {
             Some((index, _)) => operands.read(index),
@@ -41,7 +53,7 @@ impl Operands {
         }
     }
 
-    fn set(mut self, reg: impl Into<VReg>) -> Operands {
+    pub(super) fn set(mut self, reg: impl Into<VReg>) -> Operands {
         self.sets.push(reg.into());
         self
     }
@@ -134,7 +146,10 @@ pub(super) fn operands(step: &VInst) -> Operands {
             none.read(*a).read(*b).set(*dst)
         }
         VInst::UnlessInfinite(dst, a, b) => none.read(*a).read(*b).set_early(*dst),
-        VInst::Fma(dst, a, b, c) => none.read(*c).read(*a).read(*b).set(*dst),
+        VInst::Fma(dst, a, b, c)
+        | VInst::FmaLane(dst, a, b, _, c)
+        | VInst::DotSigned(dst, a, b, c)
+        | VInst::DotSignedLane(dst, a, b, _, c) => none.read(*c).read(*a).read(*b).set(*dst),
         // The first operand is copied to the destination before the others are read.
         VInst::AndOr(dst, a, b, c) => none.read(*a).read(*b).read(*c).set_early(*dst),
         VInst::DotBytes(dst, a, b, c) if dst == c => none.read(*c).read(*a).read(*b).set(*dst),
@@ -190,7 +205,7 @@ pub(super) fn rename(
             mem(at, int);
             *src = int(*src, false);
         }
-        VInst::Constant(..) | VInst::Loop | VInst::EndIf => {}
+        VInst::Loop | VInst::EndIf => {}
         VInst::Mask(..) => {}
         VInst::TileRelease | VInst::TileZero(_) | VInst::TileDot(..) => {}
         VInst::Move(dst, src)
@@ -210,19 +225,13 @@ pub(super) fn rename(
         | VInst::LoadHalves(dst, at, _)
         | VInst::BroadcastNarrow(dst, at, _)
         | VInst::LoadF16(dst, at)
-        | VInst::BroadcastF16(dst, at)
-        | VInst::LoadFirst(dst, at, ..) => {
+        | VInst::BroadcastF16(dst, at) => {
             mem(at, int);
-            *dst = vector(*dst, true);
-        }
-        VInst::LoadLanes(dst, _, mems) => {
-            mems.iter_mut().for_each(|at| mem(at, int));
             *dst = vector(*dst, true);
         }
         VInst::Store(at, src)
         | VInst::StoreOne(at, src)
         | VInst::StoreF16(at, src)
-        | VInst::StoreFirst(at, src, ..)
         | VInst::StoreNarrow(at, src, ..)
         | VInst::StoreBf16(at, src, _)
         | VInst::StoreBf16First(at, src, ..) => {
@@ -236,7 +245,12 @@ pub(super) fn rename(
             mems.iter_mut().for_each(|at| mem(at, int));
             *src = vector(*src, false);
         }
-        VInst::Fma(dst, a, b, c) | VInst::AndOr(dst, a, b, c) | VInst::DotBytes(dst, a, b, c) => {
+        VInst::Fma(dst, a, b, c)
+        | VInst::FmaLane(dst, a, b, _, c)
+        | VInst::DotSigned(dst, a, b, c)
+        | VInst::DotSignedLane(dst, a, b, _, c)
+        | VInst::AndOr(dst, a, b, c)
+        | VInst::DotBytes(dst, a, b, c) => {
             [&mut *a, b, c].into_iter().for_each(|src| *src = vector(*src, false));
             *dst = vector(*dst, true);
         }
@@ -260,13 +274,29 @@ pub(super) fn rename(
     step
 }
 
-/// Renames the integer and vector registers of gathers, of comparisons, and of steps on 64-bit lanes.
+/// Renames the integer and vector registers of constants, of loads and stores by lane, of gathers, of comparisons, and
+/// of steps on 64-bit lanes.
 fn rename_other(
     step: &mut VInst,
     int: &mut dyn FnMut(Int, bool) -> Int,
     vector: &mut dyn FnMut(Vector, bool) -> Vector,
 ) {
     match step {
+        VInst::Constant(dst, _) | VInst::WideConstant(dst, _) => *dst = vector(*dst, true),
+        VInst::LoadLanes(dst, _, mems) => {
+            mems.iter_mut().for_each(|at| mem(at, int));
+            *dst = vector(*dst, true);
+        }
+        VInst::LoadFirst(dst, at, n, _) => {
+            mem(at, int);
+            *n = int(*n, false);
+            *dst = vector(*dst, true);
+        }
+        VInst::StoreFirst(at, src, n, _) => {
+            mem(at, int);
+            *n = int(*n, false);
+            *src = vector(*src, false);
+        }
         VInst::WideUnary(_, dst, src) | VInst::WideShift(_, dst, src, _) => {
             *src = vector(*src, false);
             *dst = vector(*dst, true);

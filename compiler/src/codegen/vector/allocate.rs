@@ -7,16 +7,13 @@
 //! The scan visits intervals in the order of their starts. An interval prefers the register of an operand that dies at
 //! the step that sets it. When no register is free, the interval with the fewest mentions for its length is spilled.
 //! Mentions in loops count more. Each mention of a spilled register becomes a separate short-lived one, loaded before
-//! and stored after the step. Then the scan restarts.
+//! and stored after the step. A constant is set again before each step that reads it. Then the scan restarts.
 
 use super::{
-    legalize::Constants,
-    operands::{VReg, operands, rename},
+    operands::{Operands, VReg, rename},
+    vcode::{Int, IntWidth, Mask, Mem, VCode, VInst, Vector},
 };
-use crate::{
-    codegen::vector::vcode::{Int, IntWidth, Mask, Mem, VCode, VInst, Vector},
-    error::{Error, Result},
-};
+use crate::error::{Error, Result};
 use std::collections::{HashMap, HashSet};
 
 /// The encoding of the stack pointer.
@@ -58,6 +55,12 @@ impl Allocated {
         let ints = self.places.iter().filter(|(reg, _)| matches!(reg, VReg::Int(_)));
         ints.map(|(_, place)| *place).collect()
     }
+
+    /// The machine vector registers in use, but for those of masks.
+    pub(super) fn vectors(&self) -> HashSet<usize> {
+        let vectors = self.places.iter().filter(|(reg, _)| !matches!(reg, VReg::Int(_)));
+        vectors.map(|(_, place)| *place).collect()
+    }
 }
 
 /// The live range of a virtual register.
@@ -98,24 +101,30 @@ impl RegisterFiles {
     }
 }
 
-/// Assigns a machine register to every virtual register of the code.
-pub(super) fn allocate(mut code: VCode, constants: &Constants, files: RegisterFiles) -> Result<Allocated> {
+/// The registers of a step on a machine. Registers that are in no list get no place.
+pub(super) type OperandsOf<'f> = &'f dyn Fn(&VInst) -> Operands;
+
+/// Assigns a machine register to every virtual register that is an operand of the code.
+pub(super) fn allocate(mut code: VCode, operands: OperandsOf, files: RegisterFiles) -> Result<Allocated> {
     // Registers that live for one step only, which must not be spilled again.
     let mut short_lived: HashSet<VReg> = HashSet::new();
     let mut slots = 0;
     let mut spills = 0;
 
     for _ in 0..MAX_SCANS {
-        let intervals = intervals(&code, constants);
-        match scan(&code, &intervals, files, &short_lived) {
+        let intervals = intervals(&code, operands);
+        match scan(&code, &intervals, operands, files, &short_lived) {
             Ok(places) => {
                 return Ok(Allocated { code, places, frame_bytes: slots * SLOT_BYTES, spills });
             }
-            Err(Some(spilled)) => {
-                code = spill(&code, spilled, slots * SLOT_BYTES, &mut short_lived);
-                slots += 1;
-                spills += usize::from(matches!(spilled, VReg::Vector(_)));
-            }
+            Err(Some(spilled)) => match constant(&code, operands, spilled) {
+                Some(constant) => code = set_at_reads(&code, operands, &constant, spilled, &mut short_lived),
+                None => {
+                    code = spill(&code, operands, spilled, slots * SLOT_BYTES, &mut short_lived);
+                    slots += 1;
+                    spills += usize::from(matches!(spilled, VReg::Vector(_)));
+                }
+            },
             Err(None) => break,
         }
     }
@@ -123,7 +132,7 @@ pub(super) fn allocate(mut code: VCode, constants: &Constants, files: RegisterFi
 }
 
 /// The intervals, sorted by their first position.
-fn intervals(code: &VCode, constants: &Constants) -> Vec<Interval> {
+fn intervals(code: &VCode, operands: OperandsOf) -> Vec<Interval> {
     let mut known: HashMap<VReg, Interval> = HashMap::new();
     let args = VReg::Int(0);
     known.insert(args, Interval { reg: args, start: 0, end: 0, weight: 0.0 });
@@ -141,8 +150,7 @@ fn intervals(code: &VCode, constants: &Constants) -> Vec<Interval> {
         let mentioned = operands(step);
 
         let mut touch = |reg: VReg, from: usize, to: usize| {
-            let is_constant = matches!(reg, VReg::Vector(v) if constants.contains_key(&Vector(v)));
-            if is_constant || reg == VReg::from(STACK) {
+            if reg == VReg::from(STACK) {
                 return;
             }
             let interval = known.entry(reg).or_insert(Interval { reg, start: from, end: to, weight: 0.0 });
@@ -151,6 +159,7 @@ fn intervals(code: &VCode, constants: &Constants) -> Vec<Interval> {
         };
 
         mentioned.reads.iter().for_each(|reg| touch(*reg, 2 * idx, 2 * idx + 1));
+        mentioned.late.iter().for_each(|reg| touch(*reg, 2 * idx, 2 * idx + 2));
         mentioned.early.iter().for_each(|reg| touch(*reg, 2 * idx, 2 * idx + 2));
         mentioned.sets.iter().for_each(|reg| touch(*reg, 2 * idx + 1, 2 * idx + 2));
     }
@@ -173,6 +182,7 @@ fn intervals(code: &VCode, constants: &Constants) -> Vec<Interval> {
 fn scan(
     code: &VCode,
     intervals: &[Interval],
+    operands: OperandsOf,
     files: RegisterFiles,
     short_lived: &HashSet<VReg>,
 ) -> Result<HashMap<VReg, usize>, Option<VReg>> {
@@ -186,7 +196,7 @@ fn scan(
             free[places[&other.reg]] = false;
         }
 
-        let hint = hints(code, interval).find_map(|reg| {
+        let hint = hints(code, operands, interval).find_map(|reg| {
             let same_file = files.file(reg) == file;
             places.get(&reg).copied().filter(|place| same_file && free[*place])
         });
@@ -202,7 +212,7 @@ fn scan(
 }
 
 /// The registers whose place the interval prefers: those that the step that sets it reads.
-fn hints(code: &VCode, interval: &Interval) -> impl Iterator<Item = VReg> {
+fn hints(code: &VCode, operands: OperandsOf, interval: &Interval) -> impl Iterator<Item = VReg> {
     let late = interval.start % 2 == 1;
     let reads = if late { operands(&code.steps[interval.start / 2]).reads } else { Vec::new() };
     reads.into_iter()
@@ -225,8 +235,46 @@ fn victim(
     candidates.min_by(|a, b| cost(a).total_cmp(&cost(b))).map(|interval| interval.reg)
 }
 
+/// The step that sets the register, if it is the only one and sets a constant.
+fn constant(code: &VCode, operands: OperandsOf, reg: VReg) -> Option<VInst> {
+    let mut setters = code.steps.iter().filter(|step| {
+        let mentioned = operands(step);
+        mentioned.sets.contains(&reg) || mentioned.early.contains(&reg)
+    });
+    let only = setters.next().filter(|step| matches!(step, VInst::Constant(..) | VInst::WideConstant(..)));
+    only.filter(|_| setters.next().is_none()).cloned()
+}
+
+/// The code that sets a constant before each step that reads it, in place of once.
+fn set_at_reads(
+    code: &VCode,
+    operands: OperandsOf,
+    constant: &VInst,
+    reg: VReg,
+    short_lived: &mut HashSet<VReg>,
+) -> VCode {
+    let mut out = VCode { steps: Vec::with_capacity(code.steps.len()), ..*code };
+    for step in code.steps.iter().filter(|step| *step != constant) {
+        if !operands(step).reads(reg) {
+            out.steps.push(step.clone());
+            continue;
+        }
+        let fresh = FreshRegs { int: Int(out.ints), vector: Vector(out.vectors), mask: Mask(out.masks) };
+        out.vectors += 1;
+        short_lived.insert(fresh.reg(reg));
+        out.steps.extend([fresh.rename(constant, reg), fresh.rename(step, reg)]);
+    }
+    out
+}
+
 /// The code with every mention of a register loaded before its step and stored after it.
-fn spill(code: &VCode, spilled: VReg, offset: i32, short_lived: &mut HashSet<VReg>) -> VCode {
+fn spill(
+    code: &VCode,
+    operands: OperandsOf,
+    spilled: VReg,
+    offset: i32,
+    short_lived: &mut HashSet<VReg>,
+) -> VCode {
     let slot = Mem { base: STACK, index: None, disp: offset };
     let mut out = VCode { steps: Vec::with_capacity(code.steps.len()), ..*code };
     if spilled == VReg::Int(0) {
@@ -234,7 +282,7 @@ fn spill(code: &VCode, spilled: VReg, offset: i32, short_lived: &mut HashSet<VRe
     }
     for step in &code.steps {
         let mentioned = operands(step);
-        let reads = mentioned.reads.contains(&spilled);
+        let reads = mentioned.reads(spilled);
         let sets = mentioned.sets.contains(&spilled) || mentioned.early.contains(&spilled);
         if !reads && !sets {
             out.steps.push(step.clone());

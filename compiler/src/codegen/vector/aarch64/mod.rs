@@ -1,0 +1,85 @@
+//! The aarch64 backend: NEON, in words that [`instructions`] lists.
+//!
+//! Registers are allocated by the linear scan that all backends share. Then [`select`] turns each step into
+//! instructions and [`asm`] these into bytes. The code is position-independent, includes its constants, and refers to
+//! nothing outside.
+
+mod asm;
+pub mod detect;
+pub mod instructions;
+mod operands;
+mod registers;
+mod select;
+
+use super::{
+    allocate::{self, RegisterFiles},
+    builder::VectorShape,
+    isa::{Caches, VectorIsa},
+    vcode::VCode,
+};
+use crate::error::{Error, Result};
+use cranelift_module::{FuncId, Module};
+
+/// Alignment of functions in bytes.
+const ALIGN: u64 = 64;
+
+/// The backend of an aarch64 level.
+#[derive(Clone, Copy, Debug)]
+pub struct Aarch64 {
+    /// Whether the machine multiplies bytes: the extension `dotprod`.
+    dots: bool,
+}
+
+impl Aarch64 {
+    /// ARMv8 with NEON: 32 registers of 4 lanes.
+    pub const NEON: Aarch64 = Aarch64 { dots: false };
+    /// NEON with dot products of bytes.
+    pub const DOTPROD: Aarch64 = Aarch64 { dots: true };
+
+    /// The machine code of a microkernel, and the number of vector registers that are spilled.
+    ///
+    /// # Errors
+    /// `Internal` where an instruction can't be encoded: a bug.
+    pub fn encode(&self, code: &VCode) -> Result<(Vec<u8>, usize)> {
+        let files = RegisterFiles { ints: registers::INTS.len(), vectors: registers::VECTORS, masks: None };
+        let code = operands::simplified(code);
+        let allocated = allocate::allocate(code, &operands::operands, files)?;
+        Ok((select::select(&allocated)?, allocated.spills))
+    }
+}
+
+impl VectorIsa for Aarch64 {
+    fn name(&self) -> &'static str {
+        if self.dots { "neon-dotprod" } else { "neon" }
+    }
+
+    fn shape(&self) -> VectorShape {
+        VectorShape {
+            lanes: 4,
+            registers: 32,
+            fma: true,
+            fma_lanes: true,
+            extrema: true,
+            vnni: false,
+            signed_dots: self.dots,
+            tiles: false,
+            f16: true,
+            long_ints: false,
+        }
+    }
+
+    fn caches(&self) -> Caches {
+        Caches::SMALL
+    }
+
+    fn keeps_tiles(&self) -> bool {
+        false
+    }
+
+    fn define(&self, func: FuncId, code: &VCode, module: &mut dyn Module) -> Result<u64> {
+        let (bytes, _) = self.encode(code)?;
+        let defined = module.define_function_bytes(func, ALIGN, &bytes, &[]);
+        defined.map_err(|error| Error::internal(format!("microkernel: {error:?}")))?;
+        Ok(bytes.len() as u64)
+    }
+}
