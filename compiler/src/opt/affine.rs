@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Weights that are bf16 stay bf16, so that [`Precision::Exact`](crate::scalar::Precision::Exact) can multiply them.
-//! The vector that multiplies them stays after the sum.
+//! The vector that multiplies them stays after the sum. So do weights of few bits.
 //!
 //! The laws hold for real numbers. On floats they round differently, by no more than the contraction itself rounds, and
 //! an overflow may occur sooner or later. So they are applied to floats only where each side has one use.
@@ -157,7 +157,7 @@ fn scaled(
         let k = labels.iter().position(|label| *label == out[axis])?;
         let weights = operands[side];
         let tensor = fixed(new, weights).filter(|_| new.dtype(weights) == dtype && used[weights] == 1)?;
-        (!is_bf16(tensor)).then_some((side, k))
+        (!is_bf16(tensor) && tensor.few_bits().is_none()).then_some((side, k))
     });
 
     let Some((side, k)) = side else { return Ok(None) };
