@@ -122,6 +122,17 @@ impl FewBitsForm {
         }
     }
 
+    /// The byte that has the code of the element at reduction index `k` and column `column`, in panels of `panel_bytes`
+    /// bytes.
+    pub(crate) fn code_byte(&self, panel_bytes: i64, k: i64, column: i64) -> i64 {
+        let block = i64::from(self.block);
+        let start = column / WIDTH * panel_bytes + k / block * self.block_bytes(block);
+        let inside = k % block;
+        let group = start + self.header_bytes() + inside / self.group() * self.group_bytes();
+        let bit = inside % self.group() * i64::from(self.bits);
+        group + column % WIDTH * (self.group_bytes() / WIDTH) + bit / 8
+    }
+
     /// The element in column `lane` of the panel that begins at byte `panel`. `None` if `bytes` end before it.
     pub(crate) fn element(&self, bytes: &[u8], panel: i64, k: i64, lane: i64) -> Option<f32> {
         let byte = |at: i64| bytes.get(usize::try_from(at).ok()?).copied();

@@ -3,14 +3,20 @@
 //! A language model may look up rows of a table and multiply by the same table at its end. The contraction needs
 //! panels. The look-up could read rows from memory, but then the artefact would hold the table twice. It reads the
 //! panels, with a step of one panel between elements, if that costs the whole call little ([`is_cheap`]).
+//!
+//! A table of few bits is a matrix of bytes, and the panels of few bits contain the same bytes between scales.
 
 use crate::{
     Result,
-    kernel::{Access, Axis, BufferId, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt, cost, walk},
+    kernel::{
+        Access, Axis, BufferId, FewBitsForm, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt, cost,
+        few_bits, walk,
+    },
     tensor::Tensor,
 };
 use num_traits::ToPrimitive;
 use symshape::{Dim, Facts};
+use symshape_runtime::DType;
 
 /// Multiply-adds that take as long as reading one element from a cache line that no other element is read from.
 const STRIDED_LOAD: i64 = 160;
@@ -41,7 +47,16 @@ struct ConstantPanels {
     buffer: BufferId,
     k: i64,
     n: i64,
-    width: i64,
+    form: Form,
+}
+
+/// The form of panels.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Elements in panels of `width` columns.
+    Elements { width: i64 },
+    /// Codes between scales.
+    FewBits(FewBitsForm),
 }
 
 /// The order of a matrix in memory.
@@ -71,10 +86,16 @@ fn collect_panels(program: &Program, body: &[Stmt], found: &mut Vec<ConstantPane
                 collect_panels(program, otherwise, found);
             }
             Stmt::Contraction(contraction) => {
-                let Rhs::Panels { buffer, base, width } = &contraction.rhs else { continue };
+                let (buffer, base, form) = match &contraction.rhs {
+                    Rhs::Panels { buffer, base, width } => {
+                        (buffer, base, Form::Elements { width: i64::from(*width) })
+                    }
+                    Rhs::FewBits(panels) => (&panels.buffer, &panels.base, Form::FewBits(panels.form)),
+                    Rhs::Indexed(_) => continue,
+                };
                 let sizes = contraction.depth().as_i64().zip(contraction.n.extent.as_i64());
                 let Some((k, n)) = sizes else { continue };
-                let panels = ConstantPanels { buffer: *buffer, k, n, width: i64::from(*width) };
+                let panels = ConstantPanels { buffer: *buffer, k, n, form };
                 if program.is_const(*buffer) && base.as_i64() == Some(0) && !found.contains(&panels) {
                     found.push(panels);
                 }
@@ -89,46 +110,87 @@ impl ConstantPanels {
     fn order_of(&self, program: &Program, buffer: BufferId) -> Option<Order> {
         let MemorySpace::Const(panels) = &program.buffers[self.buffer].space else { return None };
         let MemorySpace::Const(matrix) = &program.buffers[buffer].space else { return None };
-        let elems = self.k.checked_mul(self.n).filter(|elems| *elems > 0)?;
-        if buffer == self.buffer || matrix.dtype() != panels.dtype() || matrix.elems() as i64 != elems {
+        let rows = self.matrix_rows();
+        let elems = rows.checked_mul(self.n).filter(|elems| *elems > 0)?;
+        let dtype = match self.form {
+            Form::Elements { .. } => panels.dtype(),
+            Form::FewBits(_) => DType::U8,
+        };
+        if buffer == self.buffer || matrix.dtype() != dtype || matrix.elems() as i64 != elems {
             return None;
         }
-        let n_panels = (self.n + self.width - 1) / self.width;
-        if panels.elems() as i64 != n_panels * self.k * self.width {
+        if panels.elems() as i64 != self.panel_elems()?.checked_mul(self.n_panels())? {
             return None;
         }
 
         [Order::Columns, Order::Rows].into_iter().find(|order| self.holds(panels, matrix, *order))
     }
 
+    fn n_panels(&self) -> i64 {
+        let width = match self.form {
+            Form::Elements { width } => width,
+            Form::FewBits(_) => few_bits::WIDTH,
+        };
+        (self.n + width - 1) / width
+    }
+
+    /// Elements of a panel; those of few bits are bytes.
+    fn panel_elems(&self) -> Option<i64> {
+        match self.form {
+            Form::Elements { width } => self.k.checked_mul(width),
+            Form::FewBits(form) => form.panel_bytes(self.k),
+        }
+    }
+
+    /// Reduction indices that share an element of the matrix.
+    fn shared(&self) -> i64 {
+        match self.form {
+            Form::Elements { .. } => 1,
+            Form::FewBits(form) => 8 / i64::from(form.bits),
+        }
+    }
+
+    /// Rows of the matrix.
+    fn matrix_rows(&self) -> i64 {
+        (self.k + self.shared() - 1) / self.shared()
+    }
+
     /// Whether the panels hold the elements of `matrix`, which is stored in this order.
     fn holds(&self, panels: &Tensor, matrix: &Tensor, order: Order) -> bool {
-        let size = panels.dtype().size_bytes();
+        let size = matrix.dtype().size_bytes();
+        let rows = self.matrix_rows();
+        let Some(panel) = self.panel_elems() else { return false };
         (0..self.n).all(|n| {
-            (0..self.k).all(|k| {
+            (0..rows).all(|row| {
                 let at = match order {
-                    Order::Rows => k * self.n + n,
-                    Order::Columns => n * self.k + k,
+                    Order::Rows => row * self.n + n,
+                    Order::Columns => n * rows + row,
                 };
-                element(matrix, at, size) == element(panels, self.offset(k, n), size)
+                let place = match self.form {
+                    Form::Elements { width } => ((n / width) * self.k + row) * width + n % width,
+                    Form::FewBits(form) => form.code_byte(panel, row * self.shared(), n),
+                };
+                element(matrix, at, size) == element(panels, place, size)
             })
         })
     }
 
-    /// The index of an element in the panels.
-    fn offset(&self, k: i64, n: i64) -> i64 {
-        ((n / self.width) * self.k + k) * self.width + n % self.width
-    }
-
     /// The index in the panels of the element with the index `at` in the matrix.
-    fn index(&self, facts: &Facts, at: &Dim, order: Order) -> Dim {
-        let (k, n) = match order {
+    fn index(&self, facts: &Facts, at: &Dim, order: Order) -> Option<Dim> {
+        let rows = self.matrix_rows();
+        let (row, n) = match order {
             Order::Rows => (at.floor_div(self.n), at.modulo(self.n)),
-            Order::Columns => (at.modulo(self.k), at.floor_div(self.k)),
+            Order::Columns => (at.modulo(rows), at.floor_div(rows)),
         };
-        let k = facts.simplify(&k);
+        let row = facts.simplify(&row);
         let n = facts.simplify(&n);
-        facts.simplify(&((n.floor_div(self.width) * self.k + k) * self.width + n.modulo(self.width)))
+        let place = match self.form {
+            Form::Elements { width } => (n.floor_div(width) * self.k + row) * width + n.modulo(width),
+            Form::FewBits(form) => {
+                form.place(&Dim::zero(), self.panel_elems()?, &(row * self.shared()), &n).code
+            }
+        };
+        Some(facts.simplify(&place))
     }
 }
 
@@ -175,7 +237,13 @@ impl Redirect<'_> {
                     self.stmts(facts, otherwise)?;
                 }
                 Stmt::Block(code) => self.code(facts, None, code)?,
-                Stmt::Strip { axis, code } => self.code(&within(facts, axis), Some(axis), code)?,
+                Stmt::Strip { axis, code } => {
+                    if self.code(&within(facts, axis), Some(axis), &mut code.clone()).is_some() {
+                        self.code(&within(facts, axis), Some(axis), code)?;
+                    } else {
+                        *stmt = self.scalar_loop(facts, axis, code)?;
+                    }
+                }
                 Stmt::Contraction(_) => self.refuse_uses(stmt)?,
             }
         }
@@ -189,7 +257,7 @@ impl Redirect<'_> {
                 continue;
             }
 
-            let index = self.panels.index(facts, &access.index, self.order);
+            let index = self.panels.index(facts, &access.index, self.order)?;
             if let Some(axis) = strip {
                 let (step, _) = facts.linear_in(&index, &axis.var)?;
                 step.as_i64()?;
@@ -197,6 +265,17 @@ impl Redirect<'_> {
             *access = Access { buffer: self.panels.buffer, index };
         }
         Some(())
+    }
+
+    /// A strip as a loop over single elements, whose addresses need not be linear: codes have scales between them.
+    fn scalar_loop(&self, facts: &Facts, axis: &Axis, code: &InstSeq) -> Option<Stmt> {
+        let is_scalar = !code.insts.iter().any(|inst| matches!(inst, Inst::Reduce { .. }));
+        if !is_scalar || !matches!(self.panels.form, Form::FewBits(_)) {
+            return None;
+        }
+        let mut code = code.clone();
+        self.code(&within(facts, axis), None, &mut code)?;
+        Some(Stmt::For { axis: axis.clone(), parallel: true, body: vec![Stmt::Block(code)] })
     }
 
     /// `None` if the statement uses the matrix.
