@@ -53,6 +53,9 @@ pub struct CompileOptions {
     /// The constants are in a file of their own, which callers open and pass to each call. An artefact in the memory of
     /// this process has none.
     pub weights_file: bool,
+    /// Constant panels are stored in 16 bits if all their elements are f16, or all are bf16, however many rows are
+    /// multiplied with them. By default, few rows decide so, because conversions delay many.
+    pub half_weights: bool,
     /// Form of the inner loops; a switch for tests.
     pub microkernels: Microkernels,
     /// Keeps the text of every generated function, see [`crate::codegen::Summary::clif`].
@@ -112,6 +115,7 @@ impl CompileOptions {
             libm: true,
             wasm_source: false,
             weights_file: false,
+            half_weights: false,
             microkernels: Microkernels::Native,
             listing: false,
         }
@@ -175,6 +179,11 @@ impl CompileOptions {
     /// Sets [`CompileOptions::weights_file`].
     pub fn weights_file(self, weights_file: bool) -> CompileOptions {
         CompileOptions { weights_file, ..self }
+    }
+
+    /// Sets [`CompileOptions::half_weights`].
+    pub fn half_weights(self, half_weights: bool) -> CompileOptions {
+        CompileOptions { half_weights, ..self }
     }
 
     /// Sets [`CompileOptions::microkernels`].

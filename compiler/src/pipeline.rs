@@ -265,6 +265,7 @@ impl Stages<'_> {
 
         program.microkernels = options.support;
         program.precision = options.precision;
+        program.half_weights = options.half_weights;
         self.kernels("schedule", &mut program, |program, stages| {
             let observer = &mut |pass, program: &Program| stages.report(pass, Ir::Kernels(program));
             schedule::schedule_observed(program, observer)?;

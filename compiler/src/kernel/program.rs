@@ -67,6 +67,8 @@ pub struct Program {
     pub microkernels: MicrokernelSupport,
     /// Precision of `f32` contractions on machines with tile registers. All other machines multiply `f32`.
     pub precision: Precision,
+    /// Whether constant panels of f16 or bf16 are stored in 16 bits for any number of rows.
+    pub half_weights: bool,
     /// Number of copies of each scratch buffer: the number of workers that can run a kernel at once. Zero means one.
     pub workers: u32,
     /// The inputs in the order of the ABI.

@@ -3,7 +3,8 @@
 //! A weight of a model in half precision became `f32` for the arithmetic, see `opt/f32_arithmetic`. With few rows, a
 //! contraction takes as long as reading its panels. If each element is equal to an f16, or to a bf16, the panels are
 //! stored as such, and the microkernels convert them when they read them. The results have the same bits. With many
-//! rows, the multiplications take longer than the memory, and the conversions would delay them.
+//! rows, the multiplications take longer than the memory, and the conversions would delay them: such panels are stored
+//! in 16 bits only if the caller asks for it ([`Program::half_weights`]).
 
 use crate::{
     Result,
@@ -21,6 +22,9 @@ const MAX_ROWS: i64 = 4;
 /// Smaller constants stay in a cache.
 const MIN_ELEMS: usize = 1 << 16;
 
+/// Smaller constants stay `f32` even on request.
+const MIN_REQUESTED_ELEMS: usize = 1 << 10;
+
 /// Rewrites the constants for which it pays.
 pub(super) fn store(program: &mut Program) -> Result<()> {
     if !program.microkernels.reads_halves() {
@@ -36,9 +40,10 @@ pub(super) fn store(program: &mut Program) -> Result<()> {
         called.into_iter().for_each(|buffer| *uses.entry(buffer).or_default() += 1);
     }
 
+    let min_elems = if program.half_weights { MIN_REQUESTED_ELEMS } else { MIN_ELEMS };
     for (buffer, count) in panels {
         let MemorySpace::Const(tensor) = &program.buffers[buffer].space else { continue };
-        if uses[&buffer] != count || tensor.elems() < MIN_ELEMS {
+        if uses[&buffer] != count || tensor.elems() < min_elems {
             continue;
         }
         let Some(halves) = in_16_bits(tensor) else { continue };
@@ -58,20 +63,23 @@ fn count_panels(program: &Program, body: &[Stmt], panels: &mut BTreeMap<BufferId
     for stmt in body {
         let Stmt::Contraction(contraction) = stmt else { continue };
         if let Rhs::Panels { buffer, .. } = contraction.rhs
-            && is_bound_by_memory(program, contraction)
+            && multiplies_floats(program, contraction)
+            && (program.half_weights || is_bound_by_memory(program, contraction))
         {
             *panels.entry(buffer).or_default() += 1;
         }
     }
 }
 
+/// Whether the microkernels can read the right-hand side in 16 bits.
+fn multiplies_floats(program: &Program, contraction: &Contraction) -> bool {
+    let lhs = program.buffers[contraction.lhs.buffer].dtype;
+    contraction.dtype == DType::F32 && lhs == DType::F32 && !program.on_tiles(contraction)
+}
+
 fn is_bound_by_memory(program: &Program, contraction: &Contraction) -> bool {
     let max_rows = program.facts.bounds(&contraction.rows()).hi.and_then(|rows| rows.to_i64());
-    let lhs = program.buffers[contraction.lhs.buffer].dtype;
-    contraction.dtype == DType::F32
-        && lhs == DType::F32
-        && !program.on_tiles(contraction)
-        && max_rows.is_some_and(|rows| rows <= MAX_ROWS)
+    max_rows.is_some_and(|rows| rows <= MAX_ROWS)
 }
 
 /// Floats as equal halves: f16 if all have one, else bf16. `None` if some float has neither.
