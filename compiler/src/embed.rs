@@ -23,9 +23,11 @@ use crate::{
     accuracy::{self, PrecisionChoice},
     emit,
     error::{At, Error, ErrorKind, Result},
+    graph::Graph,
     import::{self, ImportOptions},
     options::CompileOptions,
     pipeline::{Artifact, Pipeline},
+    quantise::{self, Quantised, WeightRequest, WeightType},
     scalar::Precision,
     target::Target,
 };
@@ -45,6 +47,9 @@ pub struct Embed {
     cpu: Option<String>,
     precision: Precision,
     max_error: f64,
+    weights: Option<String>,
+    named_weights: Vec<String>,
+    weight_error: f64,
     customs: Vec<String>,
 }
 
@@ -60,6 +65,9 @@ impl Embed {
             cpu: None,
             precision: Precision::F32,
             max_error: accuracy::MAX_ERROR,
+            weights: None,
+            named_weights: Vec::new(),
+            weight_error: quantise::MAX_ERROR,
             customs: Vec::new(),
         }
     }
@@ -118,6 +126,27 @@ impl Embed {
         self
     }
 
+    /// The type of the weights of matrix products and look-ups: `int8`, `int4`, `int4:64`, `f16`, `bf16` or `f32`, the
+    /// default. Weights that change the outputs much more than others keep more bits, see [`quantise`]. Cargo prints
+    /// the sizes and the error of the outputs.
+    pub fn weights(mut self, weight_type: impl Into<String>) -> Embed {
+        self.weights = Some(weight_type.into());
+        self
+    }
+
+    /// The type of one weight, by the name of its ONNX initializer: `lm_head.weight=int8`.
+    pub fn weight(mut self, named: impl Into<String>) -> Embed {
+        self.named_weights.push(named.into());
+        self
+    }
+
+    /// Sets the largest error of an output that one weight may cause, see [`quantise::WeightRequest::max_error`]. The
+    /// default is [`quantise::MAX_ERROR`]; infinity skips the trial runs of single weights.
+    pub fn weight_error(mut self, limit: f64) -> Embed {
+        self.weight_error = limit;
+        self
+    }
+
     /// Compiles, and tells Cargo what to link and what to watch.
     ///
     /// # Errors
@@ -139,6 +168,7 @@ impl Embed {
         let model = import::Model::open(&path)?;
         let graph = import::import(&model, &self.options(&bounds)?).at(place)?;
         model.external_files().iter().for_each(|file| watch(file));
+        let (graph, has_halves) = self.quantised(graph).at(place)?;
 
         let target = Target::parse(env::var("TARGET").ok().as_deref(), self.cpu.as_deref())?;
         let options = CompileOptions::for_target(&target).precision(self.precision);
@@ -148,7 +178,10 @@ impl Embed {
             println!("cargo:warning=symshape: {}: {}: {note}", self.model.display(), self.precision);
         }
 
-        let lowered = Pipeline::new(&graph).options(options.precision(precision)).lower().at(place)?;
+        let lowered = Pipeline::new(&graph)
+            .options(options.precision(precision).half_weights(has_halves))
+            .lower()
+            .at(place)?;
         let compiled = lowered.compile(&target, Artifact::Archive).at(place)?;
 
         let name = &lowered.program.name;
@@ -169,6 +202,19 @@ impl Embed {
             eprintln!("symshape: {error}");
             std::process::exit(1);
         }
+    }
+
+    /// The graph with the requested types of weights, and whether some are f16 or bf16.
+    fn quantised(&self, graph: Graph) -> Result<(Graph, bool)> {
+        if self.weights.is_none() && self.named_weights.is_empty() {
+            return Ok((graph, false));
+        }
+        let weight_type = self.weights.as_deref().map_or(Ok(WeightType::F32), str::parse)?;
+        let mut request = WeightRequest { max_error: self.weight_error, ..WeightRequest::new(weight_type) };
+        self.named_weights.iter().try_for_each(|text| request.name(text))?;
+        let Quantised { graph, table } = quantise::quantise(&graph, &request)?;
+        println!("cargo:warning=symshape: {}: {}", self.model.display(), table.summary());
+        Ok((graph, table.has_halves()))
     }
 
     fn options(&self, bounds: &Path) -> Result<ImportOptions> {

@@ -18,6 +18,7 @@ pub mod partition;
 pub mod pipeline;
 pub mod plan;
 pub mod profile;
+pub mod quantise;
 pub mod ragged;
 mod random;
 pub mod scalar;

@@ -11,6 +11,7 @@ use symshape_compiler::{
     import::{self, Bounds, Custom, ImportOptions, InputConstant},
     pipeline::{self, Artifact, Lowered, Pipeline},
     profile::{Baseline, KernelProfile, Machine, Profile, Profiler, Profiles},
+    quantise::{self, Quantised, WeightRequest, WeightTable, WeightType},
     scalar::Precision,
     target::Target,
     tensor::{Bytes, Tensor},
@@ -59,6 +60,14 @@ pub(crate) struct Options {
     cpu: Option<String>,
     #[pyo3(item)]
     precision: String,
+    /// The type of the weights.
+    #[pyo3(item)]
+    weights: Option<String>,
+    /// Types of single weights, as NAME=TYPE.
+    #[pyo3(item)]
+    named_weights: Vec<String>,
+    #[pyo3(item)]
+    weight_error: Option<f64>,
     #[pyo3(item)]
     threads: u32,
 }
@@ -70,7 +79,7 @@ pub(crate) struct Bind(String, u32, Vec<usize>, Vec<u8>);
 /// Compiles the model in `source`, or the file at `path`, and writes the shared object `artefact`.
 ///
 /// `observer` is called with the name of each pass after it has run. Returns a dict: `notes` and `warnings` (lists of
-/// sentences), `header` (the C header) and `report` (an HTML page).
+/// sentences), `header` (the C header), `report` (an HTML page) and `weights` (the table of quantised weights as JSON).
 #[pyfunction]
 pub(crate) fn compile<'py>(
     py: Python<'py>,
@@ -105,6 +114,7 @@ pub(crate) fn compile<'py>(
     dict.set_item("warnings", output.warnings)?;
     dict.set_item("header", output.header)?;
     dict.set_item("report", output.report)?;
+    dict.set_item("weights", output.weights)?;
     Ok(dict)
 }
 
@@ -164,6 +174,7 @@ struct LoweredModel {
     target: Target,
     notes: Vec<String>,
     warnings: Vec<String>,
+    weight_table: Option<WeightTable>,
 }
 
 /// The texts that a compilation gives.
@@ -172,6 +183,8 @@ struct Output {
     warnings: Vec<String>,
     header: String,
     report: String,
+    /// JSON.
+    weights: Option<String>,
 }
 
 impl Request {
@@ -187,8 +200,10 @@ impl Request {
         let mut notes = import::notes(&model, &import_options, &graph);
         let mut warnings = import::warnings(&model, &import_options, &graph);
 
+        let (graph, weight_table) = self.options.quantised(graph)?;
         let target = Target::parse(None, self.options.cpu.as_deref())?;
         let options = CompileOptions::for_target(&target).threads(self.options.threads.max(1));
+        let options = options.half_weights(weight_table.as_ref().is_some_and(WeightTable::has_halves));
         let options = self.options.with_precision(&graph, options, &mut notes)?;
         let mut observer = |step: &'static str, _: pipeline::Ir<'_>| observe(step);
         let lowered = Pipeline::new(&graph)
@@ -198,7 +213,7 @@ impl Request {
             .observe(&mut observer)
             .lower()?;
         warnings.extend(lowered.warnings.iter().cloned());
-        Ok(LoweredModel { lowered, target, notes, warnings })
+        Ok(LoweredModel { lowered, target, notes, warnings, weight_table })
     }
 
     fn profile(&self, sizes: &[Vec<(String, i64)>], baseline: Option<&Path>) -> Result<Measured> {
@@ -215,10 +230,11 @@ impl Request {
     }
 
     fn write(&self, model: LoweredModel, artefact: &Path) -> Result<Output> {
-        let LoweredModel { lowered, target, notes, warnings } = model;
+        let LoweredModel { lowered, target, notes, warnings, weight_table } = model;
         let compiled = lowered.compile(&target, Artifact::Shared)?;
         emit::shared::shared(compiled.object, &self.options.libraries, artefact)?;
-        Ok(Output { notes, warnings, header: compiled.header, report: lowered.report() })
+        let weights = weight_table.map(|table| table.json().to_string());
+        Ok(Output { notes, warnings, header: compiled.header, report: lowered.report(), weights })
     }
 }
 
@@ -250,6 +266,19 @@ impl Options {
             mask: self.mask.clone(),
             max_rows: self.max_rows,
         }
+    }
+
+    /// The graph with the requested types of weights.
+    fn quantised(&self, graph: Graph) -> Result<(Graph, Option<WeightTable>)> {
+        if self.weights.is_none() && self.named_weights.is_empty() {
+            return Ok((graph, None));
+        }
+        let weight_type = self.weights.as_deref().map_or(Ok(WeightType::F32), str::parse)?;
+        let mut request = WeightRequest::new(weight_type);
+        request.max_error = self.weight_error.unwrap_or(quantise::MAX_ERROR);
+        self.named_weights.iter().try_for_each(|text| request.name(text))?;
+        let Quantised { graph, table } = quantise::quantise(&graph, &request)?;
+        Ok((graph, Some(table)))
     }
 
     /// The options at the requested precision, or at `f32` if bf16x3 is too inaccurate for the model.

@@ -39,6 +39,9 @@ def compile(
     name: str | None = None,
     cpu: str | None = None,
     precision: str = "f32",
+    weights: str | None = None,
+    named_weights: Mapping[str, str] | None = None,
+    weight_error: float | None = None,
     threads: int = 1,
     progress: bool | Callable[[str], None] = False,
 ) -> Model:
@@ -87,6 +90,14 @@ def compile(
         The ISA levels, as for ``symc --cpu``. The default is that of this machine.
     precision : str, optional
         ``f32``, ``bf16x3`` or ``bf16``, as for ``symc --precision``.
+    weights : str, optional
+        The type that weights of matrix products and look-ups are stored in: ``int8``, ``int4``, ``int4:64``, ``f16``,
+        ``bf16`` or ``f32``. :attr:`Model.weight_table` has the errors and sizes.
+    named_weights : mapping of names to types, optional
+        Types of single weights: ``{"lm_head.weight": "int8"}``.
+    weight_error : float, optional
+        A weight keeps more bits if it alone causes a larger error of an output, see ``symc --weight-error``. Infinity
+        skips the trial runs.
     threads : int, optional
         The number of threads of a call that the plan assumes, and the initial :attr:`Model.threads`.
     progress : bool or callable, optional
@@ -114,7 +125,7 @@ def compile(
         model, dims, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes, inputs=inputs, bind=bind,
         bounds=bounds, custom=custom, libraries=libraries, stateful=stateful, state=state, ragged=ragged,
         ragged_batch=ragged_batch, mask=mask, max_rows=max_rows, name=name, cpu=cpu, precision=precision,
-        threads=threads,
+        weights=weights, named_weights=named_weights, weight_error=weight_error, threads=threads,
     )
     folder = tempfile.TemporaryDirectory(prefix="symshape-")
     artefact = pathlib.Path(folder.name) / "model.so"
@@ -145,6 +156,9 @@ def _request(
     name: str | None = None,
     cpu: str | None = None,
     precision: str = "f32",
+    weights: str | None = None,
+    named_weights: Mapping[str, str] | None = None,
+    weight_error: float | None = None,
     threads: int = 1,
 ) -> tuple[bytes | None, Any, dict]:
     """The bytes of a model or its path, and the options as texts."""
@@ -172,6 +186,9 @@ def _request(
         "bounds": None if bounds is None else _text(pathlib.Path(bounds)),
         "cpu": cpu,
         "precision": precision,
+        "weights": weights,
+        "named_weights": [f"{weight}={value}" for weight, value in (named_weights or {}).items()],
+        "weight_error": None if weight_error is None else float(weight_error),
         "threads": threads,
     }
     return source, path, options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import shutil
@@ -124,6 +125,17 @@ class Model:
     def notes(self) -> list[str]:
         """Sentences about choices of the compiler, such as sizes that follow from others."""
         return list(self._details.get("notes", ()))
+
+    @property
+    def weight_table(self) -> dict | None:
+        """The types, sizes and errors of the weights, if ``compile`` was called with ``weights``.
+
+        ``rows`` has a dict for each weight: ``name``, ``shape``, ``type``, ``bytes``, ``f32_bytes``, ``error`` (root
+        mean square, relative to the weight), ``output_error`` (of the outputs in a trial run, if only this weight is
+        rounded) and ``sensitive``. ``output_error`` is the error with all weights rounded, at the sizes ``at``.
+        """
+        text = self._details.get("weights")
+        return None if text is None else json.loads(text)
 
     @property
     def threads(self) -> int:

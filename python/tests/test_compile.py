@@ -103,6 +103,32 @@ def test_errors_have_a_class_and_the_words_of_symc(tmp_path):
         symshape.compile(models.product(), bounds=tmp_path / "bounds.json")
 
 
+def test_weights_get_fewer_bits():
+    weights = np.random.default_rng(3).normal(size=(64, 48)).astype(np.float32)
+    x = np.random.default_rng(4).normal(size=(5, 64)).astype(np.float32)
+    source = models.model(
+        [onnx.helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [("x", onnx.TensorProto.FLOAT, ["N", 64])],
+        [("y", onnx.TensorProto.FLOAT, ["N", 48])],
+        {"w": weights},
+    )
+    exact = symshape.compile(source, SIZES)
+    assert exact.weight_table is None
+    for weight_type, size, limit in [("int4", 64 * 48 // 2 + 192, 0.1), ("int8", 64 * 48 + 192, 0.01)]:
+        model = symshape.compile(source, SIZES, weights=weight_type)
+        (row,) = model.weight_table["rows"]
+        assert (row["name"], row["type"], row["bytes"]) == ("w", weight_type, size)
+        assert 0 < model.weight_table["output_error"] < limit
+        error = np.linalg.norm(model(x) - x @ weights) / np.linalg.norm(x @ weights)
+        assert 0 < error < limit
+    mixed = symshape.compile(source, SIZES, weights="int4", named_weights={"w": "f32"}, weight_error=1)
+    assert mixed.weight_table["rows"][0]["type"] == "f32"
+    with pytest.raises(symshape.UsageError, match="expected int8, int4"):
+        symshape.compile(source, SIZES, weights="int3")
+    with pytest.raises(symshape.UsageError, match="a similar one is `w`"):
+        symshape.compile(source, SIZES, weights="int4", named_weights={"v": "int8"})
+
+
 def test_progress_sees_each_step_and_can_stop():
     steps = []
     symshape.compile(models.product(), SIZES, progress=steps.append)

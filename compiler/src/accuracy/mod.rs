@@ -8,11 +8,15 @@
 //! and inputs are the same on every machine, so a model gets the same precision wherever it is compiled. A machine
 //! without tile registers emulates them in memory.
 
+pub(crate) mod dims;
 pub(crate) mod distance;
 pub(crate) mod inputs;
 pub(crate) mod work;
 
-use self::work::{UnknownSizes, Work};
+use self::{
+    dims::{aligned, halved},
+    work::{UnknownSizes, Work},
+};
 use crate::{
     emit,
     error::{Error, ErrorKind, Result},
@@ -23,7 +27,7 @@ use crate::{
     target::Target,
     tensor::{self, Tensor},
 };
-use symshape_runtime::{Context, Model, SymbolInfo};
+use symshape_runtime::{Context, Model};
 
 /// Default limit of the error in an accuracy check, relative to the largest element of an output.
 ///
@@ -39,9 +43,6 @@ const MAX_SMALLEST_WORK: f64 = 1e11;
 
 /// Multiplications of contractions that take as long as computing one element by another operation.
 const MULTIPLICATIONS_PER_ELEMENT: f64 = 16.0;
-
-/// Image sizes are often multiples of this.
-const ALIGNED: i64 = 32;
 
 /// Result of an accuracy check.
 #[derive(Clone, PartialEq, Debug)]
@@ -223,21 +224,4 @@ fn run_calls(graph: &Graph, model: &Model) -> Result<Vec<MeasuredCall>> {
     }
 
     if calls.is_empty() { Err(failure) } else { Ok(calls) }
-}
-
-/// The dims whose distance from the smallest is that of the largest, halved `times` times.
-fn halved(model: &Model, times: u32) -> Vec<i64> {
-    let position = |count: u64| count.saturating_sub(1).checked_shr(times).unwrap_or(0);
-    let dim = |symbol: &SymbolInfo| symbol.nth(position(symbol.count())).unwrap_or(symbol.lo());
-    model.symbols().iter().map(dim).collect()
-}
-
-/// These dims, rounded down to multiples of [`ALIGNED`] where the symbol allows it. Networks often halve images several
-/// times, and refuse other sizes.
-fn aligned(model: &Model, dims: &[i64]) -> Vec<i64> {
-    let dim = |(symbol, dim): (&SymbolInfo, &i64)| {
-        let rounded = dim - dim % ALIGNED;
-        if symbol.allows(rounded) { rounded } else { *dim }
-    };
-    model.symbols().iter().zip(dims).map(dim).collect()
 }

@@ -80,7 +80,7 @@ pub(super) struct PrecisionArgs {
 }
 
 /// Parses a non-negative number or infinity.
-fn error_limit(text: &str) -> Result<f64, String> {
+pub(super) fn error_limit(text: &str) -> Result<f64, String> {
     let limit = text.parse().ok().filter(|limit: &f64| *limit >= 0.0);
     limit.ok_or_else(|| "expected a number of 0 or more, such as 1e-4, or inf".into())
 }

@@ -12,6 +12,7 @@ use crate::{
     error::{Error, Result},
     kernel::{Program, RepeatedWeight},
     pipeline::{Artifact, Compiled, Lowered},
+    quantise::WeightTable,
     target::Target,
 };
 use serde_json::{Value as Json, json};
@@ -124,6 +125,8 @@ pub(super) struct Summary {
     weights_file: Option<String>,
     /// Bytes of the fixed memory of a WebAssembly module.
     pub(super) memory_bytes: Option<u64>,
+    /// The types of quantised weights, if there are any.
+    pub(super) weight_table: Option<WeightTable>,
 }
 
 impl Summary {
@@ -144,6 +147,7 @@ impl Summary {
             state: None,
             weights_file: weights.map(|path| path.display().to_string()),
             memory_bytes: None,
+            weight_table: None,
         }
     }
 
@@ -166,6 +170,9 @@ impl Summary {
             }
             if let Some(bytes) = self.memory_bytes {
                 line["memory_bytes"] = json!(bytes);
+            }
+            if let Some(table) = &self.weight_table {
+                line["quantised"] = table.json();
             }
             print_line(&line.to_string());
             return;
@@ -208,6 +215,10 @@ impl Summary {
         print_line(&line);
         self.copies.print_largest();
         self.print_repeated_weights();
+        self.weight_table
+            .iter()
+            .flat_map(WeightTable::lines)
+            .for_each(|line| print_line(&format!("  {line}")));
     }
 
     /// One line for each of the largest weights that are stored in several forms.
@@ -283,6 +294,7 @@ pub(super) fn write(
         state: StateSummary::of(&lowered.program),
         weights_file: weights.map(|path| path.display().to_string()),
         memory_bytes: None,
+        weight_table: None,
     };
 
     let weights = weights.map(|path| stage_weights(&mut compiled.object, path, progress)).transpose()?;

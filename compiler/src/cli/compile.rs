@@ -11,6 +11,7 @@ use super::{
     ragged,
     source::{self, milliseconds},
     web,
+    weight_types::WeightTypeArgs,
 };
 use crate::{
     codegen::{self, ModuleKind},
@@ -24,6 +25,7 @@ use crate::{
     partition,
     pipeline::{Ir, Lowered, Pipeline},
     plan,
+    quantise::{Quantised, WeightTable},
     scalar::Precision,
     target::Target,
 };
@@ -86,6 +88,8 @@ pub(super) struct Args {
     dynamic_memory: bool,
     #[command(flatten)]
     precision: args::PrecisionArgs,
+    #[command(flatten)]
+    weight_types: WeightTypeArgs,
     /// With --precision, on machines without tile registers (AMX): run f32 code, or fail
     #[arg(long, value_enum, default_value_t = Fallback::F32, conflicts_with = "partitions")]
     fallback: Fallback,
@@ -155,6 +159,8 @@ struct Request<'a> {
 struct ModelToCompile {
     lowered: Lowered,
     size_note: Option<String>,
+    /// The types of the weights, if the command line names any.
+    weight_table: Option<WeightTable>,
 }
 
 /// Compiles the model to an artefact, or prints the text of a stage.
@@ -176,6 +182,9 @@ fn validate(args: &Args) -> Result<Request<'_>> {
     }
     if args.dynamic_memory && args.ragged.length.is_some() {
         return Err(usage("--dynamic-memory: a ragged batch needs upper bounds; declare them with --dim"));
+    }
+    if args.dynamic_memory {
+        args.weight_types.require_bounds()?;
     }
     if let Some(file) = &args.weights_file
         && file.extension() != Some("weights".as_ref())
@@ -222,7 +231,9 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
     let start = Instant::now();
     if args.emit == Some(Stage::Graph) {
-        print_line(&source::graph(&args.model, &import_options(args)?)?.to_string());
+        let graph = source::graph(&args.model, &import_options(args)?)?;
+        let graph = quantised(args, graph)?.0;
+        print_line(&graph.to_string());
         return Ok(Verdict::Yes);
     }
 
@@ -247,10 +258,10 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     let report = args.report.as_ref().map(stage_report).transpose()?;
     watch.lap("report");
     progress.say("generating code");
-    let summary = match output.kind {
+    let mut summary = match output.kind {
         OutputKind::Artifact(artifact) => {
             let mut compiled = lowered.compile(target, artifact).at(place)?;
-            compiled.object.command_line = command_line(args, target, lowered);
+            compiled.object.command_line = command_line(args, target, &model);
             watch.lap("code");
             progress.say("writing");
             let libraries = &args.dims.customs.libraries;
@@ -283,6 +294,7 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     }
     watch.finish();
     let compile_ms = milliseconds(start);
+    summary.weight_table = model.weight_table.clone();
     summary.print(output.path, bytes, lowered.plan.arena_max, compile_ms, args.json);
     Ok(Verdict::Yes)
 }
@@ -318,7 +330,8 @@ pub(super) fn object(args: &Args, progress: &Progress) -> Result<emit::Object> {
 
 /// The arguments that compile the same artefact from another model, separated by zero bytes. Names, levels and the
 /// precision are those that were chosen. Empty if the path of a file is not UTF-8.
-fn command_line(args: &Args, target: &Target, lowered: &Lowered) -> String {
+fn command_line(args: &Args, target: &Target, model: &ModelToCompile) -> String {
+    let ModelToCompile { lowered, weight_table, .. } = model;
     let mut words: Vec<OsString> = Vec::new();
     let mut flag = |name: &str, value: String| words.extend([name.into(), value.into()]);
     flag("--name", lowered.program.name.clone());
@@ -348,6 +361,7 @@ fn command_line(args: &Args, target: &Target, lowered: &Lowered) -> String {
     }
     words.extend(args.dims.command_line());
     words.extend(args.ragged.command_line());
+    words.extend(args.weight_types.command_line(weight_table.as_ref()));
     let words: Option<Vec<&str>> = words.iter().map(|word| word.to_str()).collect();
     words.unwrap_or_default().join("\0")
 }
@@ -381,7 +395,13 @@ fn lower_with_bounds(
     let Request { args, targets, .. } = request;
     let graph = source::graph(&args.model, options)?;
     watch.lap("import");
+    if args.weight_types.is_given() {
+        progress.say("quantising weights");
+    }
+    let (graph, weight_table) = quantised(args, graph)?;
+    watch.lap("quantise");
     let options = args.precision.choose(&args.model, &graph, targets, &request.options, progress)?;
+    let options = options.half_weights(weight_table.as_ref().is_some_and(WeightTable::has_halves));
     watch.lap("accuracy");
 
     progress.say("lowering");
@@ -393,7 +413,16 @@ fn lower_with_bounds(
         .ragged(args.ragged.request())
         .observe(observer);
     let lowered = pipeline.lower().at(|| args.model.display().to_string())?;
-    Ok(ModelToCompile { lowered, size_note: None })
+    Ok(ModelToCompile { lowered, size_note: None, weight_table })
+}
+
+/// The graph with the types of weights that the command line names, and their table.
+fn quantised(args: &Args, graph: Graph) -> Result<(Graph, Option<WeightTable>)> {
+    let quantised = args.weight_types.apply(&args.model, &graph)?;
+    Ok(match quantised {
+        Some(Quantised { graph, table }) => (graph, Some(table)),
+        None => (graph, None),
+    })
 }
 
 /// Imports and lowers the model with upper bounds for all symbols, see [`grow`].
@@ -407,7 +436,7 @@ fn lower_with_dynamic_memory(
     let choose_options =
         |graph: &Graph| args.precision.choose(&args.model, graph, targets, &request.options, progress);
     let (lowered, note) = grow::lowered(&args.model, options, targets, &request.options, &choose_options)?;
-    Ok(ModelToCompile { lowered, size_note: Some(note) })
+    Ok(ModelToCompile { lowered, size_note: Some(note), weight_table: None })
 }
 
 /// Notes on standard error that no code of the artefact has the precision of the command line.

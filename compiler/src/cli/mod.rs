@@ -36,6 +36,7 @@ mod sym;
 mod test;
 mod verify;
 mod web;
+mod weight_types;
 mod weights;
 
 use self::output::Verdict;

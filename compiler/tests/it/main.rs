@@ -55,6 +55,7 @@ mod plan;
 mod precision;
 mod profile;
 mod properties;
+mod quantise;
 mod quantised;
 mod query;
 mod ragged;

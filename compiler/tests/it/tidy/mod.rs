@@ -46,8 +46,9 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("accuracy", &["emit", "graph", "kernel", "offload", "options", "pipeline", "target"]),
+    ("quantise", &["accuracy", "graph", "opt", "pipeline"]),
     ("profile", &["accuracy", "emit", "graph", "kernel", "partition", "pipeline", "scalar", "tensor"]),
-    ("embed", &["accuracy", "emit", "graph", "import", "options", "pipeline", "target"]),
+    ("embed", &["accuracy", "emit", "graph", "import", "options", "pipeline", "quantise", "target"]),
     (
         "cli",
         &[
@@ -64,6 +65,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "pipeline",
             "plan",
             "profile",
+            "quantise",
             "ragged",
             "state",
             "target",
