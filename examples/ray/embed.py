@@ -4,7 +4,7 @@
     python examples/ray/embed.py texts results --model encoder.onnx
 
 A row has an `id` and `tokens`, the tokens of one text. The model is an encoder with the inputs of exports by `optimum`:
-`input_ids` and `attention_mask` of `[N, S]`, and zeros for others such as `token_type_ids`. Its first output is
+`input_ids` and `attention_mask` of `[N, S]`, and zeros for `token_type_ids` if it has them. Its first output is
 `[N, S, channels]`; the embedding of a text is the mean over its tokens.
 
 A block of texts is one call of a ragged batch: no text is padded, and each has the bits that it has alone.
@@ -20,6 +20,8 @@ from node_file import local
 MAX_TEXTS = 32
 MAX_TOKENS = 512
 TOKENS, MASK = "input_ids", "attention_mask"
+# Inputs that are zero for each token of a text.
+ZEROS = ("token_type_ids",)
 
 
 class Symshape:
@@ -31,6 +33,7 @@ class Symshape:
         self.model = symshape.load(str(local(published)))
         offsets = self.model.contract.ragged.offsets
         self.inputs = [port.name for port in self.model.contract.inputs if port.name != offsets]
+        check_inputs(self.inputs)
 
     def __call__(self, block):
         lengths = [len(tokens) for tokens in block["tokens"]]
@@ -45,6 +48,7 @@ class OnnxRuntime:
 
     def __init__(self, published):
         self.session = batches.onnxruntime_session(published)
+        check_inputs(port.name for port in self.session.get_inputs())
 
     def __call__(self, block):
         lengths = [len(tokens) for tokens in block["tokens"]]
@@ -56,6 +60,14 @@ class OnnxRuntime:
         names = [port.name for port in self.session.get_inputs()]
         hidden = self.session.run(None, {name: given.get(name, np.zeros_like(ids)) for name in names})[0]
         return embeddings(block, hidden[mask == 1], lengths)
+
+
+def check_inputs(names):
+    """Refuses a model with inputs that this program has no values for."""
+    unknown = [name for name in names if name not in (TOKENS, MASK, *ZEROS)]
+    if unknown:
+        known = ", ".join((TOKENS, MASK, *ZEROS))
+        raise ValueError(f"the model has the inputs {', '.join(unknown)}; this program gives {known}")
 
 
 def embeddings(block, hidden, lengths):

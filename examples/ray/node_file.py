@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -25,8 +26,11 @@ def local(published, folder=None):
     reference, digest = published
     folder = Path(folder or Path(tempfile.gettempdir()) / f"symshape-{os.getuid()}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
+    found = folder.stat()
+    if found.st_uid != os.getuid():
         raise PermissionError(f"{folder} belongs to another user")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(f"other users may write to {folder}; run `chmod go-w` on it")
     path = folder / f"{digest}.so"
     if not path.exists():
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
