@@ -112,21 +112,22 @@ def test_weights_get_fewer_bits():
         [("y", onnx.TensorProto.FLOAT, ["N", 48])],
         {"w": weights},
     )
-    exact = symshape.compile(source, SIZES)
+    dims = {"N": SIZES["N"]}
+    exact = symshape.compile(source, dims)
     assert exact.weight_table is None
     for weight_type, size, limit in [("int4", 64 * 48 // 2 + 192, 0.1), ("int8", 64 * 48 + 192, 0.01)]:
-        model = symshape.compile(source, SIZES, weights=weight_type)
+        model = symshape.compile(source, dims, weights=weight_type)
         (row,) = model.weight_table["rows"]
         assert (row["name"], row["type"], row["bytes"]) == ("w", weight_type, size)
         assert 0 < model.weight_table["output_error"] < limit
         error = np.linalg.norm(model(x) - x @ weights) / np.linalg.norm(x @ weights)
         assert 0 < error < limit
-    mixed = symshape.compile(source, SIZES, weights="int4", named_weights={"w": "f32"}, weight_error=1)
+    mixed = symshape.compile(source, dims, weights="int4", named_weights={"w": "f32"}, weight_error=1)
     assert mixed.weight_table["rows"][0]["type"] == "f32"
     with pytest.raises(symshape.UsageError, match="expected int8, int4"):
-        symshape.compile(source, SIZES, weights="int3")
+        symshape.compile(source, dims, weights="int3")
     with pytest.raises(symshape.UsageError, match="a similar one is `w`"):
-        symshape.compile(source, SIZES, weights="int4", named_weights={"v": "int8"})
+        symshape.compile(source, dims, weights="int4", named_weights={"v": "int8"})
 
 
 def test_progress_sees_each_step_and_can_stop():
