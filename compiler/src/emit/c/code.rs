@@ -90,8 +90,8 @@ impl KernelPrinter<'_> {
                 }
                 Inst::Reduce(op, x, _) => {
                     let accumulator = accumulators.next().ok_or_else(|| Error::internal("no accumulator"))?;
-                    let line = self.reduced(*op, accumulator, &registers.get(x)?)?;
-                    self.line(&line);
+                    let x = registers.get(x)?;
+                    self.reduce(*op, accumulator, x)?;
                     None
                 }
                 Inst::Bind(symbol, x) => {
@@ -182,19 +182,23 @@ impl KernelPrinter<'_> {
         }
     }
 
-    /// The line that adds `x` to an accumulator by the operator of its reduction. With vectors, sums have several
-    /// accumulators.
-    fn reduced(&self, op: ReduceOp, accumulator: &str, x: &RegisterText) -> Result<String> {
-        match op {
+    /// Prints the line that adds `x` to an accumulator by the operator of its reduction. With vectors, sums have
+    /// several accumulators.
+    fn reduce(&mut self, op: ReduceOp, accumulator: &str, x: RegisterText) -> Result<()> {
+        let line = match op {
             ReduceOp::Sum if x.dtype.is_float() && self.vectors => {
-                Ok(format!("{{ REASSOCIATED {accumulator} += {}; }}", x.text))
+                // The additions inside of the term keep their order, so the term is outside of the block.
+                let x = if x.is_name { x } else { self.named(x.text, x.dtype) };
+                format!("{{ REASSOCIATED {accumulator} += {}; }}", x.text)
             }
-            ReduceOp::Sum if x.dtype.is_float() => Ok(format!("{accumulator} += {};", x.text)),
+            ReduceOp::Sum if x.dtype.is_float() => format!("{accumulator} += {};", x.text),
             _ => {
                 let value = scalars::binary(op.binary(), x.dtype, accumulator, &x.operand())?;
-                Ok(format!("{accumulator} = {value};"))
+                format!("{accumulator} = {value};")
             }
-        }
+        };
+        self.line(&line);
+        Ok(())
     }
 
     /// Prints the definition of a variable with the value `text`.
