@@ -98,13 +98,19 @@ impl WasmCompiler {
         fs::read(scratch.path().join("model.wasm")).map_err(|error| io(&error))
     }
 
+    /// Whether a word of the command is Zig or its Python module. The folder of a program does not count.
+    fn is_zig(&self) -> bool {
+        let name = |word: &str| Path::new(word).file_name().map(|name| name.to_string_lossy().to_lowercase());
+        self.words.iter().filter_map(|word| name(word)).any(|name| name.starts_with("zig"))
+    }
+
     fn command(&self, level: WasmLevel, exports: &[String], folder: &Path) -> Result<Command> {
         let (program, arguments) =
             self.words.split_first().ok_or_else(|| Error::internal("an empty command"))?;
         let mut command = Command::new(program);
         command.args(arguments).current_dir(folder);
         // Zig names the platform differently and has another linker.
-        if self.words.iter().any(|word| word.to_lowercase().contains("zig")) {
+        if self.is_zig() {
             command.args(["-target", "wasm32-freestanding"]).env("ZIG_LOCAL_CACHE_DIR", folder);
         } else {
             // An overflow of the stack then traps.
