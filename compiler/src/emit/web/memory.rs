@@ -17,9 +17,17 @@ const MAX_BYTES: u64 = 1 << 32;
 /// Tensors begin at multiples of this.
 const ALIGN: u64 = 64;
 
-/// Bytes of `symshape_error` and of `symshape_exec` on wasm32.
+/// Bytes of `symshape_error` and of `symshape_exec` on wasm32. The ES module knows the offsets of their members.
 const ERROR_BYTES: u64 = 56;
-const EXEC_BYTES: u64 = 24;
+const EXEC_BYTES: u64 = 20;
+
+/// C that compiles only if the two structs have these sizes.
+pub(super) fn layout_check() -> String {
+    format!(
+        "\n_Static_assert(sizeof(symshape_error) == {ERROR_BYTES}, \"symshape_error\");\n\
+         _Static_assert(sizeof(symshape_exec) == {EXEC_BYTES}, \"symshape_exec\");\n"
+    )
+}
 
 /// Memory for an input or output at its upper bound.
 pub(super) struct Slot {
@@ -27,7 +35,7 @@ pub(super) struct Slot {
     pub(super) bytes: u64,
 }
 
-/// Addresses of what a call reads and writes.
+/// Addresses of the data that a call reads and writes.
 pub(super) struct Memory {
     /// The dims of the call: 64-bit integers.
     pub(super) dims: u64,

@@ -70,7 +70,8 @@ pub struct WebOptions<'a> {
 pub(crate) fn web(program: &Program, plan: &Plan, web: &WebOptions<'_>) -> Result<Web> {
     refuse(program)?;
     let options = CompileOptions::for_c_source().libm(false).wasm_source(true).weights_file(true);
-    let source = c::source(program, plan, compiler::HEADER, &options)?;
+    let mut source = c::source(program, plan, compiler::HEADER, &options)?;
+    source.code += &memory::layout_check();
     let weights = source.weights.as_ref().ok_or_else(|| Error::internal("C source without weights"))?;
     // The bounds are checked before the C compiler runs, which may take minutes.
     let no_code_bytes = 0;
