@@ -2,7 +2,7 @@
 
 use super::memory::{Memory, Slot};
 use crate::{
-    emit::template::filled,
+    emit::template::{comment, filled},
     kernel::{Port, Program},
 };
 use serde_json::{Value as Json, json};
@@ -51,7 +51,7 @@ fn port(program: &Program, port: &Port, slot: &Slot) -> Json {
 
 /// The ES module for the files with this name.
 pub(super) fn module(stem: &str) -> String {
-    let wasm = literal(&format!("./{}.wasm", url_path(stem)));
+    let wasm = literal(&format!("{stem}.wasm"));
     filled(include_str!("module.mjs"), &[("\"{{wasm}}\"", &wasm), ("{{version}}", env!("CARGO_PKG_VERSION"))])
 }
 
@@ -74,9 +74,7 @@ fn fields(program: &Program, ports: &[Port]) -> String {
     for port in ports {
         let dtype = program.buffers[port.buffer].dtype;
         let shape: Vec<String> = port.shape.iter().map(ToString::to_string).collect();
-        // A name of the model must not end the comment.
-        let shape = shape.join(", ").replace("*/", "* /");
-        let _ = writeln!(out, "  /** {dtype}[{shape}] */");
+        let _ = writeln!(out, "  /** {dtype}[{}] */", comment(&shape.join(", ")));
         let _ = writeln!(out, "  {}: Tensor<{}>;", literal(&port.name), array(dtype));
     }
     out
@@ -127,12 +125,4 @@ pub(super) fn package(program: &Program, stem: &str, weights_file: Option<&str>)
 /// A string of JavaScript.
 fn literal(text: &str) -> String {
     json!(text).to_string()
-}
-
-/// The name of a file as part of a URL.
-fn url_path(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    name.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
 }

@@ -98,7 +98,7 @@ pub(crate) fn web(program: &Program, plan: &Plan, web: &WebOptions<'_>) -> Resul
         package: contract::package(program, web.stem, web.weights_file),
         code_bytes: code.code_bytes(),
         memory_bytes: memory.end,
-        weights: if is_inside { None } else { source.weights.clone() },
+        weights: source.weights.filter(|_| !is_inside),
     })
 }
 

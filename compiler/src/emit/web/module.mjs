@@ -26,7 +26,7 @@ export class ModelError extends Error {
 /** Loads the module, and the weights if they are in a file of their own. */
 export async function load(options = {}) {
   const base = import.meta.url;
-  const source = options.wasm ?? new URL(WASM, base);
+  const source = options.wasm ?? new URL(encodeURIComponent(WASM), base);
   const module = source instanceof WebAssembly.Module ? source : await compile(source);
   const [section] = WebAssembly.Module.customSections(module, SECTION);
   if (section === undefined) throw new ModelError("the WebAssembly file is not a model of symshape");
