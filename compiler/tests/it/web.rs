@@ -1,7 +1,7 @@
-//! WebAssembly: modules compute the graphs in Node, and their ES modules refuse what breaks the contract.
+//! WebAssembly: modules compute the graphs in Node, and their ES modules refuse calls that break the contract.
 //!
-//! Needs a C compiler for wasm32 and Node (the environment variables `WASM_CC` and `NODE`), so it runs where it is
-//! asked for with `--ignored`; `.ci/run` does.
+//! Most tests need a C compiler for wasm32 and Node (the environment variables `WASM_CC` and `NODE`). They run with
+//! `--ignored`, as in `.ci/run`.
 
 use crate::cli::{BLOCK, json, refusal};
 use crate::foreign::Program;
@@ -26,18 +26,18 @@ fn node() -> String {
     std::env::var("NODE").unwrap_or_else(|_| "node".into())
 }
 
-fn compile(graph: &Graph, compiler: &WasmCompiler) -> Web {
+fn compile(graph: &Graph, compiler: &WasmCompiler, level: WasmLevel) -> Web {
     let lowered = Pipeline::new(graph)
         .options(CompileOptions::for_c_source().libm(false))
         .lower()
         .unwrap_or_else(|error| panic!("{}: {error}", graph.name));
-    let options = WebOptions { compiler, level: WasmLevel::Simd128, stem: "model", weights_file: None };
+    let options = WebOptions { compiler, level, stem: "model", weights_file: None };
     lowered.web(&options).unwrap_or_else(|error| panic!("{}: {error}", graph.name))
 }
 
 /// The model as a program that reads inputs and writes outputs.
-fn program(graph: &Graph, compiler: &WasmCompiler) -> Program {
-    let web = compile(graph, compiler);
+fn program(graph: &Graph, compiler: &WasmCompiler, level: WasmLevel) -> Program {
+    let web = compile(graph, compiler, level);
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("model.wasm"), web.wasm).expect("a file");
     fs::write(folder.path().join("model.mjs"), web.module).expect("a file");
@@ -45,7 +45,7 @@ fn program(graph: &Graph, compiler: &WasmCompiler) -> Program {
 }
 
 fn assert_computes(graph: &Graph, compiler: &WasmCompiler) {
-    let program = program(graph, compiler);
+    let program = program(graph, compiler, WasmLevel::Simd128);
     for dims in models::bindings(graph) {
         let what = format!("{} at {dims:?}", graph.name);
         let inputs = models::inputs(graph, &dims);
@@ -71,14 +71,14 @@ fn networks_compute_in_modules() {
     for name in ["mobilenet_v2", "minilm"] {
         let (_, network) = networks::NETWORKS.iter().find(|(known, _)| *known == name).expect("a network");
         let graph = network().unwrap_or_else(|error| panic!("{name}: {error}"));
-        let program = program(&graph, &compiler);
+        let programs = WasmLevel::ALL.map(|level| program(&graph, &compiler, level));
         let bindings = models::bindings(&graph);
         for dims in [&bindings[0], &bindings[2], &bindings[4]] {
             let what = format!("{name} at {dims:?}");
             let inputs = models::inputs(&graph, dims);
             let expected =
                 graph::eval::eval(&graph, &inputs).unwrap_or_else(|error| panic!("{what}: {error}"));
-            program.assert_gives(&what, &inputs, &expected);
+            programs.iter().for_each(|program| program.assert_gives(&what, &inputs, &expected));
         }
     }
 }
@@ -95,7 +95,7 @@ fn functions_of_modules_are_accurate() {
     let expected = graph::eval::eval(&graph, &inputs).expect("an oracle");
 
     let shapes: Vec<_> = expected.iter().map(|tensor| (tensor.dtype(), tensor.shape().to_vec())).collect();
-    let outputs = program(&graph, &compiler).outputs(&inputs, &shapes);
+    let outputs = program(&graph, &compiler, WasmLevel::Simd128).outputs(&inputs, &shapes);
     for ((name, _), (got, want)) in graph.outputs.iter().zip(outputs.iter().zip(&expected)) {
         for idx in 0..count {
             let ulps = own_math::ulps(DType::F32, got.get(idx), want.get(idx));
@@ -107,10 +107,10 @@ fn functions_of_modules_are_accurate() {
 
 #[test]
 #[ignore = "needs a C compiler for wasm32 and Node"]
-fn modules_refuse_what_breaks_the_contract() {
+fn modules_refuse_calls_outside_the_contract() {
     let compiler = WasmCompiler::find(WasmLevel::Simd128).expect("a C compiler for wasm32");
     let (_, model) = models::MODELS[0];
-    let program = program(&model().expect("a graph"), &compiler);
+    let program = program(&model().expect("a graph"), &compiler, WasmLevel::Simd128);
     let too_many = Tensor::from_f32(vec![10, 12], &[0.0; 120]).expect("as many as the shape");
     assert_eq!(program.check(&[too_many]), 1, "N is at most 9");
     let too_wide = Tensor::from_f32(vec![2, 13], &[0.0; 26]).expect("as many as the shape");
@@ -161,7 +161,7 @@ fn symc_writes_a_package() {
     let output = Command::new(node()).arg("script.mjs").current_dir(folder.path()).output().expect("Node");
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "true 0", "{output:?}");
 
-    // A second run keeps the description that somebody may have edited.
+    // A second run keeps the description, because users edit it.
     fs::write(folder.path().join("package.json"), "{}").expect("a file");
     block(folder.path(), &[]);
     assert_eq!(fs::read_to_string(folder.path().join("package.json")).expect("a file"), "{}");
@@ -189,7 +189,12 @@ console.log([
   refusal({ x: { data: new Float32Array(191), shape: [1, 3, 64] } }),
   refusal({ x: { data: new Float32Array(192), shape: [1, -3, 64] } }),
   refusal({ x: { data: new Float32Array(192), shape: [1, 2 ** 60, 64] } }),
+  refusal({ x: { data: new Float32Array(192), shape: [1, 1.5, 64] } }),
+  refusal({ x: { data: Array(192).fill(0), shape: [1, 3, 64] } }),
+  refusal({ x: { shape: [1, 3, 64] } }),
+  refusal({ x: new Float32Array(192) }),
   refusal({ y: f32(1, 3, 64) }),
+  refusal(undefined),
   refusal({ x: f32(1, 3, 64), z: f32(1) }),
   refusal({ x: f32(4, 9, 64) }),
 ].join("\n"));
@@ -199,11 +204,16 @@ console.log([
 3 `x` axis 2 is 65; 64 is expected (declared as 64)
 0 `x` has 3 axes; got 2
 0 `x` has elements of type f32; got f64
-0 `x`: the shape needs 192 elements; the memory has 191
-0 `x` axis 1 is -3, which is no size
-0 `x` axis 1 is 1152921504606847000, which is no size
-0 the input `x` is missing; the model has `x`
-0 the model has no input `z`; the model has `x`
+0 `x`: the shape needs 768 bytes; the memory has 764
+0 `x` axis 1 is -3; a size is an integer from 0 to 9007199254740991
+0 `x` axis 1 is 1152921504606847000; a size is an integer from 0 to 9007199254740991
+0 `x` axis 1 is 1.5; a size is an integer from 0 to 9007199254740991
+0 `x` has elements of type f32; got Array
+0 `x` has elements of type f32; got undefined
+0 `x` has no shape: an input is an object { data, shape }
+0 input `x` is missing; the model has `x`
+0 input `x` is missing; the model has `x`
+0 the model has no input `z`; it has `x`
 accepted";
     assert_eq!(run_script(folder.path(), script), expected);
 }
@@ -267,7 +277,7 @@ fn options_without_meaning_for_modules_are_refused() {
 }
 
 #[test]
-fn missing_compilers_are_named_with_what_to_install() {
+fn missing_compilers_are_named_with_their_packages() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("block.wasm");
     let symc = |variable: &str, value: &str| {

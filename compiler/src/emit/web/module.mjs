@@ -23,7 +23,7 @@ export class ModelError extends Error {
   }
 }
 
-/** Loads the module, and the weights if they are in a file of their own. */
+/** Loads the module, and the weights if they are in a separate file. */
 export async function load(options = {}) {
   const base = import.meta.url;
   const source = options.wasm ?? new URL(encodeURIComponent(WASM), base);
@@ -52,7 +52,7 @@ async function compile(source) {
     return isStream ? await WebAssembly.compileStreaming(response) : await WebAssembly.compile(await bytesOf(response));
   } catch (error) {
     if (!(error instanceof WebAssembly.CompileError)) throw error;
-    throw new ModelError(`this engine can't compile the model, which needs vectors (simd128): ${error.message}`);
+    throw new ModelError(`the WebAssembly file is damaged, or this engine has no vectors (simd128): ${error.message}`);
   }
 }
 
@@ -105,7 +105,7 @@ export class Model {
   /** Memory of the module for an input of this shape. A call that gets it copies nothing. */
   input(name, shape) {
     const port = this.#contract.inputs.find((port) => port.name === name);
-    if (port === undefined) throw new ModelError(`the model has no input \`${name}\`; ${this.#inputNames()}`);
+    if (port === undefined) throw new ModelError(`the model has no input \`${name}\`; it has ${this.#inputNames()}`);
     checkShape(port, shape);
     return { data: this.#array(port, elements(shape)), shape: [...shape] };
   }
@@ -153,7 +153,7 @@ export class Model {
     return results;
   }
 
-  /** Writes what is the same for all calls: addresses, and how calls run. */
+  /** Writes the data that all calls share: addresses, and the number of threads. */
   #writeTables() {
     const { memory, weights, inputs, outputs } = this.#contract;
     const word = (address, value) => this.#view.setUint32(address, value, true);
@@ -181,34 +181,33 @@ export class Model {
   /** Copies the elements of an input to its memory, unless they are there. */
   #fill(port, { data, shape }) {
     const target = this.#array(port, elements(shape));
-    const isArray = Array.isArray(data);
-    if (!isArray && !(data instanceof ARRAYS[port.dtype])) {
+    if (!(data instanceof ARRAYS[port.dtype])) {
       const got = Object.entries(ARRAYS).find(([, Elements]) => data instanceof Elements);
-      const type = got === undefined ? typeof data : got[0];
+      const type = got?.[0] ?? data?.constructor?.name ?? typeof data;
       throw new ModelError(`\`${port.name}\` has elements of type ${port.dtype}; got ${type}`);
     }
     if (data.length !== target.length) {
-      throw new ModelError(`\`${port.name}\`: the shape needs ${target.length} elements; the memory has ${data.length}`);
+      throw new ModelError(`\`${port.name}\`: the shape needs ${target.byteLength} bytes; the memory has ${data.byteLength}`);
     }
-    if (isArray || data.buffer !== this.#buffer || data.byteOffset !== target.byteOffset) target.set(data);
+    if (data.buffer !== this.#buffer || data.byteOffset !== target.byteOffset) target.set(data);
   }
 
   #checkNames(inputs) {
     const ports = this.#contract.inputs;
     for (const { name } of ports) {
-      const input = inputs?.[name];
-      if (input === undefined || input === null) throw new ModelError(`the input \`${name}\` is missing; ${this.#inputNames()}`);
+      const input = inputs?.[name] ?? null;
+      if (input === null) throw new ModelError(`input \`${name}\` is missing; the model has ${this.#inputNames()}`);
     }
-    for (const name of Object.keys(inputs)) {
+    for (const name of Object.keys(inputs ?? {})) {
       if (!ports.some((port) => port.name === name)) {
-        throw new ModelError(`the model has no input \`${name}\`; ${this.#inputNames()}`);
+        throw new ModelError(`the model has no input \`${name}\`; it has ${this.#inputNames()}`);
       }
     }
   }
 
   #inputNames() {
     const names = this.#contract.inputs.map(({ name }) => `\`${name}\``);
-    return names.length === 0 ? "it has none" : `the model has ${names.join(", ")}`;
+    return names.length === 0 ? "none" : names.join(", ");
   }
 
   /** The error that the module reports, in the words of all runtimes of symshape. */
@@ -264,7 +263,7 @@ function elements(shape) {
   return shape.reduce((count, size) => count * size, 1);
 }
 
-/** Refuses shapes with a wrong number of axes, or with sizes that are no sizes. */
+/** Refuses shapes with a wrong number of axes, and sizes that are negative, fractional or too large for a number. */
 function checkShape({ name, shape: expected }, shape) {
   const isList = Array.isArray(shape) || ArrayBuffer.isView(shape);
   if (!isList) throw new ModelError(`\`${name}\` has no shape: an input is an object { data, shape }`);
@@ -273,7 +272,7 @@ function checkShape({ name, shape: expected }, shape) {
   }
   for (const [axis, size] of [...shape].entries()) {
     if (!Number.isSafeInteger(size) || size < 0) {
-      throw new ModelError(`\`${name}\` axis ${axis} is ${size}, which is no size`);
+      throw new ModelError(`\`${name}\` axis ${axis} is ${size}; a size is an integer from 0 to ${Number.MAX_SAFE_INTEGER}`);
     }
   }
 }
