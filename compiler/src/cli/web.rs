@@ -20,7 +20,7 @@ pub(super) struct Compiler {
 /// The compiler for the level `--cpu`.
 ///
 /// # Errors
-/// When there is no such level, or no C compiler.
+/// When the level is unknown, or no C compiler is found.
 pub(super) fn compiler(level: Option<&str>) -> Result<Compiler> {
     let level = match level {
         None => WasmLevel::default(),

@@ -24,7 +24,7 @@ const OWN_MATH: &str = concat!(
 /// Functions of single precision that C compilers compute in vectors, in the same form.
 const SINGLE_MATH: &str = include_str!("math/single.c");
 
-/// The functions of single precision with such a form.
+/// The functions that have a form in single precision.
 const SINGLE: [&str; 3] = ["expf", "tanhf", "erff"];
 
 /// Functions that are instructions of WebAssembly, except for their suffix.

@@ -36,7 +36,7 @@ struct Section<'a> {
 impl<'a> WasmModule<'a> {
     /// The sections of a module that a C compiler has linked. It must import nothing.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<WasmModule<'a>> {
-        let mut reader = Reader(bytes.strip_prefix(MAGIC).ok_or_else(|| malformed("it is no WebAssembly"))?);
+        let mut reader = Reader(bytes.strip_prefix(MAGIC).ok_or_else(|| malformed("it is not WebAssembly"))?);
         let mut sections = Vec::new();
         while !reader.0.is_empty() {
             let id = reader.byte()?;

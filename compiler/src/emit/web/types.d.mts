@@ -35,14 +35,15 @@ export interface TensorInfo<N> {
 
 /** The error of a call that was refused or ended early. */
 export class ModelError extends Error {
-  /** The code of the C header, such as 1 for a size out of range; 0 if the arguments are no tensors of the model. */
+  /** The code of the C header, such as 1 for a size out of range; 0 if an argument is not a tensor of the model. */
   readonly code: number;
 }
 
+/** Where the files are. Relative URLs are resolved from this file. */
 export interface LoadOptions {
-  /** The module: its URL, its bytes, a response, or a compiled module. Default: the file beside this one. */
+  /** The module: its URL, its bytes, a response, or a compiled module. Default: the file next to this one. */
   wasm?: string | URL | Response | BufferSource | WebAssembly.Module;
-  /** The weights file of a model that has one: its URL, its bytes or a response. Default: the file beside this one. */
+  /** The weights file of a model that has one: its URL, its bytes or a response. Default: the file next to this one. */
   weights?: string | URL | Response | BufferSource;
 }
 
