@@ -122,15 +122,19 @@ impl FewBitsForm {
         }
     }
 
-    /// The byte that has the code of the element at reduction index `k` and column `column`, in panels of `panel_bytes`
-    /// bytes.
-    pub(crate) fn code_byte(&self, panel_bytes: i64, k: i64, column: i64) -> i64 {
+    /// The byte that has the code of the element at reduction index `k` in column `lane` of the panel that begins at
+    /// byte `panel`.
+    pub(crate) fn code_byte(&self, panel: i64, k: i64, lane: i64) -> i64 {
         let block = i64::from(self.block);
-        let start = column / WIDTH * panel_bytes + k / block * self.block_bytes(block);
         let inside = k % block;
-        let group = start + self.header_bytes() + inside / self.group() * self.group_bytes();
-        let bit = inside % self.group() * i64::from(self.bits);
-        group + column % WIDTH * (self.group_bytes() / WIDTH) + bit / 8
+        let start = panel + k / block * self.block_bytes(block) + self.header_bytes();
+        let group = start + inside / self.group() * self.group_bytes();
+        group + lane * (self.group_bytes() / WIDTH) + self.bit(inside) / 8
+    }
+
+    /// The first bit of a code in the bytes of its group, for the element at index `inside` of a block.
+    fn bit(&self, inside: i64) -> i64 {
+        inside % self.group() * i64::from(self.bits)
     }
 
     /// The element in column `lane` of the panel that begins at byte `panel`. `None` if `bytes` end before it.
@@ -138,13 +142,11 @@ impl FewBitsForm {
         let byte = |at: i64| bytes.get(usize::try_from(at).ok()?).copied();
         let block = i64::from(self.block);
         let start = panel + k / block * self.block_bytes(block);
-        let inside = k % block;
 
-        let bit = inside % self.group() * i64::from(self.bits);
-        let group = start + self.header_bytes() + inside / self.group() * self.group_bytes();
-        let stored = byte(group + lane * (self.group_bytes() / WIDTH) + bit / 8)?;
+        let stored = byte(self.code_byte(panel, k, lane))?;
+        let bit = self.bit(k % block) % 8;
         let unused = 8 - self.bits;
-        let code = (((stored ^ self.flipped_bits()) >> (bit % 8)) << unused) as i8 >> unused;
+        let code = (((stored ^ self.flipped_bits()) >> bit) << unused) as i8 >> unused;
         let zero = if self.has_zeros { byte(start + self.scale_bytes() + lane)? as i8 } else { 0 };
 
         let at = start + lane * self.scale.size_bytes() as i64;

@@ -1,7 +1,7 @@
 //! Replaces weights of a graph by rounded ones.
 //!
 //! A product reads a constant of few bits. A look-up reads bytes and scales at the positions that it would read floats
-//! from, and multiplies what it found, so that the table stays packed. Its elements are the same floats.
+//! from, and multiplies them, so that the table stays packed. Its elements are the same floats.
 
 use super::{find::Weight, round::floats, weight_type::WeightType};
 use crate::{
@@ -126,6 +126,9 @@ impl Parts {
         let complete =
             |tensor: Option<Tensor>| tensor.ok_or_else(|| Error::internal("all elements have a place"));
         if let Some(weights) = tensor.few_bits() {
+            if weights.zeros().is_some() {
+                return Err(Error::internal("rounded weights have no zero points"));
+            }
             let codes = complete(packed_codes(weights, weight.axis))?;
             let scales = complete(scales(weights))?;
             return Ok(Parts::FewBits {
@@ -212,10 +215,12 @@ fn packed_codes(weights: &FewBits, axis: usize) -> Option<Tensor> {
     Tensor::new(DType::U8, shape, Bytes::Owned(bytes.into()))
 }
 
-/// The scale of each block, as f16 if all have an equal one.
+/// The scale of each block.
 fn scales(weights: &FewBits) -> Option<Tensor> {
     let grid = weights.shape().iter().zip(weights.block()).map(|(dim, block)| dim.div_ceil(*block));
     let scales = Tensor::from_f32(grid.collect(), weights.scales())?;
-    let is_f16 = |scale: &f32| f16::from_f32(*scale).to_f32().to_bits() == scale.to_bits();
-    if weights.scales().iter().all(is_f16) { halves(&scales, DType::F16) } else { Some(scales) }
+    match weights.scale_type() {
+        DType::F32 => Some(scales),
+        dtype => halves(&scales, dtype),
+    }
 }

@@ -168,7 +168,10 @@ impl ConstantPanels {
                 };
                 let place = match self.form {
                     Form::Elements { width } => ((n / width) * self.k + row) * width + n % width,
-                    Form::FewBits(form) => form.code_byte(panel, row * self.shared(), n),
+                    Form::FewBits(form) => {
+                        let first = n / few_bits::WIDTH * panel;
+                        form.code_byte(first, row * self.shared(), n % few_bits::WIDTH)
+                    }
                 };
                 element(matrix, at, size) == element(panels, place, size)
             })

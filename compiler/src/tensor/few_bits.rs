@@ -4,10 +4,12 @@
 //! integers is exact, and the product is rounded once. A block has a size along each axis of the tensor; the last one
 //! along an axis may be cut short.
 
+use half::{bf16, f16};
 use std::{
     cmp::Ordering,
     sync::{Arc, OnceLock},
 };
+use symshape_runtime::DType;
 
 /// Integers, and the scales and zero points of their blocks.
 pub struct FewBits {
@@ -95,6 +97,18 @@ impl FewBits {
     /// The scale of each block.
     pub(crate) fn scales(&self) -> &[f32] {
         &self.scales
+    }
+
+    /// The shortest type that holds all scales: `f16`, `bf16` or `f32`.
+    pub(crate) fn scale_type(&self) -> DType {
+        let same = |a: f32, b: f32| a.to_bits() == b.to_bits();
+        if self.scales.iter().all(|scale| same(f16::from_f32(*scale).to_f32(), *scale)) {
+            DType::F16
+        } else if self.scales.iter().all(|scale| same(bf16::from_f32(*scale).to_f32(), *scale)) {
+            DType::BF16
+        } else {
+            DType::F32
+        }
     }
 
     /// The zero point of each block. `None` if all are zero.

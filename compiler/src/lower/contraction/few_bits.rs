@@ -37,7 +37,7 @@ pub(super) fn pack(
     let form = FewBitsForm {
         bits: weights.bits(),
         block: u32::try_from(blocks.size).ok()?,
-        scale: scale_type(weights.scales()),
+        scale: weights.scale_type(),
         has_zeros: weights.zeros().is_some(),
     };
     if !form.is_valid(depth) {
@@ -60,18 +60,6 @@ pub(super) fn pack(
     let first = flat.substitute(&|symbol| (*symbol == n.var).then(Dim::zero));
     let base = scope.facts.simplify(&(first.floor_div(n_extent) * Dim::from(bytes)));
     Some(Rhs::FewBits(FewBitsPanels { buffer, base, form, unpack_buffer: None }))
-}
-
-/// The shortest type that holds all scales.
-fn scale_type(scales: &[f32]) -> DType {
-    let same = |a: f32, b: f32| a.to_bits() == b.to_bits();
-    if scales.iter().all(|scale| same(f16::from_f32(*scale).to_f32(), *scale)) {
-        DType::F16
-    } else if scales.iter().all(|scale| same(bf16::from_f32(*scale).to_f32(), *scale)) {
-        DType::BF16
-    } else {
-        DType::F32
-    }
 }
 
 /// The blocks of a contraction's weights: the block of an element is the sum of that of its column and that of its
