@@ -241,10 +241,11 @@ impl Redirect<'_> {
                 }
                 Stmt::Block(code) => self.code(facts, None, code)?,
                 Stmt::Strip { axis, code } => {
-                    if self.code(&within(facts, axis), Some(axis), &mut code.clone()).is_some() {
-                        self.code(&within(facts, axis), Some(axis), code)?;
-                    } else {
-                        *stmt = self.scalar_loop(facts, axis, code)?;
+                    let facts = within(facts, axis);
+                    let mut redirected = code.clone();
+                    match self.code(&facts, Some(axis), &mut redirected) {
+                        Some(()) => *code = redirected,
+                        None => *stmt = self.scalar_loop(&facts, axis, code)?,
                     }
                 }
                 Stmt::Contraction(_) => self.refuse_uses(stmt)?,
@@ -271,13 +272,14 @@ impl Redirect<'_> {
     }
 
     /// A strip as a loop over single elements, whose addresses need not be linear: codes have scales between them.
+    /// `facts` are those within the strip.
     fn scalar_loop(&self, facts: &Facts, axis: &Axis, code: &InstSeq) -> Option<Stmt> {
         let is_scalar = !code.insts.iter().any(|inst| matches!(inst, Inst::Reduce { .. }));
         if !is_scalar || !matches!(self.panels.form, Form::FewBits(_)) {
             return None;
         }
         let mut code = code.clone();
-        self.code(&within(facts, axis), None, &mut code)?;
+        self.code(facts, None, &mut code)?;
         Some(Stmt::For { axis: axis.clone(), parallel: true, body: vec![Stmt::Block(code)] })
     }
 

@@ -14,6 +14,7 @@ use symshape_compiler::{
     import::proto::{GraphProto, ModelProto, OperatorSetIdProto, TensorProto},
     kernel::Program,
     pipeline::Pipeline,
+    quantise::{WeightRequest, quantise},
     tensor::Tensor,
 };
 use symshape_runtime::DType;
@@ -141,6 +142,26 @@ fn tied_embedding_and_head_store_one_table() -> Result<()> {
         assert_stores(&tied(4096, 24, duplicate)?, 4096 * 24);
         // The last panel is padded.
         assert_stores(&tied(4099, 24, duplicate)?, 4112 * 24);
+    }
+    Ok(())
+}
+
+#[test]
+fn tied_embedding_and_head_of_few_bits_store_their_codes_once() -> Result<()> {
+    for (columns, weight_type, bits) in
+        [(24, "int4", 4), (75, "int4", 4), (75, "int4:16", 4), (75, "int8", 8)]
+    {
+        let mut request = WeightRequest::new(weight_type.parse()?);
+        request.max_error = f64::INFINITY;
+        let graph = quantise(&tied(4099, columns, false)?, &request)?.graph;
+        let program = lower(&graph, CompileOptions::default());
+        let code_bytes = 4099 * (columns * bits / 8) as i64;
+        let bytes = program.const_bytes();
+        assert!(
+            bytes < 2 * code_bytes,
+            "{columns} columns, {weight_type}: {bytes} B, {code_bytes} B of codes"
+        );
+        compiled::assert_same("tied", &graph, &Machine::compile(program, false));
     }
     Ok(())
 }
