@@ -35,24 +35,28 @@ impl Rounded {
     }
 }
 
-/// Rounds the elements of `weight`, with blocks along `axis`. `None` if an element is too large for the type, or is
-/// infinite or NaN.
+/// Rounds the elements of `weight`, with blocks along `axis`. `None` if an element is too large for the type; infinity
+/// and NaN are, except for `f32`.
 pub(super) fn rounded(weight: &Tensor, axis: usize, to: WeightType) -> Option<Rounded> {
+    if to == WeightType::F32 {
+        return Some(Rounded::same(weight));
+    }
     let floats = floats(weight);
     if floats.iter().any(|x| !x.is_finite()) {
         return None;
     }
 
-    let (tensor, bytes) = match to {
-        WeightType::F32 => return Some(Rounded::same(weight)),
-        WeightType::F16 => (mapped(weight, &floats, |x| f16::from_f32(x).to_f32())?, 2 * floats.len()),
-        WeightType::Bf16 => (mapped(weight, &floats, |x| bf16::from_f32(x).to_f32())?, 2 * floats.len()),
-        WeightType::Int8 { block } | WeightType::Int4 { block } => {
-            let bits = to.integers()?.0;
-            let weights = Blocks::of(weight.shape(), axis, block as usize).few_bits(&floats, bits)?;
-            let bytes = (floats.len() * bits as usize).div_ceil(8) + scale_bytes(&weights);
+    let (tensor, bytes) = match to.integers() {
+        Some((bits, block)) => {
+            let weights = Blocks::of(weight.shape(), axis, block).few_bits(&floats, bits)?;
+            let scale_bytes = weights.scales().len() * weights.scale_type().size_bytes();
+            let bytes = (floats.len() * bits as usize).div_ceil(8) + scale_bytes;
             (Tensor::from_few_bits(weights), bytes)
         }
+        None if to == WeightType::Bf16 => {
+            (mapped(weight, &floats, |x| bf16::from_f32(x).to_f32())?, 2 * floats.len())
+        }
+        None => (mapped(weight, &floats, |x| f16::from_f32(x).to_f32())?, 2 * floats.len()),
     };
     let error = relative_error(&floats, &self::floats(&tensor));
     Some(Rounded { tensor, error, bytes: bytes as u64 })
@@ -67,7 +71,7 @@ pub(super) fn floats(tensor: &Tensor) -> Vec<f32> {
 }
 
 /// The root of the mean squared difference, relative to that of the elements of `want`. 0 if they are all equal.
-pub(super) fn relative_error(want: &[f32], got: &[f32]) -> f64 {
+fn relative_error(want: &[f32], got: &[f32]) -> f64 {
     let square = |x: f64| x * x;
     let pairs = want.iter().zip(got);
     let difference: f64 = pairs.map(|(want, got)| square(f64::from(*want) - f64::from(*got))).sum();
@@ -79,12 +83,6 @@ pub(super) fn relative_error(want: &[f32], got: &[f32]) -> f64 {
 fn mapped(weight: &Tensor, floats: &[f32], round: fn(f32) -> f32) -> Option<Tensor> {
     let floats: Vec<f32> = floats.iter().map(|x| round(*x)).collect();
     floats.iter().all(|x| x.is_finite()).then(|| Tensor::from_f32(weight.shape().to_vec(), &floats))?
-}
-
-/// Bytes of the scales, which panels store in 16 bits if all fit.
-fn scale_bytes(weights: &FewBits) -> usize {
-    let is_f16 = weights.scales().iter().all(|scale| f16::from_f32(*scale).to_f32() == *scale);
-    weights.scales().len() * if is_f16 { 2 } else { 4 }
 }
 
 /// The blocks of a tensor along one axis.
