@@ -63,8 +63,11 @@ pub(super) fn as_inputs(graph: &mut Graph, weights: &[&Weight]) -> Result<()> {
 
     for (index, value) in inputs.into_iter().enumerate() {
         let value = value.ok_or_else(|| Error::internal("a weight is a node"))?;
-        // No ONNX name has a space in front.
-        graph.inputs.push((format!(" weight {index}"), value));
+        let mut name = format!("weight {index}");
+        while graph.inputs.iter().any(|(other, _)| *other == name) {
+            name.insert(0, ' ');
+        }
+        graph.inputs.push((name, value));
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::{
     pipeline::Pipeline,
     tensor::{self, Tensor},
 };
-use std::thread;
+use std::{collections::BTreeSet, thread};
 use symshape_runtime::{Context, Model, TensorRef};
 
 /// Largest work of all trials, in multiplications of contractions.
@@ -74,10 +74,11 @@ impl Trial {
         };
 
         let mut failure = limit("trials take too long even at the smallest sizes".into());
+        let mut seen: BTreeSet<Vec<i64>> = BTreeSet::new();
         for times in 0..=u64::BITS {
             let dims = halved(&model, times);
             for dims in [aligned(&model, &dims), dims] {
-                if cost(&dims) > MAX_WORK {
+                if !seen.insert(dims.clone()) || cost(&dims) > MAX_WORK {
                     continue;
                 }
                 match Trial::at(&model, &dims, n_inputs, tensors.clone()) {

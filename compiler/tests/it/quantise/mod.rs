@@ -255,6 +255,22 @@ fn the_error_of_the_outputs_is_that_of_the_rewritten_graph() {
 }
 
 #[test]
+fn any_names_of_inputs_allow_trials() {
+    let build = || {
+        let mut g = models::graph("names", &[("S", 1, 4)]);
+        let x = g.input("weight 0", DType::F32, vec![Dim::symbol("S"), 64.into()])?;
+        let bias = g.input(" weight 0", DType::F32, vec![48.into()])?;
+        let w = named(&mut g, "w", &[64, 48], 1)?;
+        let y = g.matmul(x, w)?;
+        let y = g.add(y, bias)?;
+        g.output("y", y)?;
+        Ok::<Graph, symshape_compiler::Error>(g)
+    };
+    let table = quantised(&build().expect("a valid graph"), &all_of("int4")).table;
+    assert!(table.output_error.is_some(), "{:?}", table.note);
+}
+
+#[test]
 fn sensitive_weights_keep_more_bits() {
     let Quantised { graph, table } = quantised(&unequal(), &request("int4"));
     let types: Vec<(&str, String, Why)> =
