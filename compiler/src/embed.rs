@@ -27,7 +27,7 @@ use crate::{
     import::{self, ImportOptions},
     options::CompileOptions,
     pipeline::{Artifact, Pipeline},
-    quantise::{self, Quantised, WeightRequest, WeightType},
+    quantise::{self, Quantised, WeightRequest},
     scalar::Precision,
     target::Target,
 };
@@ -206,12 +206,10 @@ impl Embed {
 
     /// The graph with the requested types of weights, and whether some are f16 or bf16.
     fn quantised(&self, graph: Graph) -> Result<(Graph, bool)> {
-        if self.weights.is_none() && self.named_weights.is_empty() {
+        let weight_type = self.weights.as_deref().map(str::parse).transpose()?;
+        let Some(request) = WeightRequest::given(weight_type, &self.named_weights, self.weight_error)? else {
             return Ok((graph, false));
-        }
-        let weight_type = self.weights.as_deref().map_or(Ok(WeightType::F32), str::parse)?;
-        let mut request = WeightRequest { max_error: self.weight_error, ..WeightRequest::new(weight_type) };
-        self.named_weights.iter().try_for_each(|text| request.name(text))?;
+        };
         let Quantised { graph, table } = quantise::quantise(&graph, &request)?;
         println!("cargo:warning=symshape: {}: {}", self.model.display(), table.summary());
         Ok((graph, table.has_halves()))

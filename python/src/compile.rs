@@ -11,7 +11,7 @@ use symshape_compiler::{
     import::{self, Bounds, Custom, ImportOptions, InputConstant},
     pipeline::{self, Artifact, Lowered, Pipeline},
     profile::{Baseline, KernelProfile, Machine, Profile, Profiler, Profiles},
-    quantise::{self, Quantised, WeightRequest, WeightTable, WeightType},
+    quantise::{self, Quantised, WeightRequest, WeightTable},
     scalar::Precision,
     target::Target,
     tensor::{Bytes, Tensor},
@@ -270,13 +270,11 @@ impl Options {
 
     /// The graph with the requested types of weights.
     fn quantised(&self, graph: Graph) -> Result<(Graph, Option<WeightTable>)> {
-        if self.weights.is_none() && self.named_weights.is_empty() {
+        let weight_type = self.weights.as_deref().map(str::parse).transpose()?;
+        let max_error = self.weight_error.unwrap_or(quantise::MAX_ERROR);
+        let Some(request) = WeightRequest::given(weight_type, &self.named_weights, max_error)? else {
             return Ok((graph, None));
-        }
-        let weight_type = self.weights.as_deref().map_or(Ok(WeightType::F32), str::parse)?;
-        let mut request = WeightRequest::new(weight_type);
-        request.max_error = self.weight_error.unwrap_or(quantise::MAX_ERROR);
-        self.named_weights.iter().try_for_each(|text| request.name(text))?;
+        };
         let Quantised { graph, table } = quantise::quantise(&graph, &request)?;
         Ok((graph, Some(table)))
     }

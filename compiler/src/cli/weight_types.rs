@@ -33,13 +33,10 @@ impl WeightTypeArgs {
 
     /// The graph with the requested types. `None` if the command line names none.
     pub(super) fn apply(&self, path: &Path, graph: &Graph) -> Result<Option<Quantised>> {
-        if !self.is_given() {
-            return Ok(None);
-        }
-        let weight_type = self.weight_type.unwrap_or(WeightType::F32);
-        let mut request = WeightRequest { max_error: self.max_error, ..WeightRequest::new(weight_type) };
-        self.named.iter().try_for_each(|text| request.name(text)).at(|| "--weight")?;
-        quantise::quantise(graph, &request).at(|| path.display().to_string()).map(Some)
+        let request =
+            WeightRequest::given(self.weight_type, &self.named, self.max_error).at(|| "--weight")?;
+        let quantised = request.map(|request| quantise::quantise(graph, &request)).transpose();
+        quantised.at(|| path.display().to_string())
     }
 
     /// The command line that gives weights the types of `table`.

@@ -52,6 +52,25 @@ impl WeightRequest {
         WeightRequest { weight_type, named: Vec::new(), max_error: MAX_ERROR }
     }
 
+    /// The request of a caller that may give no type: then it is `None`. Each of `named` is `NAME=TYPE`. Without
+    /// `weight_type`, all other weights stay `f32`.
+    ///
+    /// # Errors
+    /// As [`WeightRequest::name`].
+    pub fn given(
+        weight_type: Option<WeightType>,
+        named: &[String],
+        max_error: f64,
+    ) -> Result<Option<WeightRequest>> {
+        if weight_type.is_none() && named.is_empty() {
+            return Ok(None);
+        }
+        let weight_type = weight_type.unwrap_or(WeightType::F32);
+        let mut request = WeightRequest { max_error, ..WeightRequest::new(weight_type) };
+        named.iter().try_for_each(|text| request.name(text))?;
+        Ok(Some(request))
+    }
+
     /// Adds the type of one weight, as `NAME=TYPE`.
     ///
     /// # Errors
