@@ -40,9 +40,9 @@ pub struct WeightRequest {
     pub weight_type: WeightType,
     /// The types of single weights, by the name of the ONNX initializer.
     pub named: Vec<(String, WeightType)>,
-    /// A weight without a type of its own keeps more bits if it alone causes a larger error of an output, and at least
-    /// three times that of the median weight. Errors are roots of mean squares relative to the output. With infinity,
-    /// no weight is tried alone.
+    /// A weight that `named` does not name keeps more bits if it alone causes a larger error of an output, and more
+    /// than three times that of the median weight. Errors are roots of mean squares relative to the output. With
+    /// infinity, no weight is tried alone.
     pub max_error: f64,
 }
 
@@ -95,8 +95,9 @@ pub struct Quantised {
 
 /// Gives the weights of a graph the requested types.
 ///
-/// A weight is an `f32` constant of at least 1,024 elements that only contractions with one reduction axis and look-ups
-/// read. Constants inside of branches and loops are not changed.
+/// A weight is an `f32` constant of more than 1,024 elements that only contractions with one reduction axis and
+/// look-ups read. The reduction, or the last axis of a table, has at least 8 elements. Constants inside of branches
+/// and loops are not changed.
 ///
 /// # Errors
 /// A name of no weight, a limit that is negative or NaN.
@@ -139,7 +140,8 @@ fn check_names(graph: &Graph, weights: &[Weight], request: &WeightRequest) -> Re
         }
         let is_constant = graph.nodes.values().any(|node| node.origin == format!("weight `{name}`"));
         let why = if is_constant {
-            "it is not an f32 constant of at least 1024 elements that only matrix products and look-ups read"
+            "it is not an f32 constant of more than 1024 elements, with 8 or more along a block, that only matrix \
+             products and look-ups read"
                 .into()
         } else {
             let similar = |weight: &&Weight| strsim::jaro_winkler(&weight.name, name);

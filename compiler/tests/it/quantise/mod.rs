@@ -300,24 +300,31 @@ fn sensitive_weights_keep_more_bits() {
 fn weights_with_extreme_elements_and_other_uses_stay_as_they_are() {
     let build = || {
         let mut g = models::graph("extreme", &[("S", 1, 4)]);
-        let x = g.input("x", DType::F32, vec![Dim::symbol("S"), 32.into()])?;
-        let mut elems = vec![0.5; 32 * 32];
+        let x = g.input("x", DType::F32, vec![Dim::symbol("S"), 40.into()])?;
+        let mut elems = vec![0.5; 40 * 40];
         elems[77] = f32::INFINITY;
         g.origin = "weight `infinite`".into();
-        let w = g.constant(Tensor::from_f32(vec![32, 32], &elems).expect("all elements"))?;
+        let w = g.constant(Tensor::from_f32(vec![40, 40], &elems).expect("all elements"))?;
         let y = g.matmul(x, w)?;
         g.output("y", y)?;
-        let shared = named(&mut g, "shared", &[32, 32], 1)?;
+        let shared = named(&mut g, "shared", &[40, 40], 1)?;
         let z = g.matmul(x, shared)?;
         g.output("z", z)?;
         let twice = g.add(shared, shared)?;
         g.output("twice", twice)?;
-        let both = named(&mut g, "both", &[32, 32], 2)?;
+        let both = named(&mut g, "both", &[40, 40], 2)?;
         let turned = g.transpose(both, &[1, 0])?;
         let u = g.matmul(x, both)?;
         let u = g.matmul(u, turned)?;
         g.output("u", u)?;
-        let itself = named(&mut g, "itself", &[32, 32], 3)?;
+        let small = named(&mut g, "small", &[40, 25], 4)?;
+        let s = g.matmul(x, small)?;
+        g.output("s", s)?;
+        let narrow = g.input("narrow", DType::F32, vec![Dim::symbol("S"), 7.into()])?;
+        let short = named(&mut g, "short", &[7, 200], 5)?;
+        let n = g.matmul(narrow, short)?;
+        g.output("n", n)?;
+        let itself = named(&mut g, "itself", &[40, 40], 3)?;
         g.output("itself", itself)?;
         let v = g.matmul(x, itself)?;
         g.output("v", v)?;
@@ -396,7 +403,7 @@ fn unknown_names_and_limits_are_refused() {
         |request: &WeightRequest| quantise::quantise(&tied(), request).expect_err("refused").to_string();
     for (name, expected) in [
         ("tabel=int8", "weight `tabel`: the model has no weight of this name; a similar one is `table`"),
-        ("bias=int8", "weight `bias`: it is not an f32 constant of at least 1024 elements"),
+        ("bias=int8", "weight `bias`: it is not an f32 constant of more than 1024 elements"),
     ] {
         let mut request = request("f32");
         request.name(name).expect("a name and a type");
