@@ -21,7 +21,7 @@ from peers import Missing, existing, imported
 
 TEXT = pathlib.Path(__file__).with_name("perplexity.txt")
 CHUNK = 256
-# Candidates that llama.cpp is first asked for; a token that is not among them needs the whole vocabulary.
+# Candidates in the first reply of llama.cpp; a token that is not among them needs the whole vocabulary.
 CANDIDATES = 100
 
 
@@ -29,7 +29,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
-    parser.add_argument("--every", type=int, default=1, help="only every so many tokens count")
+    parser.add_argument("--every", type=int, default=1, help="measure every Nth token only", metavar="N")
     arguments = parser.parse_args()
 
     tokenizer = imported("tokenizers").Tokenizer.from_file(str(existing(arguments.folder / "tokenizer.json")))

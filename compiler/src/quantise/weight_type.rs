@@ -54,7 +54,7 @@ impl FromStr for WeightType {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<WeightType> {
-        let wrong = |what: String| Error::new(ErrorKind::Usage, format!("weights {text:?}: {what}"));
+        let wrong = |why: String| Error::new(ErrorKind::Usage, format!("weights {text:?}: {why}"));
         let (name, block) = match text.split_once(':') {
             Some((name, block)) => (name, Some(block)),
             None => (text, None),
