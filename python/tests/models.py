@@ -145,9 +145,10 @@ def greedy(prompt, count, end=None):
     return tokens[len(prompt) :]
 
 
-def encoder(positions=False, vocabulary=11, width=8):
+def encoder(positions=False, shared=False, lengths=False, vocabulary=11, width=8):
     """An encoder of padded sequences: `ids` and `mask` of `[N, S]`; `hidden: [N, S, 8]` is one layer of attention, and
-    `pooled: [N, 8]` its mean over tokens. With ``positions``, the positions of tokens are an input."""
+    `pooled: [N, 8]` its mean over tokens. With ``positions``, the positions of tokens are an input; with ``shared``,
+    its shape is `[1, S]`. With ``lengths``, the lengths of the sequences, `[N]`, are the input in place of the mask."""
     rng = np.random.default_rng(3)
     table = rng.standard_normal((vocabulary, width)).astype(np.float32)
     places = rng.standard_normal((64, width)).astype(np.float32)
@@ -176,14 +177,26 @@ def encoder(positions=False, vocabulary=11, width=8):
         node("ReduceSum", ["tokens", "axis1"], ["count"], keepdims=1),
         node("Div", ["sum", "count"], ["pooled"]),
     ]
-    names = ["ids", *(["positions"] if positions else []), "mask"]
+    if lengths:
+        before = [
+            node("Shape", ["ids"], ["size"], start=1),
+            node("Squeeze", ["size"], ["end"]),
+            node("Range", ["first", "end", "step"], ["numbers"]),
+            node("Unsqueeze", ["lengths", "axis1"], ["ends"]),
+            node("Less", ["numbers", "ends"], ["mask"]),
+        ]
+        nodes = before + nodes
+    inputs = {"ids": ["N", "S"]}
+    inputs |= {"positions": [1 if shared else "N", "S"]} if positions else {}
+    inputs |= {"lengths": ["N"]} if lengths else {"mask": ["N", "S"]}
     constants = {"table": table, "query": query, "key": key, "value": value}
     constants |= {"places": places} if positions else {}
+    constants |= {"first": np.array(0), "step": np.array(1)} if lengths else {}
     constants |= {"one": np.float32(1), "lowest": np.array(np.finfo(np.float32).min)}
     constants |= {"axis1": np.array([1], np.int64), "axis2": np.array([2], np.int64)}
     return model(
         nodes,
-        [(name, TensorProto.INT64, ["N", "S"]) for name in names],
+        [(name, TensorProto.INT64, shape) for name, shape in inputs.items()],
         [("hidden", TensorProto.FLOAT, ["N", "S", width]), ("pooled", TensorProto.FLOAT, ["N", width])],
         {name: np.asarray(value) for name, value in constants.items()},
     )

@@ -34,6 +34,12 @@ def batch(lengths, positions=None, is_left=False):
     return {"ids": rng.integers(0, 11, mask.shape), "mask": mask.astype(np.int64)}
 
 
+def assert_tokens_agree(outputs, expected, tokens):
+    np.testing.assert_allclose(outputs["hidden"][tokens], expected[0][tokens], rtol=1e-5, atol=1e-5)
+    assert (outputs["hidden"][~tokens] == 0).all()
+    np.testing.assert_allclose(outputs["pooled"], expected[1], rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("lengths", BATCHES, ids=str)
 def test_padded_calls_agree_with_onnx_runtime(model, padded_model, lengths):
     for positions in {max(lengths), S}:
@@ -88,12 +94,50 @@ def test_padding_on_the_left_keeps_its_place():
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     inputs = batch([3, 1, 7, 2], is_left=True)
     inputs["positions"] = np.maximum(np.cumsum(inputs["mask"], axis=1) - 1, 0)
-    hidden, pooled = session.run(["hidden", "pooled"], inputs)
-    outputs = model.run_padded(inputs)
+    expected = session.run(["hidden", "pooled"], inputs)
+    assert_tokens_agree(model.run_padded(inputs), expected, inputs["mask"] == 1)
+
+
+def test_lengths_are_an_input_of_the_padded_model():
+    proto = models.encoder(lengths=True)
+    model = symshape.compile(proto, DIMS, ragged="S")
+    assert (model.contract.ragged.mask, model.contract.ragged.lengths) == (None, "lengths")
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    for lengths in BATCHES:
+        padded = batch(lengths)
+        inputs = {"ids": padded["ids"], "lengths": np.array(lengths)}
+        outputs = model.run_padded(inputs)
+        assert_tokens_agree(outputs, session.run(["hidden", "pooled"], inputs), padded["mask"] == 1)
+        again = model.run_padded({"ids": padded["ids"]}, lengths=lengths)
+        for name, array in outputs.items():
+            np.testing.assert_array_equal(again[name], array)
+
+    ids = padded["ids"]
+    for inputs, lengths, message in [
+        ({"ids": ids, "lengths": np.full(N, S)}, [S] * N, "lengths and the input `lengths` are given"),
+        ({"ids": ids}, None, "the input `lengths` is missing; give it or lengths="),
+        ({"ids": ids, "lengths": np.full(N, S + 1)}, None, r"lengths\[0\] = 10; the padded length is 9"),
+        ({"ids": ids, "lengths": np.full(N, 2.0)}, None, "lengths must be a list of integers"),
+        ({"ids": ids, "other": ids}, [S] * N, "no input `other`; it has ids, lengths"),
+    ]:
+        with pytest.raises(symshape.CallError, match=message):
+            model.run_padded(inputs, lengths=lengths)
+
+
+@pytest.mark.parametrize("is_left", [False, True], ids=["padding on the right", "padding on the left"])
+def test_sequences_share_positions(is_left):
+    proto = models.encoder(positions=True, shared=True)
+    model = symshape.compile(proto, DIMS, ragged="S")
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    inputs = batch([3, 1, 7, 2], is_left=is_left)
+    inputs["positions"] = np.arange(7)[None] + 20
+    expected = session.run(["hidden", "pooled"], inputs)
     tokens = inputs["mask"] == 1
-    np.testing.assert_allclose(outputs["hidden"][tokens], hidden[tokens], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(outputs["pooled"], pooled, rtol=1e-5, atol=1e-5)
-    assert (outputs["hidden"][~tokens] == 0).all()
+    np.testing.assert_array_equal(model.pack(inputs)["positions"][0], 20 + np.nonzero(tokens)[1])
+    assert_tokens_agree(model.run_padded(inputs), expected, tokens)
+    for positions in (inputs["positions"][:, :6], inputs["positions"][0]):
+        with pytest.raises(symshape.CallError, match=r"input `positions` has shape.*expected \[1, S\] with 7 positions"):
+            model.run_padded({**inputs, "positions": positions})
 
 
 def test_axes_of_the_padded_model_are_kept():
