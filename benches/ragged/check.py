@@ -73,7 +73,7 @@ def check(name, folder, seeds):
         for sizes in batches(dims, np.random.default_rng(seed)):
             for is_left in (False, True) if name in forms.LEFT else (False,):
                 inputs, tokens = padded(name, contract, sizes, is_left, seed)
-                outputs = called(model, inputs, tokens, sizes)
+                outputs = called(model, inputs, sizes)
                 expected = dict(zip([port.name for port in session.get_outputs()], session.run(None, inputs)))
                 difference = differ(outputs, expected, tokens)
                 if difference > TOLERANCE:
@@ -119,11 +119,14 @@ def padded(name, contract, sizes, is_left, seed):
     return inputs, tokens
 
 
-def called(model, inputs, tokens, sizes):
-    mask = model.contract.ragged.mask
-    if mask in inputs:
-        return model.run_padded(inputs)
-    return model.run_padded(inputs, lengths=sizes)
+def called(model, inputs, sizes):
+    return model.run_padded(inputs, lengths=given_lengths(model, inputs, sizes))
+
+
+def given_lengths(model, inputs, sizes):
+    """The lengths, unless a mask or lengths are among the inputs."""
+    ragged = model.contract.ragged
+    return None if {ragged.mask, ragged.lengths} & inputs.keys() else sizes
 
 
 def differ(outputs, expected, tokens):
@@ -144,8 +147,7 @@ def differ(outputs, expected, tokens):
 def differs_alone(model, inputs, tokens, sizes, outputs):
     """How a sequence of a batch differs from a call with it alone, or an empty text."""
     ragged = model.contract.ragged
-    lengths = None if ragged.mask in inputs else sizes
-    packed = model.pack(inputs, lengths)
+    packed = model.pack(inputs, given_lengths(model, inputs, sizes))
     rows = model.run(packed)
     offsets = packed[ragged.offsets]
     for k in range(len(sizes)):
