@@ -1,17 +1,17 @@
 
 #ifndef SYMSHAPE_SEQUENCE
 #define SYMSHAPE_SEQUENCE
-/* A sequence of a ragged batch, in memory of its own: its rows, and its item of each input and output with one item for
- * each sequence. The entry of the offsets is not read. An input without rows and items is that of the first sequence. */
+/* A sequence of a ragged batch, in separate memory: its rows, and its item of each input and output with one item for each
+ * sequence. The entry of the offsets is not read. An input without rows and items is that of the first sequence. */
 typedef struct symshape_sequence {
-    int64_t length; /* number of rows */
+    int64_t length; /* number of rows; the first member */
     const void *const *inputs;
     void *const *outputs;
 } symshape_sequence;
 #endif
 
 /* Ragged batches: the input that holds the first row of each sequence and at last the number of rows; the symbols of
- * their numbers in `dims`; and the range of a sequence's length. The padded model has the mask MASK_NAME. */
+ * their numbers in `dims`; and the range of a sequence's length. PADDED_INPUTS */
 #define UPPER_RAGGED_OFFSETS OFFSETS_INDEX
 #define UPPER_RAGGED_SEQUENCES SEQUENCES_SYMBOL
 #define UPPER_RAGGED_ROWS ROWS_SYMBOL
@@ -43,7 +43,7 @@ static inline uint32_t PREFIX_part_kind(uint32_t port) {
     return kinds[port];
 }
 
-/* Binds the dims of a call with so many sequences and rows, or returns non-zero and describes the error. */
+/* Binds the dims of a call with these numbers of sequences and rows, or returns non-zero and describes the error. */
 static inline int32_t PREFIX_ragged_dims(int64_t sequences, int64_t rows, int64_t *dims, PREFIX_error *error) {
     const int64_t offsets = sequences < INT64_MAX ? sequences + 1 : sequences;
 SHAPE_LINES    (void)rows;
@@ -86,7 +86,23 @@ static inline int32_t PREFIX_add_length(OFFSET_TYPE *offsets, size_t sequence, i
     return SYMSHAPE_OK;
 }
 
-/* Runs sequences that each have memory of their own: copies their rows to `staging`, runs once, and copies the results
+/* Writes the offsets of `count` sequences and binds the dims, or returns non-zero and describes the error. The lengths are
+ * `int64_t`, `stride` bytes apart. */
+static inline int32_t PREFIX_bind_lengths(const void *lengths, size_t stride, size_t count, OFFSET_TYPE *offsets,
+                                          int64_t *dims, PREFIX_error *error) {
+    if (count > SEQUENCES_MAX) return PREFIX_ragged_dims((int64_t)count, 1, dims, error);
+    offsets[0] = 0;
+    for (size_t i = 0; i < count; i++) {
+        int64_t length;
+        int32_t code;
+        PREFIX_copy(&length, (const unsigned char *)lengths + i * stride, sizeof length);
+        code = PREFIX_add_length(offsets, i, length, error);
+        if (code != SYMSHAPE_OK) return code;
+    }
+    return PREFIX_ragged_dims((int64_t)count, (int64_t)offsets[count], dims, error);
+}
+
+/* Runs sequences in separate memory: copies their rows to `staging`, runs once, and copies the results
  * to their outputs. `arena` has PREFIX_arena_bytes bytes for the dims of PREFIX_ragged_dims, or UPPER_ARENA_MAX, and
  * `staging` has PREFIX_ragged_staging_bytes bytes for them, or UPPER_RAGGED_STAGING_MAX; both are 64-byte aligned. A
  * call that is refused has written no output. */
@@ -98,12 +114,7 @@ static inline int32_t PREFIX_run_sequences(const symshape_sequence *sequences, s
     OFFSET_TYPE *const offsets = (OFFSET_TYPE *)staging;
     unsigned char *at;
     PREFIX_error error;
-    int32_t code = count > SEQUENCES_MAX ? PREFIX_ragged_dims((int64_t)count, 1, dims, &error) : SYMSHAPE_OK;
-    if (code == SYMSHAPE_OK) offsets[0] = 0;
-    for (size_t i = 0; i < count && code == SYMSHAPE_OK; i++) {
-        code = PREFIX_add_length(offsets, i, sequences[i].length, &error);
-    }
-    if (code == SYMSHAPE_OK) code = PREFIX_ragged_dims((int64_t)count, (int64_t)offsets[count], dims, &error);
+    int32_t code = PREFIX_bind_lengths(sequences, sizeof *sequences, count, offsets, dims, &error);
     if (code != SYMSHAPE_OK) {
         if (exec && exec->error) *exec->error = error;
         return code;
@@ -175,12 +186,11 @@ static inline int32_t PREFIX_run_padded(const void *const *inputs, void *const *
     OFFSET_TYPE *const offsets = (OFFSET_TYPE *)staging;
     unsigned char *at;
     PREFIX_error error;
-    int32_t code = count > SEQUENCES_MAX ? PREFIX_ragged_dims((int64_t)count, 1, dims, &error) : SYMSHAPE_OK;
-    if (code == SYMSHAPE_OK) offsets[0] = 0;
+    int32_t code = PREFIX_bind_lengths(lengths, sizeof *lengths, count, offsets, dims, &error);
+    if (positions < 0) positions = 0; /* the differences below don't overflow */
     for (size_t i = 0; i < count && code == SYMSHAPE_OK; i++) {
         const int64_t begin = first ? first[i] : 0;
-        code = PREFIX_add_length(offsets, i, lengths[i], &error);
-        if (code == SYMSHAPE_OK && (begin < 0 || begin > positions - lengths[i])) {
+        if (begin < 0 || begin > positions - lengths[i]) {
             const PREFIX_error refused = {SYMSHAPE_OUT_OF_RANGE, UPPER_RAGGED_OFFSETS, (uint32_t)i, UINT32_MAX, begin,
                                           0, positions - lengths[i], "the first position", "the tokens",
                                           "the tokens of a sequence are inside the padded length"};
@@ -188,7 +198,6 @@ static inline int32_t PREFIX_run_padded(const void *const *inputs, void *const *
             code = refused.code;
         }
     }
-    if (code == SYMSHAPE_OK) code = PREFIX_ragged_dims((int64_t)count, (int64_t)offsets[count], dims, &error);
     if (code != SYMSHAPE_OK) {
         if (exec && exec->error) *exec->error = error;
         return code;

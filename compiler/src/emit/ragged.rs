@@ -1,4 +1,4 @@
-//! Ragged batches in a C header: inline functions that run sequences in memory of their own, or padded tensors.
+//! Ragged batches in a C header: inline functions that run sequences in separate memory, or padded tensors.
 
 use super::template::{comment, filled, string};
 use crate::kernel::{PaddedPorts, Port, Program, Ragged};

@@ -1,4 +1,4 @@
-/* Runs sequences of different lengths of a ragged batch from C: rows one after another, sequences in memory of their own,
+/* Runs sequences of different lengths of a ragged batch from C: rows one after another, sequences in separate memory,
  * and padded tensors. All must have the same bits, which the program prints. Calls with wrong lengths must be refused.
  * Returns 0 if all is well, or the number of the step that failed.
  *
@@ -77,7 +77,7 @@ static int run_rows(void) {
     return ports_run(inputs, outputs, dims, aligned(arena_bytes), NULL) == SYMSHAPE_OK ? 0 : 5;
 }
 
-/* Whether the results in memory of their own have the bits of the rows. */
+/* Whether the results in separate memory have the bits of the rows. */
 static int differ(void) {
     int64_t row = 0;
     for (int i = 0; i < COUNT; i++) {
@@ -158,6 +158,9 @@ static int refusals(void) {
     if (refused(many, 0, "T", 0) != 0) return 8;
     if (run_padded(outside) == SYMSHAPE_OK) return 9;
     if (run_padded(before) == SYMSHAPE_OK) return 10;
+    if (ports_run_padded(NULL, NULL, NULL, lengths, COUNT, INT64_MIN, NULL, aligned(staging_bytes), NULL) == SYMSHAPE_OK) {
+        return 11;
+    }
     return 0;
 }
 

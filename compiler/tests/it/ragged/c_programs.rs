@@ -1,4 +1,4 @@
-//! C programs that run sequences in memory of their own, and padded tensors.
+//! C programs that run sequences in separate memory, and padded tensors.
 
 use super::{graphs::encoder_of_many_ports, session};
 use std::{path::Path, process::Command};
@@ -36,6 +36,11 @@ fn c_programs_run_sequences_and_padded_tensors_with_the_bits_of_rust() {
     let lowered = Pipeline::new(&graph).ragged(request.clone()).lower().expect("supported");
     let target = Target::host().expect("this machine");
     let compiled = lowered.compile(&target, Artifact::Object).expect("supported");
+    assert!(
+        compiled.header.contains("The input `mask` of the padded model is left out."),
+        "{}",
+        compiled.header
+    );
     std::fs::write(folder.join("ports.h"), compiled.header).expect("a header");
     let object = compiled.object.into_bytes().expect("an object");
     std::fs::write(folder.join("ports.o"), object).expect("a file");
