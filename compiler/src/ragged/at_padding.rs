@@ -134,7 +134,8 @@ fn unary(op: UnaryOp, x: AtPadding, dtype: DType) -> AtPadding {
     }
 }
 
-fn cast(to: DType, x: AtPadding) -> AtPadding {
+/// What is known about an element after a cast.
+pub(super) fn cast(to: DType, x: AtPadding) -> AtPadding {
     match x {
         AtPadding::Known(value) => AtPadding::Known(eval::cast(to, value)),
         AtPadding::FarBelow if to.is_float() => AtPadding::FarBelow,

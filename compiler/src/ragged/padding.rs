@@ -22,6 +22,7 @@ use crate::{
 };
 use cranelift_entity::SecondaryMap;
 use symshape::{Dim, Facts, Node as DimNode, Symbol};
+use symshape_runtime::DType;
 
 /// Where the elements of a value come from.
 #[derive(Clone, PartialEq, Debug)]
@@ -147,7 +148,7 @@ impl Proof<'_> {
         match &node.op {
             Op::Input(idx) => Ok(self.input(*idx as usize)),
             Op::Const(_) => Ok(Origin::default()),
-            Op::Index { shape, expr, .. } => self.index(shape, expr),
+            Op::Index { dtype, shape, expr } => self.index(*dtype, shape, expr),
             Op::Map(body) => {
                 let operands = self.of_all(node)?;
                 let mut origin = union(&operands)?;
@@ -161,7 +162,7 @@ impl Proof<'_> {
                 Ok(origin)
             }
             Op::View { shape, index } => self.moved(self.of(node.operands[0])?, shape, index),
-            Op::Pad { lo, hi, .. } => self.pad(self.of(node.operands[0])?, lo, hi),
+            Op::Pad { lo, hi, value } => self.pad(self.of(node.operands[0])?, lo, hi, *value),
             Op::Concat { axis } => self.concat(node, *axis),
             Op::Gather { shape, coords } => self.gather(node, shape, coords),
             Op::Reduce { op, axes } => self.reduce(node, *op, axes),
@@ -201,7 +202,7 @@ impl Proof<'_> {
     }
 
     /// Positions. Their values may depend neither on the padded length nor on the batch.
-    fn index(&self, shape: &[Dim], expr: &Dim) -> Found {
+    fn index(&self, dtype: DType, shape: &[Dim], expr: &Dim) -> Found {
         let Padded { batch, length, .. } = self.padded;
         if let Some(symbol) = [batch, length].into_iter().find(|symbol| expr.contains(symbol)) {
             return Err(format!("it uses the value {expr}, which depends on the padded {symbol}").into());
@@ -211,7 +212,9 @@ impl Proof<'_> {
             if dim.as_symbol() == Some(length) {
                 let distance = self.padded.graph.facts.simplify(&(expr - Dim::from(axis(k)))).as_i64();
                 let is_near = |by: &i64| by.abs() <= at_padding::MAX_DISTANCE;
-                let padding = distance.filter(is_near).map_or(AtPadding::Any, AtPadding::Position);
+                let position = distance.filter(is_near).map_or(AtPadding::Any, AtPadding::Position);
+                // Types of fewer bits don't hold all positions.
+                let padding = at_padding::cast(dtype, position);
                 origin.tokens.push(Token { at: axis(k).into(), padding });
             } else if (dim.contains(length) || dim.contains(batch)) && expr.contains(&axis(k)) {
                 return Err(format!("it counts along an axis of the size {dim}").into());
@@ -277,9 +280,10 @@ impl Proof<'_> {
         Err(format!("it reads position {at} along {symbol}, which is not an axis of all positions").into())
     }
 
-    fn pad(&self, operand: &Origin, lo: &[Dim], hi: &[Dim]) -> Found {
+    fn pad(&self, operand: &Origin, lo: &[Dim], hi: &[Dim], added: Scalar) -> Found {
+        let is_zero = |dim: &Dim| dim.as_i64() == Some(0);
         for (k, (lo, hi)) in lo.iter().zip(hi).enumerate() {
-            let grows = lo.as_i64() != Some(0) || hi.as_i64() != Some(0);
+            let grows = !is_zero(lo) || !is_zero(hi);
             let coordinates = operand.tokens.iter().map(|token| &token.at).chain(&operand.sequence);
             if self.is_padded(lo) {
                 return Err(format!("it moves elements by {lo}, which depends on the padded sizes").into());
@@ -288,7 +292,15 @@ impl Proof<'_> {
                 return Err("it pads the axis of the tokens".into());
             }
         }
-        Ok(operand.clone())
+
+        let mut origin = operand.clone();
+        if !lo.iter().chain(hi).all(is_zero) {
+            origin.value = at_padding::join(origin.value, AtPadding::Known(added));
+            for token in &mut origin.tokens {
+                token.padding = at_padding::join(token.padding, AtPadding::Known(added));
+            }
+        }
+        Ok(origin)
     }
 
     fn concat(&self, node: &Node, along: usize) -> Found {
@@ -425,7 +437,7 @@ impl Proof<'_> {
             }
             token.padding = AtPadding::Any;
         }
-        Ok(origin)
+        Ok(Origin { value: AtPadding::Any, ..origin })
     }
 
     /// An operator that works along one axis, which must hold neither tokens nor sequences.
@@ -440,7 +452,7 @@ impl Proof<'_> {
         if matches!(node.op, Op::ArgReduce { .. }) {
             return Ok(without_axes(&origin, &[along]));
         }
-        Ok(origin)
+        Ok(Origin { value: AtPadding::Any, ..origin })
     }
 
     /// An output must have the sequence, and at most one token, as axes.

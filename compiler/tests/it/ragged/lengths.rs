@@ -10,7 +10,7 @@ use symshape_compiler::{
     RaggedRequest, Result,
     graph::{Graph, Value},
     pipeline::Pipeline,
-    scalar::{CompareOp, Scalar},
+    scalar::{CompareOp, ReduceOp, Scalar},
 };
 use symshape_runtime::{Context, DType, TensorRef};
 
@@ -125,5 +125,54 @@ fn comparisons_that_let_padding_through_are_refused() {
     ] {
         let error = lower(by, op, dtype).expect_err("padding reaches the sum");
         assert!(error.contains("padding is not masked") || error.contains("0 at padding"), "{error}");
+    }
+}
+
+/// Lowers a model that sums the tokens of two channels, those before `limits`: `[N, 2]`, computed from the lengths
+/// `[N, 1]`. Positions have the type `dtype`.
+fn lower_sums(dtype: DType, limits: impl Fn(&mut Graph, Value) -> Result<Value>) -> Result<(), String> {
+    let build = || -> Result<Graph> {
+        let mut g = graph("limits", &[("N", 1, MAX_SEQUENCES), ("S", 1, MAX_LENGTH)]);
+        let ids = g.input("ids", DType::I64, vec![Dim::symbol("N"), Dim::symbol("S")])?;
+        let lengths = g.input("lengths", dtype, vec![Dim::symbol("N")])?;
+        let lengths = g.unsqueeze(lengths, &[1])?;
+        let limits = limits(&mut g, lengths)?;
+        let limits = g.unsqueeze(limits, &[1])?;
+        let positions = g.index(dtype, vec![1.into(), Dim::symbol("S"), 1.into()], Dim::symbol("$1"))?;
+        let [positions, limits] = g.broadcast(&[positions, limits])?[..] else { unreachable!() };
+        let mask = g.compare(CompareOp::Lt, positions, limits)?;
+        let mask = g.cast(DType::F32, mask)?;
+        let x = embedded(&mut g, ids)?;
+        let x = g.slice(x, 2, 0.into(), 2.into(), 1)?;
+        let kept = g.mul(x, mask)?;
+        let sum = g.reduce(ReduceOp::Sum, kept, &[1], false)?;
+        g.output("sum", sum)?;
+        Ok(g)
+    };
+    let graph = build().expect("a valid graph");
+    let lowered = Pipeline::new(&graph).ragged(RaggedRequest::along("S").mask("lengths")).lower();
+    lowered.map(|_| ()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn limits_that_are_not_the_lengths_are_refused() {
+    let twice = |g: &mut Graph, lengths: Value| g.broadcast_to(lengths, &[Dim::symbol("N"), 2.into()]);
+    assert_eq!(lower_sums(DType::I64, twice), Ok(()));
+
+    let added = |g: &mut Graph, lengths: Value| {
+        g.pad(lengths, &[0.into(), 0.into()], &[0.into(), 1.into()], Scalar::i64(100))
+    };
+    let running_sum = |g: &mut Graph, lengths: Value| {
+        let lengths = twice(g, lengths)?;
+        g.scan(ReduceOp::Sum, lengths, 1, false, false)
+    };
+    for error in [
+        lower_sums(DType::I64, added),
+        lower_sums(DType::I64, running_sum),
+        // Positions of 8 bits could begin again at 0.
+        lower_sums(DType::U8, twice),
+    ] {
+        let error = error.expect_err("padding reaches the sum");
+        assert!(error.contains("padding is not masked"), "{error}");
     }
 }

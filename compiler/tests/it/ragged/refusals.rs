@@ -66,6 +66,17 @@ fn models_whose_results_depend_on_padding_are_refused() {
     let error = refused(|g, x, _| g.reduce(ReduceOp::Max, x, &[1], false));
     assert!(error.contains("padding is not masked"), "{error}");
 
+    // A mask to which ones are added along another axis than that of the tokens.
+    let error = refused(|g, x, mask| {
+        let mask = g.cast(DType::F32, mask)?;
+        let mask = g.unsqueeze(mask, &[2])?;
+        let zeros = [0.into(), 0.into(), 0.into()];
+        let mask = g.pad(mask, &zeros, &[0.into(), 0.into(), 15.into()], Scalar::f32(1.0))?;
+        let kept = g.mul(x, mask)?;
+        g.reduce(ReduceOp::Sum, kept, &[1], false)
+    });
+    assert!(error.contains("padding is not masked"), "{error}");
+
     let error = refused(|g, x, _| {
         let last = g.slice(x, 1, Dim::symbol("S") - 1, 1.into(), 1)?;
         g.squeeze(last, &[1])
