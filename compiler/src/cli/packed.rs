@@ -172,6 +172,9 @@ fn whole(
     let sequences = padded_inputs(model, ragged, named)
         .find_map(|(_, idx, tensor)| tensor.shape().get(ragged.input_batch_axes()[idx]?).copied());
     let positions = positions(model, ragged, named).unwrap_or(0);
+    if positions == 0 {
+        return Err(RaggedError::NoPositions);
+    }
     Tokens::of_lengths(&vec![positions; sequences.unwrap_or(0)], positions)
 }
 

@@ -6,7 +6,7 @@ use super::{
     tokens::Tokens,
 };
 use crate::{
-    CallError, Model, RaggedInfo, TensorName, TensorRef, element,
+    CallError, Model, RaggedInfo, TensorInfo, TensorName, TensorRef, element,
     tensor::{self, MAX_AXES},
 };
 use alloc::{string::ToString, vec::Vec};
@@ -40,7 +40,9 @@ pub struct RaggedBatch {
 #[derive(Clone, Debug)]
 struct Gathered {
     part: Part,
-    /// The shape of the input for all sequences so far; empty before the first one.
+    /// Whether tensors were added since the batch was empty.
+    is_begun: bool,
+    /// The shape of the input for all sequences so far.
     shape: Vec<usize>,
     /// Words, so that they are aligned for elements of any type.
     words: Vec<u64>,
@@ -56,19 +58,22 @@ impl Gathered {
     fn grow(&mut self, bytes: usize) -> &mut [u8] {
         let first = self.len_bytes;
         self.len_bytes += bytes;
-        self.words.resize(self.len_bytes.div_ceil(8), 0);
+        let needed = self.len_bytes.div_ceil(8);
+        if self.words.len() < needed {
+            self.words.resize(needed, 0);
+        }
         &mut element::bytes_mut(&mut self.words)[first..first + bytes]
     }
 
     fn clear(&mut self) {
+        self.is_begun = false;
         self.shape.clear();
-        self.words.clear();
         self.len_bytes = 0;
     }
 
     /// Whether the elements of a tensor can follow those so far: all axes but one have their sizes.
     fn wrong_axis(&self, shape: &[usize], except: Option<usize>) -> Option<usize> {
-        if self.shape.is_empty() {
+        if !self.is_begun {
             return None;
         }
         (0..shape.len()).find(|axis| Some(*axis) != except && shape[*axis] != self.shape[*axis])
@@ -87,6 +92,7 @@ impl RaggedBatch {
         }
         let input = |idx| Gathered {
             part: Part::of_input(model, ragged, idx),
+            is_begun: false,
             shape: Vec::new(),
             words: Vec::new(),
             len_bytes: 0,
@@ -155,7 +161,7 @@ impl RaggedBatch {
 
         for (idx, input) in indices(&self.model).zip(inputs) {
             let gathered = &mut self.inputs[idx];
-            let is_first = gathered.shape.is_empty();
+            let is_first = !core::mem::replace(&mut gathered.is_begun, true);
             if is_first {
                 gathered.shape.extend_from_slice(input.shape());
             }
@@ -209,7 +215,7 @@ impl RaggedBatch {
         for (idx, input) in indices(&self.model).zip(inputs) {
             let rank = input_rank(self, idx);
             let gathered = &mut self.inputs[idx];
-            let is_first = gathered.shape.is_empty();
+            let is_first = !core::mem::replace(&mut gathered.is_begun, true);
             if is_first {
                 gathered.shape.extend_from_slice(&row_shape(gathered.part, input.shape())[..rank]);
                 if let Some(axis) = axis_of(gathered.part) {
@@ -316,7 +322,7 @@ impl RaggedBatch {
 
     fn expect_same(&self, idx: usize, input: &TensorRef<'_>) -> Result<(), RaggedError> {
         let gathered = &self.inputs[idx];
-        if gathered.shape.is_empty() || gathered.bytes() == input.bytes() {
+        if !gathered.is_begun || gathered.bytes() == input.bytes() {
             return Ok(());
         }
         Err(RaggedError::NotShared { tensor: TensorName::input(&self.model.desc, idx) })
@@ -328,16 +334,23 @@ impl RaggedBatch {
         for (idx, (slot, input)) in refs.iter_mut().zip(&self.inputs).enumerate() {
             let offsets_shape = [self.offsets.len()];
             let dtype = self.model.inputs()[idx].dtype();
-            let no_sequences = [0; MAX_AXES];
             let (shape, bytes) = match input.part {
                 Part::Offsets => (&offsets_shape[..], element::bytes(&self.offsets)),
-                _ if input.shape.is_empty() => (&no_sequences[..self.model.inputs()[idx].rank()], &[][..]),
+                _ if !input.is_begun => no_sequences(&self.model.inputs()[idx]),
                 _ => (&input.shape[..], input.bytes()),
             };
             *slot = TensorRef::from_bytes(dtype, shape, bytes).expect("the shape of the gathered rows");
         }
         refs
     }
+}
+
+/// The shape and the bytes of an input of no sequences: no elements, or a scalar that is zero.
+fn no_sequences(info: &TensorInfo) -> (&'static [usize], &'static [u8]) {
+    static SHAPE: [usize; MAX_AXES] = [0; MAX_AXES];
+    static SCALAR: [u64; 1] = [0];
+    let elems = usize::from(info.rank() == 0);
+    (&SHAPE[..info.rank()], &element::bytes(&SCALAR)[..elems * info.dtype().size_bytes()])
 }
 
 /// The indices of all inputs but the offsets.

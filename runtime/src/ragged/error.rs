@@ -74,6 +74,9 @@ pub enum RaggedError {
         /// Number of axes.
         rank: usize,
     },
+    /// Padded tensors have no positions, so they have no tokens.
+    #[error("the padded length is 0; a call has at least one token")]
+    NoPositions,
     /// The tokens of a sequence are not adjacent.
     #[error(
         "sequence {sequence} has padding between tokens, at position {position}; its tokens must be adjacent"

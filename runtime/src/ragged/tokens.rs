@@ -29,11 +29,15 @@ impl Tokens {
     /// The tokens of a mask `[sequences, positions]` of any element type, which is 1 at tokens and 0 at padding.
     ///
     /// # Errors
-    /// When an element is neither 0 nor 1, or the tokens of a sequence are not adjacent.
+    /// When an element is neither 0 nor 1, or the tokens of a sequence are not adjacent, or there are no positions.
     pub fn of_mask(mask: &TensorRef<'_>) -> Result<Tokens, RaggedError> {
         let &[sequences, positions] = mask.shape() else {
             return Err(RaggedError::WrongMaskRank { rank: mask.shape().len() });
         };
+        // Without positions, the number of sequences is not bounded by the size of the tensor.
+        if positions == 0 {
+            return Err(RaggedError::NoPositions);
+        }
 
         let elem_bytes = mask.dtype().size_bytes();
         let mut spans = Vec::with_capacity(sequences);
@@ -152,6 +156,7 @@ mod tests {
             refused(&[1, 4], &[1, 0, 1, 1]).contains("sequence 0 has padding between tokens, at position 1")
         );
         assert!(refused(&[2], &[1, 0]).contains("got 1 axes"));
+        assert!(refused(&[1 << 60, 0], &[]).contains("the padded length is 0"));
         let error = Tokens::of_lengths(&[2, 5], 4).expect_err("too long").to_string();
         assert!(error.contains("sequence 1 has 5 tokens; the padded length is 4"), "{error}");
     }

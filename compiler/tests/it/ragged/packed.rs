@@ -4,9 +4,10 @@ use super::{
     graphs::{CHANNELS, MAX_LENGTH, MAX_SEQUENCES, encoder_of_many_ports},
     session::{cases, ragged},
 };
-use crate::bits::assert_same_bits;
-use symshape_compiler::{RaggedRequest, pipeline::Pipeline};
-use symshape_runtime::{Context, Model, RaggedBatch, RaggedError, TensorMut, TensorRef, Tokens};
+use crate::{bits::assert_same_bits, models::graph};
+use symshape::Dim;
+use symshape_compiler::{RaggedRequest, graph::Graph, pipeline::Pipeline};
+use symshape_runtime::{Context, DType, Model, RaggedBatch, RaggedError, TensorMut, TensorRef, Tokens};
 
 /// The inputs of one sequence.
 struct Sequence {
@@ -240,4 +241,45 @@ fn malformed_sequences_are_refused_by_name_and_leave_the_batch() {
     let plain = Pipeline::new(&encoder_of_many_ports()).jit().expect("supported");
     let error = RaggedBatch::new(&plain).expect_err("a dense model").to_string();
     assert!(error.contains("takes no ragged batch"), "{error}");
+}
+
+/// `y = x * scale` with `x: [N, S]` and a scalar.
+fn scaled_by_a_scalar() -> Graph {
+    let build = || -> symshape_compiler::Result<Graph> {
+        let mut g = graph("scaled", &[("N", 1, MAX_SEQUENCES), ("S", 1, MAX_LENGTH)]);
+        let x = g.input("x", DType::F32, vec![Dim::symbol("N"), Dim::symbol("S")])?;
+        let scale = g.input("scale", DType::F32, vec![])?;
+        let [x, scale] = g.broadcast(&[x, scale])?[..] else { unreachable!() };
+        let y = g.mul(x, scale)?;
+        g.output("y", y)?;
+        Ok(g)
+    };
+    build().expect("a valid graph")
+}
+
+#[test]
+fn sequences_share_a_scalar() {
+    let model = ragged(&scaled_by_a_scalar(), &RaggedRequest::along("S"));
+    let mut context = Context::new(&model).expect("memory");
+    let mut batch = RaggedBatch::new(&model).expect("a ragged batch");
+    let empty: Vec<Vec<usize>> = batch.inputs().iter().map(|input| input.shape().to_vec()).collect();
+    assert_eq!(empty, [vec![0], vec![], vec![1]]);
+    context.run_ragged(&batch).map(|_| ()).expect_err("no sequences");
+
+    let x = [1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let scale = |value: &'static [f32; 1]| TensorRef::new(&[], value).expect("sized");
+    for round in 0..2 {
+        batch.clear();
+        batch.push(&[TensorRef::new(&[2], &x[..2]).expect("sized"), scale(&[2.0])]).expect("in contract");
+        let rest = TensorRef::new(&[1], &x[2..3]).expect("sized");
+        batch.push(&[rest, scale(&[2.0])]).expect("in contract");
+        let error = batch.push(&[rest, scale(&[3.0])]).expect_err("another scale").to_string();
+        assert!(error.contains("share `scale`"), "{error}");
+        let padded = TensorRef::new(&[1, 3], &x[3..]).expect("sized");
+        let tokens = Tokens::of_lengths(&[3 - round], 3).expect("in the row");
+        batch.push_padded(&tokens, &[padded, scale(&[2.0])]).expect("in contract");
+        let outputs = context.run_ragged(&batch).expect("in contract");
+        let expected: Vec<f32> = x[..6 - round].iter().map(|element| 2.0 * element).collect();
+        assert_eq!(floats(outputs.all().get(0)), expected);
+    }
 }
