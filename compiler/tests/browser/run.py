@@ -22,7 +22,11 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
-MODEL = pathlib.Path(__file__).parents[2] / "examples" / "block.onnx"
+ROOT = pathlib.Path(__file__).parents[3]
+sys.path.append(str(ROOT / "python" / "tests"))
+import models  # the padded encoder
+
+MODEL = ROOT / "compiler" / "examples" / "block.onnx"
 SIZES = ("N=2,S=16", "N=8,S=64")
 
 
@@ -48,9 +52,9 @@ def browser(scheme):
         driver.quit()
 
 
-def report(symc, page, *arguments):
-    """Writes a page, and returns what `symc` says of it."""
-    command = [symc, "report", MODEL, "--dim", "N=1..8", "--dim", "S=1..64", "-o", page, "--json", *arguments]
+def report(symc, page, *arguments, model=MODEL):
+    """Writes a page, and returns the line that `symc` prints."""
+    command = [symc, "report", model, "--dim", "N=1..8", "--dim", "S=1..64", "-o", page, "--json", *arguments]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -83,6 +87,7 @@ def check_plan(driver, page):
     """A page without profiles: no profile is shown, and a slider changes the plan."""
     open_page(driver, page)
     assert not driver.find_element(By.ID, "profile").is_displayed()
+    assert not driver.find_element(By.ID, "ragged").is_displayed()
     at_most = texts(driver, "#numbers b")[0]
     slider = driver.find_element(By.ID, "dim N")
     driver.execute_script("arguments[0].value = 0; arguments[0].dispatchEvent(new Event('input'))", slider)
@@ -135,6 +140,44 @@ def check_baseline(driver, page):
     assert ratios and all(ratio > 0 for ratio in ratios)
 
 
+def check_ragged(driver, page):
+    """A page of a ragged batch: the division of the kernels, their shares of the work, and the parts of the buffers."""
+    open_page(driver, page)
+    number = r"([\d.]+)"
+    summary = re.compile(
+        r"A call takes N sequences of T rows; `offsets` has the first row of each. "
+        r"The mask of the padded model, `mask`, is not an input. "
+        rf"(\d+) kernels run once for all rows, with {number} % of the work; "
+        rf"(\d+) run once for each sequence, with {number} %."
+    )
+
+    def shares():
+        once, of_once, each, of_each = summary.fullmatch(texts(driver, "#ragged-summary")[0]).groups()
+        rows = [[cell.text for cell in row.find_elements(By.TAG_NAME, "td")] for row in table.find_elements(By.TAG_NAME, "tr")]
+        for how, count, share in (("once for all rows", once, of_once), ("for each sequence, group", each, of_each)):
+            found = [row for row in rows if row[1].startswith(how)]
+            assert len(found) == int(count) > 0, (how, count, rows)
+            total = sum(float(row[2].removesuffix(" %")) for row in found)
+            assert abs(total - float(share)) <= 0.1 * len(found), (how, total, share)
+        assert abs(float(of_once) + float(of_each) - 100) <= 0.1, (of_once, of_each)
+        assert all(bool(row[3]) == row[1].startswith("for each") for row in rows), "each group has its reason"
+        return float(of_each)
+
+    table = driver.find_element(By.ID, "ragged-kernels")
+    at_most = shares()
+    units = {text.rsplit(" ", 1)[1] for text in texts(driver, "#ragged-buffers tr")}
+    assert units == {"row", "sequence"}, units
+    button = table.find_elements(By.TAG_NAME, "button")[-1]
+    name = button.text.split()[-1]
+    button.click()
+    assert name in texts(driver, "#text")[0].splitlines()[0], "a click shows the text of the kernel"
+
+    # One sequence with all rows: attention takes the larger share.
+    slider = driver.find_element(By.ID, "dim N")
+    driver.execute_script("arguments[0].value = 0; arguments[0].dispatchEvent(new Event('input'))", slider)
+    assert shares() > at_most, at_most
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--symc", default="target/debug/symc")
@@ -144,17 +187,21 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = (args.keep or pathlib.Path(scratch)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        plain, first, second = (folder / name for name in ("plain.html", "first.html", "second.html"))
+        plain, first, second, ragged = (folder / f"{name}.html" for name in ("plain", "first", "second", "ragged"))
         report(args.symc, plain)
         line = report(args.symc, first, "--profile", *SIZES)
         report(args.symc, second, "--profile", *SIZES, "--baseline", first)
+        encoder = folder / "encoder.onnx"
+        encoder.write_bytes(models.encoder().SerializeToString())
+        report(args.symc, ragged, "--ragged", "S", model=encoder)
         checks = 0
         for scheme in ("light", "dark"):
             with browser(scheme) as driver:
                 check_plan(driver, plain)
                 check_profile(driver, first, line, scheme, folder)
                 check_baseline(driver, second)
-                checks += 3
+                check_ragged(driver, ragged)
+                checks += 4
     print(f"report pages: {checks} passed, 0 failed")
 
 
