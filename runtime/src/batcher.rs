@@ -178,7 +178,7 @@ impl Batcher {
     }
 
     /// A batcher for sequences of different lengths, on a model with a ragged batch ([`Model::ragged`]). A request has
-    /// the inputs of a ragged call of its own: the rows of one or more sequences, and their offsets. Requests share
+    /// the inputs of a separate ragged call: the rows of one or more sequences, and their offsets. Requests share
     /// calls in the order of their arrival, and nothing is padded or sorted.
     ///
     /// A batch has at most [`BatchOptions::max_rows`] rows of all sequences, and at most as many as

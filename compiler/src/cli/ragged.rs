@@ -16,8 +16,8 @@ pub(super) struct RaggedArgs {
     /// symbol of the padded length
     #[arg(id = "ragged_length", long = "ragged", value_name = "S")]
     pub length: Option<String>,
-    /// With --ragged: the input that is 1 for tokens and 0 for padding, or the lengths of the sequences; it is no input
-    /// of a ragged call
+    /// With --ragged: the input that is 1 for tokens and 0 for padding, or the lengths of the sequences; ragged calls
+    /// don't take it
     #[arg(id = "ragged_mask", long = "mask", value_name = "INPUT", requires = "ragged_length")]
     pub mask: Option<String>,
     /// With --ragged: the symbol of the batch, if several are possible

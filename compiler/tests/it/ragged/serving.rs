@@ -9,7 +9,7 @@ use std::time::Duration;
 use symshape_compiler::{RaggedRequest, pipeline};
 use symshape_runtime::{BatchOptions, Batcher, Context, Model, TensorMut, TensorRef, Ticket};
 
-/// One or more sequences, and the results that they have in a call of their own.
+/// One or more sequences, and the results of a separate call.
 struct Request {
     lengths: Vec<usize>,
     offsets: Vec<i64>,
@@ -96,7 +96,7 @@ fn requests_share_calls_in_their_order_until_one_exceeds_the_budget() {
     let model = model();
     let mut context = Context::new(&model).expect("memory");
     let mut random = Random(5);
-    // Nobody waits for the deadline: a batch closes when the next request does not fit, or when the batcher stops.
+    // No request waits for the deadline: a batch closes when the next request does not fit, or when the batcher stops.
     let batcher = batcher(&model, 40, Duration::from_secs(3600));
     let lengths: [&[usize]; 8] = [&[10], &[3, 20], &[7], &[1], &[37], &[3], &[2, 2, 2, 2], &[1]];
     let requests: Vec<Request> =
