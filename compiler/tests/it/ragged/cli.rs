@@ -242,3 +242,21 @@ fn test_packs_data_sets_and_does_not_compare_padding() {
     write_tensor(&set.join("output_0.pb"), &[2, 4, 3], &y);
     tested(1, "`y`:");
 }
+
+#[test]
+fn reports_count_the_work_of_a_whole_sequence() {
+    let files = Files::new();
+    let page = files.path("page.html");
+    json(&[&["report", &files.path("masked.onnx"), "-o", &page, "--ragged", "S"], &DIMS[..]].concat());
+    let page = std::fs::read_to_string(page).expect("a page");
+    let (_, data) = page.split_once("id=\"data\">").expect("data");
+    let data: serde_json::Value =
+        serde_json::from_str(data.split("</script>").next().expect("an end")).expect("JSON");
+    let kernels = data["ragged"]["kernels"].as_array().expect("a list");
+    assert!(kernels.iter().any(|kernel| kernel["group"].is_null()), "{kernels:?}");
+    assert!(kernels.iter().any(|kernel| !kernel["group"].is_null()), "{kernels:?}");
+    for kernel in kernels {
+        let symbol = if kernel["group"].is_null() { "\"T\"" } else { "\"S\"" };
+        assert!(kernel["work"].to_string().contains(symbol), "{kernel}");
+    }
+}
