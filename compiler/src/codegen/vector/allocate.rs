@@ -56,7 +56,7 @@ impl Allocated {
         ints.map(|(_, place)| *place).collect()
     }
 
-    /// The machine vector registers in use, but for those of masks.
+    /// The machine vector registers in use, on a machine whose masks are vectors.
     pub(super) fn vectors(&self) -> HashSet<usize> {
         let vectors = self.places.iter().filter(|(reg, _)| !matches!(reg, VReg::Int(_)));
         vectors.map(|(_, place)| *place).collect()

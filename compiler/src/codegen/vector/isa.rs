@@ -1,8 +1,11 @@
 //! The interface of a backend, and the caches of its machines.
 
 use super::{builder::VectorShape, vcode::VCode};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use cranelift_module::{FuncId, Module};
+
+/// Alignment of microkernels in bytes.
+const ALIGN: u64 = 64;
 
 /// The smallest caches that are common among machines with an ISA. They affect speed, not results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,8 +36,10 @@ pub trait VectorIsa {
     /// The caches that the loops around microkernels are tiled for.
     fn caches(&self) -> Caches;
 
-    /// Whether the configuration of tile registers persists after a microkernel returns.
-    fn keeps_tiles(&self) -> bool;
+    /// Whether the configuration of tile registers persists after a microkernel returns. Only those of the machine do.
+    fn keeps_tiles(&self) -> bool {
+        false
+    }
 
     /// Defines the declared function `func` and returns its size in bytes. Its signature is `fn(args: *const i64)`, in
     /// the System V convention on x86-64 and in the target's C convention elsewhere.
@@ -42,4 +47,11 @@ pub trait VectorIsa {
     /// # Errors
     /// `Internal` where the code can't be encoded: a bug.
     fn define(&self, func: FuncId, code: &VCode, module: &mut dyn Module) -> Result<u64>;
+}
+
+/// Defines a declared microkernel by its machine code, and returns its size in bytes.
+pub(super) fn define_bytes(func: FuncId, code: &[u8], module: &mut dyn Module) -> Result<u64> {
+    let defined = module.define_function_bytes(func, ALIGN, code, &[]);
+    defined.map_err(|error| Error::internal(format!("microkernel: {error:?}")))?;
+    Ok(code.len() as u64)
 }

@@ -264,6 +264,21 @@ pub struct Cond {
     pub b: IntOperand,
 }
 
+impl Cond {
+    /// The condition that holds where this one does not.
+    pub(super) fn opposite(self) -> Cond {
+        let op = match self.op {
+            CompareOp::Eq => CompareOp::Ne,
+            CompareOp::Ne => CompareOp::Eq,
+            CompareOp::Lt => CompareOp::Ge,
+            CompareOp::Le => CompareOp::Gt,
+            CompareOp::Gt => CompareOp::Le,
+            CompareOp::Ge => CompareOp::Lt,
+        };
+        Cond { op, ..self }
+    }
+}
+
 /// An instruction. It sets the first register, unless it stores.
 #[derive(Clone, PartialEq, Debug)]
 pub enum VInst {

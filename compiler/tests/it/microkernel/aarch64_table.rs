@@ -3,7 +3,13 @@
 //! Needs Debian's `binutils-aarch64-linux-gnu`, which `gcc-aarch64-linux-gnu` installs.
 
 use std::{fs, process::Command};
-use symshape_compiler::codegen::vector::aarch64::instructions::{CONDITIONS, Field, Op};
+use symshape_compiler::{
+    Result,
+    codegen::vector::aarch64::{
+        instructions::{CONDITIONS, Field, Op},
+        transfers::{AddressForm, Transfer},
+    },
+};
 
 /// Operands of a field: all of a short range, the ends and some of a long one.
 fn operands(field: Field) -> Vec<i64> {
@@ -41,9 +47,38 @@ fn name(field: Field, operand: i64) -> String {
     }
 }
 
-/// Instructions with operands: every operand of every field at least once.
-fn samples(op: Op) -> Vec<Vec<i64>> {
-    let choices: Vec<Vec<i64>> = op.row().fields.iter().map(|field| operands(*field)).collect();
+/// The word of an instruction with these operands.
+type Encode = Box<dyn Fn(&[i64]) -> Result<u32>>;
+
+/// A row of a table.
+struct Row {
+    text: String,
+    fields: Vec<Field>,
+    encode: Encode,
+}
+
+/// The rows of both tables.
+fn rows() -> Vec<Row> {
+    let ops = Op::ALL.iter().map(|op| Row {
+        text: op.row().text.to_string(),
+        fields: op.row().fields.to_vec(),
+        encode: Box::new(move |operands| op.encode(operands)),
+    });
+    let transfers = Transfer::ALL.iter().flat_map(|transfer| {
+        AddressForm::ALL.map(|form| Row {
+            text: transfer.text(form),
+            fields: transfer.fields(form).to_vec(),
+            encode: Box::new(move |operands| {
+                transfer.encode(form, operands.try_into().expect("three operands"))
+            }),
+        })
+    });
+    ops.chain(transfers).collect()
+}
+
+/// Operands of an instruction: every operand of every field at least once.
+fn samples(fields: &[Field]) -> Vec<Vec<i64>> {
+    let choices: Vec<Vec<i64>> = fields.iter().map(|field| operands(*field)).collect();
     let rounds = choices.iter().map(Vec::len).max().unwrap_or(1);
     // Fields start at different operands, so that no two always agree.
     let sample = |round: usize| {
@@ -58,10 +93,10 @@ fn the_table_has_the_words_of_an_assembler() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut source = ".arch armv8.2-a+dotprod+fp16\n".to_string();
     let mut expected: Vec<(String, u32)> = Vec::new();
-    for op in Op::ALL {
-        for sample in samples(*op) {
-            let word = op.encode(&sample).unwrap_or_else(|error| panic!("{op:?} {sample:?}: {error}"));
-            let row = op.row();
+    for row in rows() {
+        for sample in samples(&row.fields) {
+            let word =
+                (row.encode)(&sample).unwrap_or_else(|error| panic!("{} {sample:?}: {error}", row.text));
             let mut pieces = row.text.split("{}");
             let mut text = pieces.next().unwrap_or_default().to_string();
             for ((field, operand), piece) in row.fields.iter().zip(&sample).zip(pieces) {
@@ -100,10 +135,6 @@ fn operands_that_do_not_fit_are_refused() {
         (Op::Fadd, &[0, 0, 32][..]),
         (Op::Fadd, &[0, -1, 0]),
         (Op::Fadd, &[0, 0]),
-        (Op::LdrQ, &[0, 0, 8]),
-        (Op::LdrQ, &[0, 0, 16 << 12]),
-        (Op::LdurQ, &[0, 0, 256]),
-        (Op::LdurQ, &[0, 0, -257]),
         (Op::Shl, &[0, 0, 32]),
         (Op::Ushr, &[0, 0, 0]),
         (Op::Ushr, &[0, 0, 33]),
@@ -112,5 +143,14 @@ fn operands_that_do_not_fit_are_refused() {
         (Op::Branch, &[0, 1 << 20]),
     ] {
         assert!(op.encode(operands).is_err(), "{op:?} {operands:?}");
+    }
+    for (form, operands) in [
+        (AddressForm::Offset, [0, 0, 8]),
+        (AddressForm::Offset, [0, 0, 16 << 12]),
+        (AddressForm::Unscaled, [0, 0, 256]),
+        (AddressForm::Unscaled, [0, 0, -257]),
+        (AddressForm::Indexed, [0, 0, 32]),
+    ] {
+        assert!(Transfer::LDR_Q.encode(form, operands).is_err(), "{form:?} {operands:?}");
     }
 }

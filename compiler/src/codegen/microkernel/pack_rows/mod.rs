@@ -28,7 +28,7 @@ pub enum RowForm {
     Bytes {
         /// The element type.
         from: NarrowInt,
-        /// What they become.
+        /// The form of the packed bytes.
         to: ByteForm,
     },
     /// Floats, as `f32`.

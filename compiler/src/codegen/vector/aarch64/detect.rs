@@ -7,6 +7,7 @@ use super::{
     asm::Assembler,
     instructions::Op,
     registers::{STACK_POINTER, ZERO},
+    transfers::{AddressForm, Transfer},
 };
 use crate::error::Result;
 
@@ -64,7 +65,7 @@ pub fn detect() -> Result<Vec<u8>> {
     set(&mut asm, LEVEL, NEON);
 
     asm.load_constant(0, FILE);
-    asm.op(Op::StrQ, &[0, STACK_POINTER, 0]);
+    asm.transfer(Transfer::STR_Q, AddressForm::Offset, [0, STACK_POINTER, 0]);
     asm.op(Op::MovN, &[0, !WORKING_FOLDER, 0]);
     asm.op(Op::AddImm, &[1, STACK_POINTER, 0]);
     set(&mut asm, 2, 0);
@@ -84,8 +85,8 @@ pub fn detect() -> Result<Vec<u8>> {
     asm.place(next);
     asm.op(Op::CmpImm, &[REST, PAIR]);
     asm.branch(LESS, end);
-    asm.op(Op::LdrX, &[TYPE, PLACE, 0]);
-    asm.op(Op::LdrX, &[VALUE, PLACE, 8]);
+    asm.transfer(Transfer::LDR_X, AddressForm::Offset, [TYPE, PLACE, 0]);
+    asm.transfer(Transfer::LDR_X, AddressForm::Offset, [VALUE, PLACE, 8]);
     asm.op(Op::AddImm, &[PLACE, PLACE, PAIR]);
     asm.op(Op::SubImm, &[REST, REST, PAIR]);
     asm.op(Op::CmpImm, &[TYPE, EXTENSIONS]);

@@ -1,4 +1,4 @@
-//! The aarch64 backend: NEON, in words that [`instructions`] lists.
+//! The aarch64 backend: NEON, in words that [`instructions`] and [`transfers`] list.
 //!
 //! Registers are allocated by the linear scan that all backends share. Then [`select`] turns each step into
 //! instructions and [`asm`] these into bytes. The code is position-independent, includes its constants, and refers to
@@ -10,18 +10,16 @@ pub mod instructions;
 mod operands;
 mod registers;
 mod select;
+pub mod transfers;
 
 use super::{
     allocate::{self, RegisterFiles},
     builder::VectorShape,
-    isa::{Caches, VectorIsa},
+    isa::{Caches, VectorIsa, define_bytes},
     vcode::VCode,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 use cranelift_module::{FuncId, Module};
-
-/// Alignment of functions in bytes.
-const ALIGN: u64 = 64;
 
 /// The backend of an aarch64 level.
 #[derive(Clone, Copy, Debug)]
@@ -72,14 +70,8 @@ impl VectorIsa for Aarch64 {
         Caches::SMALL
     }
 
-    fn keeps_tiles(&self) -> bool {
-        false
-    }
-
     fn define(&self, func: FuncId, code: &VCode, module: &mut dyn Module) -> Result<u64> {
         let (bytes, _) = self.encode(code)?;
-        let defined = module.define_function_bytes(func, ALIGN, &bytes, &[]);
-        defined.map_err(|error| Error::internal(format!("microkernel: {error:?}")))?;
-        Ok(bytes.len() as u64)
+        define_bytes(func, &bytes, module)
     }
 }

@@ -85,11 +85,6 @@ impl VectorIsa for Portable {
         Caches::SMALL
     }
 
-    /// Each function emulates tile registers in its own stack memory.
-    fn keeps_tiles(&self) -> bool {
-        false
-    }
-
     fn define(&self, func: FuncId, code: &VCode, module: &mut dyn Module) -> Result<u64> {
         let mut ctx = module.make_context();
         ctx.func.signature = module.declarations().get_function_decl(func).signature.clone();

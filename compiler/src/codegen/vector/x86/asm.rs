@@ -1,14 +1,13 @@
-//! An assembler: instructions, labels and a constant pool, encoded as bytes.
+//! An assembler: instructions that may refer to the constant pool, and branches.
 //!
 //! Branches always take the long form, and pool references are relative to the instruction pointer. The length of an
-//! instruction therefore does not depend on offsets: the first pass measures, the second encodes.
+//! instruction therefore does not depend on offsets.
 
-use crate::error::{Error, Result};
+use crate::{
+    codegen::vector::listing::{self, Label, Listing, Offsets, PoolEntry},
+    error::{Error, Result},
+};
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
-
-/// A position in the code.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Label(usize);
 
 /// An operand of an instruction.
 #[derive(Clone, Copy, Debug)]
@@ -16,9 +15,9 @@ pub(super) enum Operand {
     Reg(Register),
     Mem(MemoryOperand),
     /// A pool entry.
-    Pool(usize),
+    Pool(PoolEntry),
     /// A pool entry of 4 bytes, broadcast to all lanes.
-    Splat(usize),
+    Splat(PoolEntry),
     Imm(i32),
 }
 
@@ -40,55 +39,65 @@ impl From<i32> for Operand {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum AsmItem {
+/// An instruction.
+pub(super) enum Placed {
     Plain(Instruction),
     /// Refers to a pool entry.
-    Pool(Instruction, usize),
+    Pool(Instruction, PoolEntry),
     Branch(Code, Label),
-    Label(Label),
-    Align(usize),
 }
+
+impl listing::Instruction for Placed {
+    fn encode(&self, code: &mut Vec<u8>, offsets: &Offsets) -> Result<()> {
+        let instruction = match self {
+            Placed::Plain(instruction) => *instruction,
+            Placed::Pool(instruction, entry) => {
+                let mut instruction = *instruction;
+                instruction.set_memory_displacement64(offsets.entry(*entry) as u64);
+                instruction
+            }
+            Placed::Branch(code, to) => {
+                Instruction::with_branch(*code, offsets.label(*to) as u64).map_err(encoding_error)?
+            }
+        };
+
+        let mut encoder = Encoder::new(64);
+        encoder.encode(&instruction, code.len() as u64).map_err(encoding_error)?;
+        code.extend(encoder.take_buffer());
+        Ok(())
+    }
+
+    /// Takes as few no-operations as possible.
+    fn pad(code: &mut Vec<u8>, to: usize) -> Result<()> {
+        let mut missing = code.len().next_multiple_of(to) - code.len();
+        while missing > 0 {
+            let nop = NOPS[missing.min(NOPS.len()) - 1];
+            code.extend(nop);
+            missing -= nop.len();
+        }
+        Ok(())
+    }
+}
+
+/// No-operations of one byte, of two, and so on.
+const NOPS: [&[u8]; 8] = [
+    &[0x90],
+    &[0x66, 0x90],
+    &[0x0f, 0x1f, 0x00],
+    &[0x0f, 0x1f, 0x40, 0x00],
+    &[0x0f, 0x1f, 0x44, 0x00, 0x00],
+    &[0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00],
+    &[0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00],
+    &[0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
+];
 
 /// Code under construction.
-#[derive(Default)]
-pub(super) struct Assembler {
-    items: Vec<AsmItem>,
-    labels: usize,
-    pool: Vec<Vec<u8>>,
-    /// The error of the last instruction that has no encoding.
-    error: Option<String>,
-}
+pub(super) type Assembler = Listing<Placed>;
 
 impl Assembler {
-    /// A label that is not placed yet.
-    pub(super) fn label(&mut self) -> Label {
-        self.labels += 1;
-        Label(self.labels - 1)
-    }
-
-    /// Places a label here.
-    pub(super) fn place(&mut self, label: Label) {
-        self.items.push(AsmItem::Label(label));
-    }
-
-    /// Pads with no-operations to a multiple of `bytes`.
-    pub(super) fn align(&mut self, bytes: usize) {
-        self.items.push(AsmItem::Align(bytes));
-    }
-
     /// A jump or conditional jump.
     pub(super) fn branch(&mut self, code: Code, to: Label) {
-        self.items.push(AsmItem::Branch(code, to));
-    }
-
-    /// The index of the pool entry with these bytes, aligned to their length.
-    pub(super) fn constant(&mut self, bytes: Vec<u8>) -> usize {
-        let existing = self.pool.iter().position(|other| *other == bytes);
-        existing.unwrap_or_else(|| {
-            self.pool.push(bytes);
-            self.pool.len() - 1
-        })
+        self.push(Ok(Placed::Branch(code, to)));
     }
 
     /// Appends an instruction.
@@ -98,98 +107,22 @@ impl Assembler {
 
     /// Appends an instruction under a mask. The other lanes become zero if `zeroing`, else they keep their values.
     pub(super) fn op_masked(&mut self, code: Code, operands: &[Operand], mask: Register, zeroing: bool) {
-        match assemble(code, operands) {
-            Ok(Assembled { mut instruction, pool_entry }) => {
-                if mask != Register::None {
-                    instruction.set_op_mask(mask);
-                    instruction.set_zeroing_masking(zeroing);
-                }
-                self.items.push(match pool_entry {
-                    Some(entry) => AsmItem::Pool(instruction, entry),
-                    None => AsmItem::Plain(instruction),
-                });
+        let placed = assemble(code, operands).map(|Assembled { mut instruction, pool_entry }| {
+            if mask != Register::None {
+                instruction.set_op_mask(mask);
+                instruction.set_zeroing_masking(zeroing);
             }
-            Err(error) => self.error = Some(format!("{code:?}: {error}")),
-        }
+            match pool_entry {
+                Some(entry) => Placed::Pool(instruction, entry),
+                None => Placed::Plain(instruction),
+            }
+        });
+        self.push(placed.map_err(|error| Error::internal(format!("{code:?}: {error}"))));
     }
-
-    /// The machine code, followed by the pool.
-    pub(super) fn finish(self) -> Result<Vec<u8>> {
-        if let Some(error) = self.error {
-            return Err(Error::internal(error));
-        }
-        let mut offsets = Offsets { labels: vec![0; self.labels], pool: vec![0; self.pool.len()] };
-        self.encode(&mut offsets)?;
-        self.encode(&mut offsets)
-    }
-
-    fn encode(&self, offsets: &mut Offsets) -> Result<Vec<u8>> {
-        let mut bytes: Vec<u8> = Vec::new();
-        let mut encoder = Encoder::new(64);
-        for item in &self.items {
-            let offset = bytes.len() as u64;
-            let instruction = match item {
-                AsmItem::Label(label) => {
-                    offsets.labels[label.0] = offset;
-                    continue;
-                }
-                AsmItem::Align(to) => {
-                    pad(&mut bytes, *to);
-                    continue;
-                }
-                AsmItem::Plain(instruction) => *instruction,
-                AsmItem::Pool(instruction, entry) => {
-                    let mut instruction = *instruction;
-                    instruction.set_memory_displacement64(offsets.pool[*entry]);
-                    instruction
-                }
-                AsmItem::Branch(code, to) => {
-                    Instruction::with_branch(*code, offsets.labels[to.0]).map_err(encoding_error)?
-                }
-            };
-
-            encoder.encode(&instruction, offset).map_err(encoding_error)?;
-            bytes.extend(encoder.take_buffer());
-        }
-
-        for (entry, data) in self.pool.iter().enumerate() {
-            bytes.resize(bytes.len().next_multiple_of(data.len()), 0);
-            offsets.pool[entry] = bytes.len() as u64;
-            bytes.extend(data);
-        }
-        Ok(bytes)
-    }
-}
-
-/// Offsets from the start of the code, in bytes.
-struct Offsets {
-    labels: Vec<u64>,
-    pool: Vec<u64>,
 }
 
 fn encoding_error(error: iced_x86::IcedError) -> Error {
     Error::internal(error.to_string())
-}
-
-/// Pads to a multiple of `to` bytes with as few no-operations as possible.
-fn pad(bytes: &mut Vec<u8>, to: usize) {
-    const NOPS: [&[u8]; 8] = [
-        &[0x90],
-        &[0x66, 0x90],
-        &[0x0f, 0x1f, 0x00],
-        &[0x0f, 0x1f, 0x40, 0x00],
-        &[0x0f, 0x1f, 0x44, 0x00, 0x00],
-        &[0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00],
-        &[0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00],
-        &[0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
-    ];
-
-    let mut missing = bytes.len().next_multiple_of(to) - bytes.len();
-    while missing > 0 {
-        let nop = NOPS[missing.min(NOPS.len()) - 1];
-        bytes.extend(nop);
-        missing -= nop.len();
-    }
 }
 
 /// A reference to the pool, whose displacement is set when the layout is known.
@@ -200,7 +133,7 @@ fn pooled(broadcast: bool) -> MemoryOperand {
 /// An instruction, and the pool entry that it refers to.
 struct Assembled {
     instruction: Instruction,
-    pool_entry: Option<usize>,
+    pool_entry: Option<PoolEntry>,
 }
 
 fn assemble(code: Code, operands: &[Operand]) -> Result<Assembled, iced_x86::IcedError> {

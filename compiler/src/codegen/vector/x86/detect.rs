@@ -6,8 +6,8 @@
 //! Linux grants tile registers only on request, by a system call. The function therefore runs when code is loaded,
 //! never during a call of the model.
 
-use super::asm::{Assembler, Label, Operand};
-use crate::error::Result;
+use super::asm::{Assembler, Operand};
+use crate::{codegen::vector::listing::Label, error::Result};
 use iced_x86::{Code, Register};
 
 /// SSE4.2 and lower. This level is not checked.

@@ -14,11 +14,11 @@ mod simd;
 use super::{
     allocate,
     builder::VectorShape,
-    isa::{Caches, VectorIsa},
+    isa::{Caches, VectorIsa, define_bytes},
     operands::{VReg, operands},
     vcode::{VCode, VInst, Vector},
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 use cranelift_module::{FuncId, Module};
 use simd::Simd;
 
@@ -101,8 +101,6 @@ impl VectorIsa for X86 {
 
     fn define(&self, func: FuncId, code: &VCode, module: &mut dyn Module) -> Result<u64> {
         let (bytes, _) = self.encode(code)?;
-        let defined = module.define_function_bytes(func, 64, &bytes, &[]);
-        defined.map_err(|error| Error::internal(format!("microkernel: {error:?}")))?;
-        Ok(bytes.len() as u64)
+        define_bytes(func, &bytes, module)
     }
 }

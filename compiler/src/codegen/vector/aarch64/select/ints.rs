@@ -4,11 +4,11 @@ use super::{
     super::{
         instructions::Op,
         registers::{IMMEDIATE, ZERO},
+        transfers::Transfer,
     },
     Selector,
-    memory::MemoryOps,
 };
-use crate::codegen::vector::vcode::{Cond, Int, IntOp, IntOperand, IntWidth, Mem};
+use crate::codegen::vector::vcode::{Int, IntOp, IntOperand, IntWidth, Mem};
 
 /// Immediate operands of additions and comparisons are below this.
 const IMMEDIATES: i64 = 1 << 12;
@@ -80,14 +80,6 @@ impl Selector<'_> {
         self.asm.op(code, &[dst, a, b]);
     }
 
-    pub(super) fn compare_ints(&mut self, cond: Cond) {
-        let a = self.int(cond.a);
-        match cond.b {
-            IntOperand::Int(b) => self.asm.op(Op::Cmp, &[a, self.int(b)]),
-            IntOperand::Imm(b) => self.compare_immediate(a, i64::from(b)),
-        }
-    }
-
     /// Compares a register with a constant.
     pub(super) fn compare_immediate(&mut self, a: i64, b: i64) {
         match b {
@@ -101,23 +93,23 @@ impl Selector<'_> {
     }
 
     pub(super) fn load_int(&mut self, dst: Int, mem: Mem, width: IntWidth) {
-        let ops = match width {
-            IntWidth::I64 => MemoryOps::LDR_X,
-            IntWidth::I32 => MemoryOps::LDRSW,
-            IntWidth::I16 => MemoryOps::LDRSH,
-            IntWidth::U8 => MemoryOps::LDRB,
-            IntWidth::I8 => MemoryOps::LDRSB,
+        let transfer = match width {
+            IntWidth::I64 => Transfer::LDR_X,
+            IntWidth::I32 => Transfer::LDRSW,
+            IntWidth::I16 => Transfer::LDRSH,
+            IntWidth::U8 => Transfer::LDRB,
+            IntWidth::I8 => Transfer::LDRSB,
         };
-        self.access(ops, self.int(dst), mem);
+        self.access(transfer, self.int(dst), mem);
     }
 
     pub(super) fn store_int(&mut self, mem: Mem, src: Int, width: IntWidth) {
-        let ops = match width {
-            IntWidth::I64 => MemoryOps::STR_X,
-            IntWidth::I32 => MemoryOps::STR_W,
-            IntWidth::I16 => MemoryOps::STRH,
-            IntWidth::U8 | IntWidth::I8 => MemoryOps::STRB,
+        let transfer = match width {
+            IntWidth::I64 => Transfer::STR_X,
+            IntWidth::I32 => Transfer::STR_W,
+            IntWidth::I16 => Transfer::STRH,
+            IntWidth::U8 | IntWidth::I8 => Transfer::STRB,
         };
-        self.access(ops, self.int(src), mem);
+        self.access(transfer, self.int(src), mem);
     }
 }

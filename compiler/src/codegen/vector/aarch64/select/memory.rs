@@ -4,6 +4,7 @@ use super::{
     super::{
         instructions::Op,
         registers::{ADDRESS, STACK_POINTER, TEMP},
+        transfers::{AddressForm, Transfer},
     },
     Selector, condition,
 };
@@ -15,76 +16,29 @@ use crate::{
 /// 32-bit lanes of a vector.
 const LANES: usize = 4;
 
-/// The instructions that load or store one register, by the form of the address.
-#[derive(Clone, Copy)]
-pub(super) struct MemoryOps {
-    /// Bytes that are moved.
-    bytes: i64,
-    /// A base and a multiple of the bytes.
-    offset: Op,
-    /// A base and a small signed number.
-    unscaled: Op,
-    /// A base and an index.
-    indexed: Op,
-    /// A base and an index times the bytes.
-    scaled: Option<Op>,
-}
-
-macro_rules! memory_ops {
-    ($($name:ident: $bytes:literal, $offset:ident, $unscaled:ident, $indexed:ident, $scaled:expr;)*) => {
-        impl MemoryOps {
-            $(pub(super) const $name: MemoryOps = MemoryOps {
-                bytes: $bytes,
-                offset: Op::$offset,
-                unscaled: Op::$unscaled,
-                indexed: Op::$indexed,
-                scaled: $scaled,
-            };)*
-        }
-    };
-}
-
-memory_ops! {
-    LDR_X: 8, LdrX, LdurX, LdrXIndexed, Some(Op::LdrXScaled);
-    LDRSW: 4, Ldrsw, Ldursw, LdrswIndexed, Some(Op::LdrswScaled);
-    LDRSH: 2, Ldrsh, Ldursh, LdrshIndexed, Some(Op::LdrshScaled);
-    LDRH: 2, Ldrh, Ldurh, LdrhIndexed, Some(Op::LdrhScaled);
-    LDRSB: 1, Ldrsb, Ldursb, LdrsbIndexed, None;
-    LDRB: 1, Ldrb, Ldurb, LdrbIndexed, None;
-    STR_X: 8, StrX, SturX, StrXIndexed, Some(Op::StrXScaled);
-    STR_W: 4, StrW, SturW, StrWIndexed, Some(Op::StrWScaled);
-    STRH: 2, Strh, Sturh, StrhIndexed, Some(Op::StrhScaled);
-    STRB: 1, Strb, Sturb, StrbIndexed, None;
-    LDR_Q: 16, LdrQ, LdurQ, LdrQIndexed, None;
-    LDR_D: 8, LdrD, LdurD, LdrDIndexed, Some(Op::LdrDScaled);
-    LDR_S: 4, LdrS, LdurS, LdrSIndexed, Some(Op::LdrSScaled);
-    STR_Q: 16, StrQ, SturQ, StrQIndexed, None;
-    STR_D: 8, StrD, SturD, StrDIndexed, Some(Op::StrDScaled);
-    STR_S: 4, StrS, SturS, StrSIndexed, Some(Op::StrSScaled);
-}
-
 impl Selector<'_> {
     /// Loads or stores a register.
-    pub(super) fn access(&mut self, ops: MemoryOps, reg: i64, mem: Mem) {
+    pub(super) fn access(&mut self, transfer: Transfer, reg: i64, mem: Mem) {
         let base = self.int(mem.base);
         if let (Some((index, scale)), 0) = (mem.index, mem.disp) {
-            let index = self.int(index);
-            if scale == 1 {
-                return self.asm.op(ops.indexed, &[reg, base, index]);
-            }
-            if let Some(scaled) = ops.scaled.filter(|_| ops.bytes == i64::from(scale)) {
-                return self.asm.op(scaled, &[reg, base, index]);
+            let form = match i64::from(scale) {
+                1 => Some(AddressForm::Indexed),
+                scale if scale == transfer.bytes => Some(AddressForm::Scaled),
+                _ => None,
+            };
+            if let Some(form) = form {
+                return self.asm.transfer(transfer, form, [reg, base, self.int(index)]);
             }
         }
 
         let (base, disp) = self.without_index(mem);
-        if disp >= 0 && disp % ops.bytes == 0 && disp / ops.bytes < 1 << 12 {
-            self.asm.op(ops.offset, &[reg, base, disp]);
+        if disp >= 0 && disp % transfer.bytes == 0 && disp / transfer.bytes < 1 << 12 {
+            self.asm.transfer(transfer, AddressForm::Offset, [reg, base, disp]);
         } else if (-256..256).contains(&disp) {
-            self.asm.op(ops.unscaled, &[reg, base, disp]);
+            self.asm.transfer(transfer, AddressForm::Unscaled, [reg, base, disp]);
         } else {
             self.add_immediate(ADDRESS, base, disp);
-            self.asm.op(ops.offset, &[reg, ADDRESS, 0]);
+            self.asm.transfer(transfer, AddressForm::Offset, [reg, ADDRESS, 0]);
         }
     }
 
@@ -120,7 +74,7 @@ impl Selector<'_> {
     }
 
     /// A register with this address, which is the base or [`ADDRESS`].
-    fn plain_address(&mut self, mem: Mem) -> i64 {
+    pub(super) fn plain_address(&mut self, mem: Mem) -> i64 {
         if mem.index.is_none() && mem.disp == 0 {
             return self.int(mem.base);
         }
@@ -130,11 +84,11 @@ impl Selector<'_> {
 
     pub(super) fn memory(&mut self, step: &VInst) {
         match step {
-            VInst::Load(dst, mem) => self.access(MemoryOps::LDR_Q, self.vector(*dst), *mem),
+            VInst::Load(dst, mem) => self.access(Transfer::LDR_Q, self.vector(*dst), *mem),
             VInst::LoadFirst(dst, mem, n, _) => self.load_first(*dst, *mem, *n),
             VInst::LoadLanes(dst, _, mems) => self.load_lanes(*dst, mems),
             VInst::Gather(dst, _, mem, offsets) => self.gather(*dst, *mem, *offsets),
-            VInst::LoadOne(dst, mem) => self.access(MemoryOps::LDR_S, self.vector(*dst), *mem),
+            VInst::LoadOne(dst, mem) => self.access(Transfer::LDR_S, self.vector(*dst), *mem),
             VInst::Broadcast(dst, mem) => {
                 let at = self.plain_address(*mem);
                 self.asm.op(Op::Ld1r, &[self.vector(*dst), at]);
@@ -142,18 +96,18 @@ impl Selector<'_> {
             VInst::LoadNarrow(dst, mem, narrow) => self.load_narrow(self.vector(*dst), *mem, *narrow),
             VInst::LoadHalves(dst, mem, narrow) => self.load_halves(self.vector(*dst), *mem, *narrow),
             VInst::BroadcastNarrow(dst, mem, narrow) => {
-                let ops = match narrow {
-                    NarrowInt::U8 => MemoryOps::LDRB,
-                    NarrowInt::I8 => MemoryOps::LDRSB,
-                    NarrowInt::I16 => MemoryOps::LDRSH,
-                    NarrowInt::U16 => MemoryOps::LDRH,
+                let transfer = match narrow {
+                    NarrowInt::U8 => Transfer::LDRB,
+                    NarrowInt::I8 => Transfer::LDRSB,
+                    NarrowInt::I16 => Transfer::LDRSH,
+                    NarrowInt::U16 => Transfer::LDRH,
                 };
-                self.access(ops, ADDRESS, *mem);
+                self.access(transfer, ADDRESS, *mem);
                 self.asm.op(Op::DupInt, &[self.vector(*dst), ADDRESS]);
             }
             VInst::LoadF16(dst, mem) => {
                 let dst = self.vector(*dst);
-                self.access(MemoryOps::LDR_D, dst, *mem);
+                self.access(Transfer::LDR_D, dst, *mem);
                 self.asm.op(Op::FcvtlHalves, &[dst, dst]);
             }
             VInst::BroadcastF16(dst, mem) => {
@@ -164,15 +118,15 @@ impl Selector<'_> {
             }
             VInst::StoreF16(mem, src) => {
                 self.asm.op(Op::FcvtnHalves, &[TEMP, self.vector(*src)]);
-                self.access(MemoryOps::STR_D, TEMP, *mem);
+                self.access(Transfer::STR_D, TEMP, *mem);
             }
             VInst::StoreNarrow(mem, src, temp, narrow) => {
                 self.store_narrow(*mem, self.vector(*src), self.vector(*temp), *narrow);
             }
-            VInst::Store(mem, src) => self.access(MemoryOps::STR_Q, self.vector(*src), *mem),
+            VInst::Store(mem, src) => self.access(Transfer::STR_Q, self.vector(*src), *mem),
             VInst::StoreFirst(mem, src, n, _) => self.store_first(*mem, *src, *n),
             VInst::StoreLanes(mems, src, _) => self.store_lanes(mems, *src),
-            VInst::StoreOne(mem, src) => self.access(MemoryOps::STR_S, self.vector(*src), *mem),
+            VInst::StoreOne(mem, src) => self.access(Transfer::STR_S, self.vector(*src), *mem),
             VInst::Prefetch(mem) => {
                 let at = self.plain_address(*mem);
                 self.asm.op(Op::Prfm, &[at, 0]);
@@ -186,7 +140,7 @@ impl Selector<'_> {
         self.set_address(ADDRESS, mem);
         self.for_first(
             n,
-            |selector| selector.asm.op(Op::LdrQ, &[dst, ADDRESS, 0]),
+            |selector| selector.asm.transfer(Transfer::LDR_Q, AddressForm::Offset, [dst, ADDRESS, 0]),
             |selector, lane| match lane {
                 None => selector.asm.op(Op::MoviZero, &[dst]),
                 Some(lane) => selector.asm.op(Op::Ld1LaneNext, &[dst, lane, ADDRESS]),
@@ -199,7 +153,7 @@ impl Selector<'_> {
         self.set_address(ADDRESS, mem);
         self.for_first(
             n,
-            |selector| selector.asm.op(Op::StrQ, &[src, ADDRESS, 0]),
+            |selector| selector.asm.transfer(Transfer::STR_Q, AddressForm::Offset, [src, ADDRESS, 0]),
             |selector, lane| {
                 if let Some(lane) = lane {
                     selector.asm.op(Op::St1LaneNext, &[src, lane, ADDRESS]);
@@ -238,7 +192,7 @@ impl Selector<'_> {
         let dst = self.vector(dst);
         for (lane, mem) in mems.iter().enumerate() {
             if lane == 0 {
-                self.access(MemoryOps::LDR_S, dst, *mem);
+                self.access(Transfer::LDR_S, dst, *mem);
             } else {
                 let at = self.plain_address(*mem);
                 self.asm.op(Op::Ld1Lane, &[dst, lane as i64, at]);
@@ -250,7 +204,7 @@ impl Selector<'_> {
         let src = self.vector(src);
         for (lane, mem) in mems.iter().enumerate() {
             if lane == 0 {
-                self.access(MemoryOps::STR_S, src, *mem);
+                self.access(Transfer::STR_S, src, *mem);
             } else {
                 let at = self.plain_address(*mem);
                 self.asm.op(Op::St1Lane, &[src, lane as i64, at]);
@@ -258,7 +212,7 @@ impl Selector<'_> {
         }
     }
 
-    /// Each lane from its own offset.
+    /// Loads each lane from the offset in that lane.
     fn gather(&mut self, dst: Vector, mem: Mem, offsets: Vector) {
         let dst = self.vector(dst);
         let offsets = self.vector(offsets);
@@ -274,7 +228,7 @@ impl Selector<'_> {
     fn load_narrow(&mut self, dst: i64, mem: Mem, narrow: NarrowInt) {
         match narrow {
             NarrowInt::U8 | NarrowInt::I8 => {
-                self.access(MemoryOps::LDR_S, dst, mem);
+                self.access(Transfer::LDR_S, dst, mem);
                 let [bytes, halves] = match narrow {
                     NarrowInt::U8 => [Op::UxtlBytes, Op::UxtlHalves],
                     _ => [Op::SxtlBytes, Op::SxtlHalves],
@@ -283,7 +237,7 @@ impl Selector<'_> {
                 self.asm.op(halves, &[dst, dst]);
             }
             NarrowInt::I16 | NarrowInt::U16 => {
-                self.access(MemoryOps::LDR_D, dst, mem);
+                self.access(Transfer::LDR_D, dst, mem);
                 let halves = if narrow == NarrowInt::U16 { Op::UxtlHalves } else { Op::SxtlHalves };
                 self.asm.op(halves, &[dst, dst]);
             }
@@ -294,18 +248,18 @@ impl Selector<'_> {
         let extend = match narrow {
             NarrowInt::U8 => Op::UxtlBytes,
             NarrowInt::I8 => Op::SxtlBytes,
-            NarrowInt::I16 | NarrowInt::U16 => return self.access(MemoryOps::LDR_Q, dst, mem),
+            NarrowInt::I16 | NarrowInt::U16 => return self.access(Transfer::LDR_Q, dst, mem),
         };
-        self.access(MemoryOps::LDR_D, dst, mem);
+        self.access(Transfer::LDR_D, dst, mem);
         self.asm.op(extend, &[dst, dst]);
     }
 
     fn store_narrow(&mut self, mem: Mem, src: i64, temp: i64, narrow: NarrowInt) {
         self.asm.op(Op::XtnHalves, &[temp, src]);
         if narrow.bytes() == 2 {
-            return self.access(MemoryOps::STR_D, temp, mem);
+            return self.access(Transfer::STR_D, temp, mem);
         }
         self.asm.op(Op::XtnBytes, &[temp, temp]);
-        self.access(MemoryOps::STR_S, temp, mem);
+        self.access(Transfer::STR_S, temp, mem);
     }
 }

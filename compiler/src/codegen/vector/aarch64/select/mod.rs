@@ -6,21 +6,21 @@ mod memory;
 mod wide;
 
 use super::{
-    asm::{ALWAYS, Assembler, Label},
+    asm::{ALWAYS, Assembler, Placed},
     instructions::Op,
-    registers::{FIRST_SAVED, INTS, SAVED_VECTORS, STACK_POINTER, TEMP},
+    registers::{FIRST_SAVED, INTS, SAVED_VECTORS, STACK_POINTER, TEMP, ZERO},
+    transfers::{AddressForm, Transfer},
 };
 use crate::{
     codegen::vector::{
         allocate::{Allocated, STACK},
-        vcode::{Int, Mask, VInst, Vector},
+        listing::Label,
+        steps::SelectSteps,
+        vcode::{Cond, Int, IntOperand, Mask, VInst, Vector},
     },
     error::{Error, Result},
     scalar::CompareOp,
 };
-
-/// Alignment of innermost loops in bytes: the unit of instruction fetch of common machines.
-const LOOP_ALIGN: usize = 32;
 
 /// Smallest distance of pages that a system adds to a stack.
 const STACK_PAGE_BYTES: i64 = 4096;
@@ -30,24 +30,12 @@ const STACK_ALIGN: i64 = 16;
 
 /// The machine code of a microkernel whose registers are allocated.
 pub(super) fn select(allocated: &Allocated) -> Result<Vec<u8>> {
-    let mut selector = Selector { allocated, asm: Assembler::default(), open: Vec::new() };
+    let mut selector = Selector { allocated, asm: Assembler::default() };
     let saved = SavedRegisters::of(allocated);
     selector.prologue(&saved);
-    let steps = &allocated.code.steps;
-    for (idx, step) in steps.iter().enumerate() {
-        if matches!(step, VInst::Loop) && is_innermost(&steps[idx + 1..]) {
-            selector.asm.align(LOOP_ALIGN);
-        }
-        selector.step(step);
-    }
+    selector.steps(&allocated.code.steps);
     selector.epilogue(&saved);
     selector.asm.finish()
-}
-
-/// Whether the loop whose body begins here contains no other loop.
-fn is_innermost(body: &[VInst]) -> bool {
-    let next = body.iter().find(|step| matches!(step, VInst::Loop | VInst::EndLoop(_)));
-    matches!(next, Some(VInst::EndLoop(_)))
 }
 
 /// The registers that a function must restore, in pairs.
@@ -96,8 +84,6 @@ impl SavedRegisters {
 struct Selector<'a> {
     allocated: &'a Allocated,
     asm: Assembler,
-    /// Heads of open loops and ends of open branches.
-    open: Vec<Label>,
 }
 
 impl Selector<'_> {
@@ -115,7 +101,7 @@ impl Selector<'_> {
         // Systems add pages to a stack one at a time, so none may be skipped.
         for _ in 0..self.frame_bytes() / STACK_PAGE_BYTES {
             self.add_immediate(STACK_POINTER, STACK_POINTER, -STACK_PAGE_BYTES);
-            self.asm.op(Op::StrX, &[super::registers::ZERO, STACK_POINTER, 0]);
+            self.asm.transfer(Transfer::STR_X, AddressForm::Offset, [ZERO, STACK_POINTER, 0]);
         }
         self.add_immediate(STACK_POINTER, STACK_POINTER, -(self.frame_bytes() % STACK_PAGE_BYTES));
         // The allocator may have given the argument another register than the one it is passed in.
@@ -141,6 +127,50 @@ impl Selector<'_> {
 
     fn mask(&self, mask: Mask) -> i64 {
         self.allocated.place(mask) as i64
+    }
+
+    /// Jumps to a label.
+    fn jump(&mut self, to: Label) {
+        self.asm.branch(ALWAYS, to);
+    }
+
+    /// Remembers that a step has no instructions here: a bug, because the shape of the ISA rules it out.
+    fn refuse(&mut self, step: &impl std::fmt::Debug) {
+        self.asm.push(Err(Error::internal(format!("NEON has no instructions for {step:?}"))));
+    }
+
+    fn move_vector(&mut self, dst: i64, src: i64) {
+        if dst != src {
+            self.asm.op(Op::MoveVector, &[dst, src]);
+        }
+    }
+
+    /// `dst = c + product`. The factors are the operands of the instruction after the destination.
+    fn multiply_add(&mut self, op: Op, dst: Vector, factors: &[i64], c: Vector) {
+        let to = self.vector(dst);
+        let from = self.vector(c);
+        let overwrites = to != from && factors[..2].contains(&to);
+        let sum = if overwrites { TEMP } else { to };
+        self.move_vector(sum, from);
+        self.asm.op(op, &[&[sum], factors].concat());
+        self.move_vector(to, sum);
+    }
+}
+
+impl SelectSteps for Selector<'_> {
+    type Instruction = Placed;
+
+    fn listing(&mut self) -> &mut Assembler {
+        &mut self.asm
+    }
+
+    fn branch_if(&mut self, cond: Cond, to: Label) {
+        let a = self.int(cond.a);
+        match cond.b {
+            IntOperand::Int(b) => self.asm.op(Op::Cmp, &[a, self.int(b)]),
+            IntOperand::Imm(b) => self.compare_immediate(a, i64::from(b)),
+        }
+        self.asm.branch(condition(cond.op), to);
     }
 
     fn step(&mut self, step: &VInst) {
@@ -200,67 +230,13 @@ impl Selector<'_> {
                 self.asm.op(Op::FcvtnHalves, &[dst, self.vector(*a)]);
                 self.asm.op(Op::FcvtlHalves, &[dst, dst]);
             }
-            VInst::Loop | VInst::EndLoop(_) | VInst::If(_) | VInst::EndIf => self.control(step),
             step if step.is_wide() => self.wide(step),
             _ => self.memory(step),
         }
     }
-
-    fn control(&mut self, step: &VInst) {
-        match step {
-            VInst::Loop => {
-                let head = self.asm.label();
-                self.asm.place(head);
-                self.open.push(head);
-            }
-            VInst::EndLoop(cond) => {
-                let head = self.open.pop().expect("loops are closed where they were opened");
-                self.compare_ints(*cond);
-                self.asm.branch(condition(cond.op), head);
-            }
-            VInst::If(cond) => {
-                let end = self.asm.label();
-                self.compare_ints(*cond);
-                self.asm.branch(condition(cond.op) ^ 1, end);
-                self.open.push(end);
-            }
-            VInst::EndIf => {
-                let end = self.open.pop().expect("branches are closed where they were opened");
-                self.asm.place(end);
-            }
-            _ => unreachable!("not a control step: {step:?}"),
-        }
-    }
-
-    /// Jumps to a label.
-    fn jump(&mut self, to: Label) {
-        self.asm.branch(ALWAYS, to);
-    }
-
-    /// Remembers that a step has no instructions here: a bug, because the shape of the ISA rules it out.
-    fn refuse(&mut self, step: &impl std::fmt::Debug) {
-        self.asm.fail(Error::internal(format!("NEON has no instructions for {step:?}")));
-    }
-
-    fn move_vector(&mut self, dst: i64, src: i64) {
-        if dst != src {
-            self.asm.op(Op::MoveVector, &[dst, src]);
-        }
-    }
-
-    /// `dst = c + product`. The factors are the operands of the instruction after the destination.
-    fn multiply_add(&mut self, op: Op, dst: Vector, factors: &[i64], c: Vector) {
-        let to = self.vector(dst);
-        let from = self.vector(c);
-        let overwrites = to != from && factors[..2].contains(&to);
-        let sum = if overwrites { TEMP } else { to };
-        self.move_vector(sum, from);
-        self.asm.op(op, &[&[sum], factors].concat());
-        self.move_vector(to, sum);
-    }
 }
 
-/// The number of the condition of a signed comparison. Conditions that differ in bit 0 are opposites.
+/// The number of the condition of a signed comparison.
 fn condition(op: CompareOp) -> i64 {
     match op {
         CompareOp::Eq => 0,

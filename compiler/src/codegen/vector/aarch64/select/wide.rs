@@ -3,7 +3,6 @@
 use super::{
     super::{instructions::Op, registers::TEMP},
     Selector,
-    memory::MemoryOps,
 };
 use crate::codegen::vector::vcode::{ShiftOp, VInst, VectorHalf, WideBinary, WideUnary};
 
@@ -22,9 +21,8 @@ impl Selector<'_> {
                 self.lanes(self.vector(*dst), [low, high, low, high]);
             }
             VInst::WideBroadcast(dst, mem) => {
-                let dst = self.vector(*dst);
-                self.access(MemoryOps::LDR_D, dst, *mem);
-                self.asm.op(Op::DupWideLane, &[dst, dst, 0]);
+                let at = self.plain_address(*mem);
+                self.asm.op(Op::Ld1rWide, &[self.vector(*dst), at]);
             }
             VInst::WideCompare(op, dst, a, b) => {
                 let ops = [Op::FcmeqWide, Op::FcmgeWide, Op::FcmgtWide];

@@ -6,7 +6,7 @@ mod tiles;
 mod wide;
 
 use super::{
-    asm::{Assembler, Label, Operand, by_imm_width},
+    asm::{Assembler, Operand, Placed, by_imm_width},
     legalize::{Constants, Splat},
     registers::{FIRST_SAVED, INTS, low_half},
     simd::Simd,
@@ -14,6 +14,8 @@ use super::{
 use crate::{
     codegen::vector::{
         allocate::{Allocated, STACK},
+        listing::Label,
+        steps::SelectSteps,
         vcode::{Cond, Int, IntOperand, Mask, MaskOp, Mem, ShiftOp, VBinary, VInst, VUnary, Vector},
     },
     error::Result,
@@ -21,35 +23,20 @@ use crate::{
 };
 use iced_x86::{Code, MemoryOperand, Register};
 
-/// Alignment of innermost loops in bytes: the unit of instruction fetch of common machines.
-const LOOP_ALIGN: usize = 32;
-
 /// Smallest distance of pages that a system adds to a stack.
 const STACK_PAGE_BYTES: i32 = 4096;
 
 /// The machine code of a microkernel whose registers are allocated.
 pub(super) fn select(allocated: &Allocated, constants: &Constants, simd: Simd) -> Result<Vec<u8>> {
-    let mut selector = Selector { allocated, constants, simd, asm: Assembler::default(), open: Vec::new() };
+    let mut selector = Selector { allocated, constants, simd, asm: Assembler::default() };
     let used = allocated.ints();
     let saved: Vec<Register> =
         (FIRST_SAVED..INTS.len()).filter(|place| used.contains(place)).map(|place| INTS[place]).collect();
 
     selector.prologue(&saved);
-    let steps = &allocated.code.steps;
-    for (idx, step) in steps.iter().enumerate() {
-        if matches!(step, VInst::Loop) && is_innermost(&steps[idx + 1..]) {
-            selector.asm.align(LOOP_ALIGN);
-        }
-        selector.step(step);
-    }
+    selector.steps(&allocated.code.steps);
     selector.epilogue(&saved);
     selector.asm.finish()
-}
-
-/// Whether the loop whose body begins here contains no other loop.
-fn is_innermost(body: &[VInst]) -> bool {
-    let next = body.iter().find(|step| matches!(step, VInst::Loop | VInst::EndLoop(_)));
-    matches!(next, Some(VInst::EndLoop(_)))
 }
 
 struct Selector<'a> {
@@ -57,8 +44,6 @@ struct Selector<'a> {
     constants: &'a Constants,
     simd: Simd,
     asm: Assembler,
-    /// Heads of open loops and ends of open branches.
-    open: Vec<Label>,
 }
 
 impl Selector<'_> {
@@ -142,100 +127,6 @@ impl Selector<'_> {
         let has_disp = mem.disp != 0 || matches!(base, Register::RBP | Register::R13);
         let disp = i64::from(mem.disp);
         MemoryOperand::new(base, index, scale, disp, u32::from(has_disp), false, Register::None)
-    }
-
-    fn step(&mut self, step: &VInst) {
-        match step {
-            VInst::Imm(dst, value) => self.imm(self.int(*dst), *value),
-            VInst::Copy(dst, src) => self.move_int(self.int(*dst), self.int(*src)),
-            VInst::Int(op, dst, a, b) => self.int_op(*op, self.int(*dst), self.int(*a), *b),
-            VInst::Address(dst, mem) => {
-                self.asm.op(Code::Lea_r64_m, &[self.int(*dst).into(), self.mem(*mem).into()]);
-            }
-            VInst::Scratch(dst) => {
-                let scratch =
-                    MemoryOperand::with_base_displ(Register::RSP, i64::from(self.allocated.frame_bytes));
-                self.asm.op(Code::Lea_r64_m, &[self.int(*dst).into(), scratch.into()]);
-            }
-            VInst::LoadInt(dst, mem, width) => self.load_int(*dst, *mem, *width),
-            VInst::StoreInt(mem, src, width) => self.store_int(*mem, *src, *width),
-            VInst::Constant(..) => {}
-            VInst::CountFrom(dst, first) => self.count_from(*dst, *first),
-            VInst::Move(dst, src) => self.move_vector(*dst, *src),
-            VInst::Fma(dst, a, b, c) => self.fma(*dst, *a, *b, *c),
-            VInst::AndOr(dst, a, b, c) => self.and_or(*dst, *a, *b, *c),
-            VInst::DotBytes(dst, a, b, c) => self.dot_bytes(*dst, *a, *b, *c),
-            VInst::Binary(op, dst, a, b) => self.binary(*op, *dst, *a, *b),
-            VInst::Unary(op, dst, a) => self.unary(*op, *dst, *a),
-            VInst::Shift(op, dst, a, by) => self.shift(*op, *dst, *a, *by),
-            VInst::Butterfly(dst, a, distance) => self.butterfly(*dst, *a, *distance),
-            VInst::Compare(op, dst, a, b) => self.compare(*op, *dst, *a, *b),
-            VInst::CompareInt(op, dst, a, b) => self.compare_int(*op, *dst, *a, *b),
-            VInst::Mask(op, dst, a, b) => self.mask_op(*op, *dst, *a, *b),
-            VInst::MaskFirst(dst, n, temp) => self.mask_first(*dst, *n, *temp),
-            VInst::LoadMask(dst, mem) => {
-                self.asm.op(Code::VEX_Kmovw_kr_km16, &[self.mask(*dst).into(), self.mem(*mem).into()]);
-            }
-            VInst::StoreMask(mem, src) => {
-                self.asm.op(Code::VEX_Kmovw_m16_kr, &[self.mem(*mem).into(), self.mask(*src).into()]);
-            }
-            VInst::Select(dst, mask, a, b) => self.blend(*dst, *mask, *a, *b),
-            VInst::Loop | VInst::EndLoop(_) | VInst::If(_) | VInst::EndIf => self.control(step),
-            VInst::TileConfig(_)
-            | VInst::TileRelease
-            | VInst::TileZero(_)
-            | VInst::TileLoad(..)
-            | VInst::TileStore(..)
-            | VInst::TileDot(..) => self.tile(step),
-            step if step.is_wide() => self.wide(step),
-            VInst::RoundBf16(dst, a) => self.round_bf16(*dst, *a),
-            VInst::RoundF16(dst, a) => self.round_f16(*dst, *a),
-            VInst::StoreBf16First(mem, src, temp, _, mask) => {
-                self.store_bf16_first(*mem, *src, *temp, *mask);
-            }
-            VInst::PackBf16(dst, a, b) => self.pack_bf16(*dst, *a, *b),
-            VInst::UnpackBf16(dst, a, half) => self.unpack_bf16(*dst, *a, *half),
-            VInst::UnlessInfinite(dst, a, b) => self.unless_infinite(*dst, *a, *b),
-            VInst::StoreBf16(mem, src, temp) => self.store_bf16(*mem, *src, *temp),
-            _ => self.memory(step),
-        }
-    }
-
-    fn control(&mut self, step: &VInst) {
-        match step {
-            VInst::Loop => {
-                let head = self.asm.label();
-                self.asm.place(head);
-                self.open.push(head);
-            }
-            VInst::EndLoop(cond) => {
-                let head = self.open.pop().expect("loops are closed where they were opened");
-                self.compare_ints(*cond);
-                self.asm.branch(jump_if(cond.op), head);
-            }
-            VInst::If(cond) => {
-                let end = self.asm.label();
-                self.compare_ints(*cond);
-                self.asm.branch(jump_if(opposite(cond.op)), end);
-                self.open.push(end);
-            }
-            VInst::EndIf => {
-                let end = self.open.pop().expect("branches are closed where they were opened");
-                self.asm.place(end);
-            }
-            _ => unreachable!("not a control step: {step:?}"),
-        }
-    }
-
-    fn compare_ints(&mut self, cond: Cond) {
-        let a = self.int(cond.a).into();
-        match cond.b {
-            IntOperand::Int(b) => self.asm.op(Code::Cmp_rm64_r64, &[a, self.int(b).into()]),
-            IntOperand::Imm(b) => {
-                let code = by_imm_width(b, Code::Cmp_rm64_imm8, Code::Cmp_rm64_imm32);
-                self.asm.op(code, &[a, b.into()]);
-            }
-        }
     }
 
     fn move_vector(&mut self, dst: Vector, src: Vector) {
@@ -480,6 +371,82 @@ fn int_predicate(op: CompareOp) -> i32 {
     }
 }
 
+impl SelectSteps for Selector<'_> {
+    type Instruction = Placed;
+
+    fn listing(&mut self) -> &mut Assembler {
+        &mut self.asm
+    }
+
+    fn branch_if(&mut self, cond: Cond, to: Label) {
+        let a = self.int(cond.a).into();
+        match cond.b {
+            IntOperand::Int(b) => self.asm.op(Code::Cmp_rm64_r64, &[a, self.int(b).into()]),
+            IntOperand::Imm(b) => {
+                let code = by_imm_width(b, Code::Cmp_rm64_imm8, Code::Cmp_rm64_imm32);
+                self.asm.op(code, &[a, b.into()]);
+            }
+        }
+        self.asm.branch(jump_if(cond.op), to);
+    }
+
+    fn step(&mut self, step: &VInst) {
+        match step {
+            VInst::Imm(dst, value) => self.imm(self.int(*dst), *value),
+            VInst::Copy(dst, src) => self.move_int(self.int(*dst), self.int(*src)),
+            VInst::Int(op, dst, a, b) => self.int_op(*op, self.int(*dst), self.int(*a), *b),
+            VInst::Address(dst, mem) => {
+                self.asm.op(Code::Lea_r64_m, &[self.int(*dst).into(), self.mem(*mem).into()]);
+            }
+            VInst::Scratch(dst) => {
+                let scratch =
+                    MemoryOperand::with_base_displ(Register::RSP, i64::from(self.allocated.frame_bytes));
+                self.asm.op(Code::Lea_r64_m, &[self.int(*dst).into(), scratch.into()]);
+            }
+            VInst::LoadInt(dst, mem, width) => self.load_int(*dst, *mem, *width),
+            VInst::StoreInt(mem, src, width) => self.store_int(*mem, *src, *width),
+            VInst::Constant(..) => {}
+            VInst::CountFrom(dst, first) => self.count_from(*dst, *first),
+            VInst::Move(dst, src) => self.move_vector(*dst, *src),
+            VInst::Fma(dst, a, b, c) => self.fma(*dst, *a, *b, *c),
+            VInst::AndOr(dst, a, b, c) => self.and_or(*dst, *a, *b, *c),
+            VInst::DotBytes(dst, a, b, c) => self.dot_bytes(*dst, *a, *b, *c),
+            VInst::Binary(op, dst, a, b) => self.binary(*op, *dst, *a, *b),
+            VInst::Unary(op, dst, a) => self.unary(*op, *dst, *a),
+            VInst::Shift(op, dst, a, by) => self.shift(*op, *dst, *a, *by),
+            VInst::Butterfly(dst, a, distance) => self.butterfly(*dst, *a, *distance),
+            VInst::Compare(op, dst, a, b) => self.compare(*op, *dst, *a, *b),
+            VInst::CompareInt(op, dst, a, b) => self.compare_int(*op, *dst, *a, *b),
+            VInst::Mask(op, dst, a, b) => self.mask_op(*op, *dst, *a, *b),
+            VInst::MaskFirst(dst, n, temp) => self.mask_first(*dst, *n, *temp),
+            VInst::LoadMask(dst, mem) => {
+                self.asm.op(Code::VEX_Kmovw_kr_km16, &[self.mask(*dst).into(), self.mem(*mem).into()]);
+            }
+            VInst::StoreMask(mem, src) => {
+                self.asm.op(Code::VEX_Kmovw_m16_kr, &[self.mem(*mem).into(), self.mask(*src).into()]);
+            }
+            VInst::Select(dst, mask, a, b) => self.blend(*dst, *mask, *a, *b),
+            VInst::TileConfig(_)
+            | VInst::TileRelease
+            | VInst::TileZero(_)
+            | VInst::TileLoad(..)
+            | VInst::TileStore(..)
+            | VInst::TileDot(..) => self.tile(step),
+            step if step.is_wide() => self.wide(step),
+            VInst::RoundBf16(dst, a) => self.round_bf16(*dst, *a),
+            VInst::RoundF16(dst, a) => self.round_f16(*dst, *a),
+            VInst::StoreBf16First(mem, src, temp, _, mask) => {
+                self.store_bf16_first(*mem, *src, *temp, *mask);
+            }
+            VInst::PackBf16(dst, a, b) => self.pack_bf16(*dst, *a, *b),
+            VInst::UnpackBf16(dst, a, half) => self.unpack_bf16(*dst, *a, *half),
+            VInst::UnlessInfinite(dst, a, b) => self.unless_infinite(*dst, *a, *b),
+            VInst::StoreBf16(mem, src, temp) => self.store_bf16(*mem, *src, *temp),
+            _ => self.memory(step),
+        }
+    }
+}
+
 /// The conditional jump of a signed comparison.
 fn jump_if(op: CompareOp) -> Code {
     match op {
@@ -489,17 +456,5 @@ fn jump_if(op: CompareOp) -> Code {
         CompareOp::Le => Code::Jle_rel32_64,
         CompareOp::Gt => Code::Jg_rel32_64,
         CompareOp::Ge => Code::Jge_rel32_64,
-    }
-}
-
-/// The comparison that holds where `op` does not.
-fn opposite(op: CompareOp) -> CompareOp {
-    match op {
-        CompareOp::Eq => CompareOp::Ne,
-        CompareOp::Ne => CompareOp::Eq,
-        CompareOp::Lt => CompareOp::Ge,
-        CompareOp::Le => CompareOp::Gt,
-        CompareOp::Gt => CompareOp::Le,
-        CompareOp::Ge => CompareOp::Lt,
     }
 }
