@@ -8,15 +8,13 @@ use crate::half_precision;
 use crate::models;
 use crate::networks;
 use crate::quantised;
+use crate::random_cases::{self, GraphCase};
 use crate::tensors::as_ref;
 
 use foreign::Program;
 use symshape_compiler::{
     CompileOptions, emit,
-    graph::{
-        self, Graph,
-        arbitrary::{self, RandomSource},
-    },
+    graph::{self, Graph},
     kernel::MicrokernelSupport,
     pipeline::{Artifact, Lowered, Pipeline},
     target::Target,
@@ -173,13 +171,8 @@ fn aarch64_multiplies_bytes_exactly_at_each_level() {
             for dims in quantised::bindings(&graph) {
                 let inputs = quantised::inputs(&graph, &dims);
                 let expected = graph::eval::eval(&graph, &inputs).expect("the oracle takes it");
-                let forms: Vec<_> =
-                    expected.iter().map(|tensor| (tensor.dtype(), tensor.shape().to_vec())).collect();
-                let got = program.outputs(&inputs, &forms);
-                for (got, expected) in got.iter().zip(&expected) {
-                    let same = got.bytes() == expected.bytes();
-                    assert!(same, "{name} at {levels} on {emulator:?}, {dims:?}");
-                }
+                let text = format!("{name} at {levels} on {emulator:?}, {dims:?}");
+                program.assert_gives_bits(&text, &inputs, &expected);
             }
         }
     }
@@ -191,23 +184,14 @@ fn aarch64_computes_what_random_graphs_say() {
     let machine = ("aarch64-unknown-linux-gnu", "aarch64");
     let target = Target::parse(Some(machine.0), Some(machine.1)).expect("a target");
     let mut tried = 0;
-    for seed in 1_000..1_800u32 {
-        // A fixed mixture: every run tries the same graphs.
-        let bytes: Vec<u8> = (0..160u32)
-            .map(|idx| ((idx + 1).wrapping_mul(seed.wrapping_mul(2_654_435_761) | 1) >> 13) as u8)
-            .collect();
-        let graph = arbitrary::graph(&mut RandomSource::new(&bytes));
-        let mut source = RandomSource::new(&bytes[80..]);
-        let Some(binding) = arbitrary::binding(&graph, &mut source) else { continue };
-        let Ok(inputs) = arbitrary::inputs(&graph, &binding, &mut source) else { continue };
-        let Ok(expected) = graph::eval::eval(&graph, &inputs) else { continue };
+    for GraphCase { graph, text, inputs, expected } in random_cases::graph_cases(1_000..1_800) {
         let options = CompileOptions::for_target(&target);
         let Ok(lowered) = Pipeline::new(&graph).options(options).lower() else { continue };
-        if inputs.is_empty() || lowered.compile(&target, Artifact::Object).is_err() {
+        if lowered.compile(&target, Artifact::Object).is_err() {
             continue;
         }
         let program = link(&lowered, machine, "aarch64-linux-gnu-gcc", &["qemu-aarch64"]);
-        program.assert_gives(&format!("{binding:?} of\n{graph}"), &inputs, &expected);
+        program.assert_gives(&text, &inputs, &expected);
         tried += 1;
         if tried == 60 {
             break;
@@ -249,11 +233,7 @@ fn aarch64_has_the_bits_of_this_machine_in_contractions() {
         for dims in models::bindings(&graph) {
             let inputs = models::inputs(&graph, &dims);
             let expected = here(&lowered, &inputs);
-            let forms: Vec<_> =
-                expected.iter().map(|tensor| (tensor.dtype(), tensor.shape().to_vec())).collect();
-            for (got, expected) in program.outputs(&inputs, &forms).iter().zip(&expected) {
-                assert!(got.bytes() == expected.bytes(), "{levels} on {emulator:?} at {dims:?}");
-            }
+            program.assert_gives_bits(&format!("{levels} on {emulator:?} at {dims:?}"), &inputs, &expected);
         }
     }
 }

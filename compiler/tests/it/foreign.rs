@@ -131,6 +131,14 @@ impl Program {
         }
     }
 
+    /// Holds the bits of the outputs against `expected`.
+    pub(crate) fn assert_gives_bits(&self, what: &str, inputs: &[Tensor], expected: &[Tensor]) {
+        let forms: Vec<_> = expected.iter().map(|tensor| (tensor.dtype(), tensor.shape().to_vec())).collect();
+        for (idx, (got, expected)) in self.outputs(inputs, &forms).iter().zip(expected).enumerate() {
+            assert!(got.bytes() == expected.bytes(), "{what}: output {idx} differs");
+        }
+    }
+
     /// The output of the program.
     fn call(&self, inputs: &[Tensor], outputs: &[usize]) -> Vec<u8> {
         let mut request = Vec::new();

@@ -2,16 +2,14 @@
 
 use crate::foreign;
 use crate::models;
+use crate::random_cases::{self, GraphCase};
 use crate::tensors::refs;
 
 use foreign::Program;
 use symshape::Dim;
 use symshape_compiler::{
     CompileOptions,
-    graph::{
-        self, Graph,
-        arbitrary::{self, RandomSource},
-    },
+    graph::{self, Graph},
     kernel::{MicrokernelSupport, Policies},
     partition::Count,
     pipeline::{self, Pipeline},
@@ -84,24 +82,15 @@ fn source_in_partitions_computes_what_graphs_say() {
 #[test]
 fn source_of_random_graphs_computes_what_they_say() {
     let mut tried = 0;
-    for seed in 0..400u32 {
-        // A fixed mixture: every run tries the same graphs.
-        let bytes: Vec<u8> = (0..160u32)
-            .map(|idx| ((idx + 1).wrapping_mul(seed.wrapping_mul(2_654_435_761) | 1) >> 13) as u8)
-            .collect();
-        let graph = arbitrary::graph(&mut RandomSource::new(&bytes));
-        let mut source = RandomSource::new(&bytes[80..]);
-        let Some(binding) = arbitrary::binding(&graph, &mut source) else { continue };
-        let Ok(inputs) = arbitrary::inputs(&graph, &binding, &mut source) else { continue };
-        let Ok(expected) = graph::eval::eval(&graph, &inputs) else { continue };
+    for GraphCase { graph, text, inputs, expected } in random_cases::graph_cases(0..400) {
         let bound_by_inputs = Pipeline::new(&graph)
             .options(CompileOptions::for_c_source())
             .lower()
             .is_ok_and(|lowered| lowered.source("h").is_ok());
-        if !bound_by_inputs || inputs.is_empty() {
+        if !bound_by_inputs {
             continue;
         }
-        compile(&graph).assert_gives(&format!("{binding:?} of\n{graph}"), &inputs, &expected);
+        compile(&graph).assert_gives(&text, &inputs, &expected);
         tried += 1;
         if tried == 40 {
             break;

@@ -194,80 +194,66 @@ fn rows_are_packed_contiguously() {
     }
 }
 
-#[test]
-fn sums_of_pairs_of_products_are_exact() {
-    for (isa, fma) in isas() {
-        let lanes = isa.shape().lanes;
-        for (rows, columns, pairs) in [(1, 16, 5), (4, 16, 40), (3, 11, 9)] {
-            let a: Vec<i16> =
-                bytes(rows * pairs * 2, 3).into_iter().map(|byte| i16::from(byte) - 3).collect();
-            let b: Vec<i16> = bytes(pairs * 32, 5).into_iter().map(|byte| i16::from(byte) - 200).collect();
-            let mut y = vec![-1_i32; rows * columns + 1];
-            let mut epilogue = Body::default();
-            let sum = epilogue.push(Op::Accumulator, Ty::I32).expect("supported");
-            epilogue.push(Op::Store(0, sum), Ty::I32).expect("supported");
-            let key = tile([rows, 16 / lanes], DotOp::I16Pairs, 1, epilogue);
-            let key = TileKey { tail: columns != 16, ..key };
-            let mut args = vec![0; key.slots()];
-            args[TileKey::LHS] = address(&a);
-            args[TileKey::LHS_ROW] = 4 * pairs as i64;
-            args[TileKey::RHS] = address(&b);
-            args[TileKey::RHS_COLUMN] = 64 * pairs as i64;
-            args[TileKey::TILES] = 1;
-            args[TileKey::COLUMNS] = columns as i64;
-            args[TileKey::level(0)] = pairs as i64;
-            let slot = key.stream(0);
-            args[slot..slot + 3].copy_from_slice(&[address_mut(&mut y), 4 * columns as i64, 4]);
-            Compiled::new(&MicrokernelKey::Tile(key), &*isa, fma).call(&mut args);
-            for (at, got) in y[..rows * columns].iter().enumerate() {
-                let (row, column) = (at / columns, at % columns);
-                let product = |k: usize| {
-                    i32::from(a[row * 2 * pairs + k]) * i32::from(b[(k / 2 * 16 + column) * 2 + k % 2])
-                };
-                assert_eq!(*got, (0..2 * pairs).map(product).sum::<i32>(), "{} {row}, {column}", isa.name());
-            }
-            assert_eq!(y[rows * columns], -1, "wrote after the last row");
-        }
+/// Compares the sums of a tile of this many rows and columns, whose rows are this many groups of 32 bits.
+fn assert_sums_are_exact(isa: &dyn VectorIsa, fma: bool, dot: DotOp, [rows, columns, groups]: [usize; 3]) {
+    let group = dot.group() as usize;
+    let depth = group * groups;
+    // Signed bytes, or 16 bits on both sides of zero.
+    let elements = |count: usize, seed: u32, shift: i32| -> Vec<i32> {
+        let element = |byte: u8| if group == 4 { i32::from(byte as i8) } else { i32::from(byte) - shift };
+        bytes(count, seed).into_iter().map(element).collect()
+    };
+    let packed = |elements: &[i32]| -> Vec<u8> {
+        elements.iter().flat_map(|element| element.to_le_bytes().into_iter().take(4 / group)).collect()
+    };
+    let a = elements(rows * depth, 3, 3);
+    let b = elements(16 * depth, 5, 200);
+    // Panels of bytes begin with the values that sums start from.
+    let start: Vec<i32> =
+        (0..16).map(|column| if dot == DotOp::Signed { 1000 * column - 77 } else { 0 }).collect();
+    let mut panel = packed(&b);
+    if dot == DotOp::Signed {
+        panel.splice(0..0, start.iter().flat_map(|value| value.to_le_bytes()));
     }
+    let lhs = packed(&a);
+
+    let lanes = isa.shape().lanes;
+    let mut y = vec![-1_i32; rows * columns + 1];
+    let mut epilogue = Body::default();
+    let sum = epilogue.push(Op::Accumulator, Ty::I32).expect("supported");
+    epilogue.push(Op::Store(0, sum), Ty::I32).expect("supported");
+    let key = tile([rows, 16 / lanes], dot, 1, epilogue);
+    let key = TileKey { tail: columns != 16, ..key };
+    let mut args = vec![0; key.slots()];
+    args[TileKey::LHS] = address(&lhs);
+    args[TileKey::LHS_ROW] = 4 * groups as i64;
+    args[TileKey::RHS] = address(&panel);
+    args[TileKey::RHS_COLUMN] = panel.len() as i64;
+    args[TileKey::TILES] = 1;
+    args[TileKey::COLUMNS] = columns as i64;
+    args[TileKey::level(0)] = groups as i64;
+    let slot = key.stream(0);
+    args[slot..slot + 3].copy_from_slice(&[address_mut(&mut y), 4 * columns as i64, 4]);
+    Compiled::new(&MicrokernelKey::Tile(key), isa, fma).call(&mut args);
+    for (at, got) in y[..rows * columns].iter().enumerate() {
+        let (row, column) = (at / columns, at % columns);
+        let product = |k: usize| a[row * depth + k] * b[(k / group * 16 + column) * group + k % group];
+        let expected = start[column] + (0..depth).map(product).sum::<i32>();
+        assert_eq!(*got, expected, "{dot:?} on {} {row}, {column}", isa.name());
+    }
+    assert_eq!(y[rows * columns], -1, "wrote after the last row");
 }
 
 #[test]
-fn sums_of_products_of_signed_bytes_are_exact() {
-    for (isa, fma) in isas().into_iter().filter(|(isa, _)| isa.shape().signed_dots) {
-        let lanes = isa.shape().lanes;
-        for (rows, columns, groups) in [(1, 16, 5), (4, 16, 40), (6, 16, 7), (3, 11, 9)] {
-            let a: Vec<i8> = bytes(rows * groups * 4, 3).into_iter().map(|byte| byte as i8).collect();
-            let b: Vec<i8> = bytes(groups * 64, 5).into_iter().map(|byte| byte as i8).collect();
-            // Panels begin with the values that sums start from.
-            let start: Vec<i32> = (0..16).map(|column| 1000 * column - 77).collect();
-            let mut panel: Vec<u8> = start.iter().flat_map(|value: &i32| value.to_le_bytes()).collect();
-            panel.extend(b.iter().map(|byte| *byte as u8));
-            let mut y = vec![-1_i32; rows * columns + 1];
-            let mut epilogue = Body::default();
-            let sum = epilogue.push(Op::Accumulator, Ty::I32).expect("supported");
-            epilogue.push(Op::Store(0, sum), Ty::I32).expect("supported");
-            let key = tile([rows, 16 / lanes], DotOp::Signed, 1, epilogue);
-            let key = TileKey { tail: columns != 16, ..key };
-            let mut args = vec![0; key.slots()];
-            args[TileKey::LHS] = address(&a);
-            args[TileKey::LHS_ROW] = 4 * groups as i64;
-            args[TileKey::RHS] = address(&panel);
-            args[TileKey::RHS_COLUMN] = panel.len() as i64;
-            args[TileKey::TILES] = 1;
-            args[TileKey::COLUMNS] = columns as i64;
-            args[TileKey::level(0)] = groups as i64;
-            let slot = key.stream(0);
-            args[slot..slot + 3].copy_from_slice(&[address_mut(&mut y), 4 * columns as i64, 4]);
-            Compiled::new(&MicrokernelKey::Tile(key), &*isa, fma).call(&mut args);
-            for (at, got) in y[..rows * columns].iter().enumerate() {
-                let (row, column) = (at / columns, at % columns);
-                let product = |k: usize| {
-                    i32::from(a[row * 4 * groups + k]) * i32::from(b[(k / 4 * 16 + column) * 4 + k % 4])
-                };
-                let expected = start[column] + (0..4 * groups).map(product).sum::<i32>();
-                assert_eq!(*got, expected, "{} {row}, {column}", isa.name());
+fn sums_of_products_are_exact() {
+    for (isa, fma) in isas() {
+        for sizes in [[1, 16, 5], [4, 16, 40], [3, 11, 9]] {
+            assert_sums_are_exact(&*isa, fma, DotOp::I16Pairs, sizes);
+        }
+        for sizes in [[1, 16, 5], [4, 16, 40], [6, 16, 7], [3, 11, 9]] {
+            if isa.shape().signed_dots {
+                assert_sums_are_exact(&*isa, fma, DotOp::Signed, sizes);
             }
-            assert_eq!(y[rows * columns], -1, "wrote after the last row");
         }
     }
 }
