@@ -77,14 +77,38 @@ pub(super) struct Padded<'p> {
     pub(super) mask: Option<TokenInput>,
 }
 
+impl Padded<'_> {
+    /// The request that is proved.
+    fn request(&self) -> String {
+        let Padded { graph, length, mask, .. } = self;
+        match mask {
+            Some(TokenInput::Mask(idx)) => {
+                format!("--ragged {length} with the mask `{}`", graph.inputs[*idx].0)
+            }
+            Some(TokenInput::Lengths(idx)) => {
+                format!("--ragged {length} with the lengths `{}`", graph.inputs[*idx].0)
+            }
+            None => format!("--ragged {length}"),
+        }
+    }
+}
+
 /// Proves that the outputs of a sequence depend on its tokens alone.
 ///
 /// # Errors
 /// The first operator that could combine tokens with padding or with other sequences.
-pub(super) fn prove(padded: Padded<'_>) -> Result<()> {
+pub(super) fn prove(padded: Padded<'_>) -> Result<(), Unproven> {
     let mut proof = Proof { padded, origins: SecondaryMap::new() };
-    padded.graph.nodes.keys().for_each(|id| proof.node(id));
+    padded.graph.nodes.keys().enumerate().for_each(|(position, id)| proof.node(position, id));
     padded.graph.outputs.iter().try_for_each(|(name, value)| proof.output(name, *value))
+}
+
+/// The failure of a proof.
+#[derive(Debug)]
+pub(super) struct Unproven {
+    pub(super) error: Error,
+    /// How many operators of the graph precede the one that is refused.
+    pub(super) position: usize,
 }
 
 struct Proof<'p> {
@@ -101,11 +125,13 @@ struct Refusal {
     reason: String,
     /// Empty until the node is known.
     node: String,
+    /// The number of nodes before it.
+    position: usize,
 }
 
 impl From<String> for Refusal {
     fn from(reason: String) -> Refusal {
-        Refusal { reason, node: String::new() }
+        Refusal { reason, node: String::new(), position: 0 }
     }
 }
 
@@ -116,14 +142,14 @@ impl From<&str> for Refusal {
 }
 
 impl Proof<'_> {
-    fn node(&mut self, id: NodeId) {
+    fn node(&mut self, position: usize, id: NodeId) {
         let node = &self.padded.graph.nodes[id];
         let origin = self.origin(node).map_err(|refusal| {
             if !refusal.node.is_empty() {
                 return refusal;
             }
             let name = if node.origin.is_empty() { node.op.name() } else { &node.origin };
-            Refusal { node: name.into(), ..refusal }
+            Refusal { node: name.into(), position, ..refusal }
         });
         for result in &node.results {
             self.origins[*result] = Some(origin.clone());
@@ -456,11 +482,13 @@ impl Proof<'_> {
     }
 
     /// An output must have the sequence, and at most one token, as axes.
-    fn output(&self, name: &str, value: Value) -> Result<()> {
+    fn output(&self, name: &str, value: Value) -> Result<(), Unproven> {
         let Padded { graph, batch, length, .. } = self.padded;
         let at = || format!("output `{name}`");
-        let origin = self.of(value).map_err(|Refusal { reason, node }| {
-            Error::unsupported(format!("--ragged {length}: {reason}")).at(node).at(at())
+        let request = self.padded.request();
+        let origin = self.of(value).map_err(|Refusal { reason, node, position }| Unproven {
+            error: Error::unsupported(format!("{request}: {reason}")).at(node).at(at()),
+            position,
         })?;
         let shape = graph.shape(value);
         let along = |symbol: &Symbol| {
@@ -472,8 +500,8 @@ impl Proof<'_> {
         if fits {
             return Ok(());
         }
-        let why = format!("--ragged {length}: its elements don't belong to one token and one sequence each");
-        Err(Error::unsupported(why).at(at()))
+        let why = format!("{request}: its elements don't belong to one token and one sequence each");
+        Err(Unproven { error: Error::unsupported(why).at(at()), position: graph.nodes.len() })
     }
 }
 
