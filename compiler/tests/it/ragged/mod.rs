@@ -2,14 +2,17 @@
 
 mod c_programs;
 mod cli;
+mod fuzzed;
 pub(crate) mod graphs;
 mod lengths;
 mod packed;
+mod profile;
 mod random;
 mod refusals;
 mod serving;
 mod session;
 
+use crate::random_cases::check_random;
 use graphs::{FORMS, MAX_LENGTH, MAX_SEQUENCES, MaskForm, encoder};
 use session::{Session, cases};
 use symshape_compiler::{
@@ -65,4 +68,11 @@ fn random_batches_have_the_bits_of_their_sequences() {
         let threads = 1 + below(3) as u32;
         session.compare(&lengths, threads);
     }
+}
+
+#[test]
+fn random_padded_graphs_that_are_accepted_have_the_values_of_the_evaluator() {
+    // About a fifth of the graphs is accepted.
+    let cases = random::cases(96);
+    check_random(cases, 64, cases / 12, |bytes| Ok(fuzzed::run(bytes) > 0));
 }
