@@ -7,7 +7,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "models"))
 
 from case import Input, floats, ids, mask, positions  # noqa: E402
 from export import Case, Entry  # noqa: E402
-from families.encoders import COMMON, T5, VOCAB  # noqa: E402
+from families.encoders import COMMON, T5, VOCAB, encoder  # noqa: E402
 
 RANGES = {"N": "1..8", "S": "1..64"}
 FEATURES = 20
@@ -134,7 +134,7 @@ def convolution(is_causal):
 # The input that has the tokens of a padded call where it is not `attention_mask`.
 LENGTHS = {"audio-lengths": "lengths", "audio-convolution": "lengths"}
 # Models whose results do not depend on where a sequence begins, or that take the positions of tokens.
-LEFT = ("t5-encoder", "umt5-encoder", "t5-gated", "bert-inputs", "deberta-v3")
+LEFT = ("t5-encoder", "umt5-encoder", "t5-gated", "bert-inputs", "deberta-v3-relative")
 # The token of padding that some models look for.
 PAD = {"roberta": 1, "xlm-roberta": 1, "camembert": 1, "mpnet": 1, "esm": 1}
 REFUSED = {"pooled-last", "convolution", "convolution-causal", "audio-convolution", "mobilebert", "convbert"}
@@ -151,6 +151,8 @@ def entries():
         "bert-bool-mask": lambda: bert(mask_dtype="bool"),
         "bert-float-mask": lambda: bert(mask_dtype="float32"),
         **{f"pooled-{kind}": lambda kind=kind: pooled(kind) for kind in ("mean", "max", "first", "last")},
+        # As published: without absolute positions.
+        "deberta-v3-relative": lambda: encoder("deberta-v3", position_biased_input=False),
         "audio-lengths": lambda: audio("plain"),
         "audio-convolution": lambda: audio("convolution"),
         "convolution": lambda: convolution(False),
