@@ -23,8 +23,9 @@ pub const WIDTH: i64 = 3;
 /// The number of different tokens.
 pub const TOKENS: i64 = 7;
 
-/// Generates a graph over `ids: i64[N, S]`, `x: f32[N, S, WIDTH]` and `mask: i64[N, S]`, which is 1 for tokens and 0 for
-/// padding. Values between steps are at most 10 in magnitude.
+/// Generates a graph over `ids: i64[N, S]`, `x: f32[N, S, WIDTH]` and `mask: i64[N, S]`.
+///
+/// The mask is 1 for tokens and 0 for padding. Values between steps are at most 10 in magnitude.
 ///
 /// # Errors
 /// None that is known: a step that the builder refuses is left out.
@@ -77,7 +78,7 @@ struct Steps<'s, 'b> {
 
 impl Steps<'_, '_> {
     fn step(&mut self, x: Value, tokens: &[Value]) -> Result<Value> {
-        match self.source.below(14) {
+        match self.source.below(15) {
             0 => self.product(x),
             1 => {
                 let other = tokens[self.source.below(tokens.len())];
@@ -92,6 +93,7 @@ impl Steps<'_, '_> {
             7 => self.shares(x),
             8 => self.padded_places(x),
             9 => self.flat_product(x),
+            11 => self.windows(x),
             10 => self.sorted(x),
             _ => self.attention(x),
         }
@@ -265,6 +267,39 @@ impl Steps<'_, '_> {
                 self.g.tanh(sum)
             }
         }
+    }
+
+    /// A convolution or a pooling of neighbours, with or without a mask before.
+    fn windows(&mut self, x: Value) -> Result<Value> {
+        let far = self.source.pick(&[0.0, 0.0, 0.0, 1.0]);
+        let x = match self.source.below(4) {
+            0 => x,
+            1 => self.masked(x)?,
+            _ => {
+                let kept = self.g.unsqueeze(self.mask, &[2])?;
+                let kept = self.g.cast(DType::Bool, kept)?;
+                let far = self.g.number(DType::F32, far)?;
+                let operands = self.g.broadcast(&[kept, x, far])?;
+                self.g.select(operands[0], operands[1], operands[2])?
+            }
+        };
+        let before = self.source.below(4) as i64;
+        let after = self.source.below(4) as i64;
+        let lo = [Dim::zero(), before.into(), Dim::zero()];
+        let hi = [Dim::zero(), after.into(), Dim::zero()];
+        let padded = self.g.pad(x, &lo, &hi, Scalar::f32(far as f32))?;
+        let dilation = if (before + after) % 2 == 0 && self.source.coin() { 2 } else { 1 };
+        let width = (before + after) / dilation + 1;
+        let windows = self.g.window(padded, &[1], &[width], &[1], &[dilation])?;
+        let pooled = if self.source.coin() {
+            let op = self.source.pick(&[ReduceOp::Max, ReduceOp::Sum]);
+            self.g.reduce(op, windows, &[3], false)?
+        } else {
+            let filters = self.weights(WIDTH * width)?;
+            let filters = self.g.reshape(filters, vec![WIDTH.into(), width.into(), WIDTH.into()])?;
+            self.g.contract(windows, b"nsck", filters, b"ckd", b"nsd")?
+        };
+        self.g.tanh(pooled)
     }
 
     /// Softmax over the tokens of a sequence, or over the elements of a token.

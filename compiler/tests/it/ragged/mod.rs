@@ -2,6 +2,7 @@
 
 mod c_programs;
 mod cli;
+mod convolutions;
 mod fuzzed;
 pub(crate) mod graphs;
 mod lengths;

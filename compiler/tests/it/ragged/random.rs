@@ -73,6 +73,8 @@ fn random_encoder(random: &mut Random) -> Result<Graph> {
             1 => relative(&mut g, x, mask, seed)?,
             _ => layer(&mut g, x, mask, FORMS[random.below(FORMS.len())], seed)?,
         };
+        // Scores must differ by much less than the numbers that mask them.
+        x = g.tanh(x)?;
     }
     let pooled = match random.below(3) {
         0 => mean_of_tokens(&mut g, x, mask)?,
