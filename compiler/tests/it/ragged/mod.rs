@@ -3,6 +3,7 @@
 mod c_programs;
 mod cli;
 mod convolutions;
+mod empty;
 mod fuzzed;
 pub(crate) mod graphs;
 mod lengths;
