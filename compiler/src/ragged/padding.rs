@@ -182,11 +182,13 @@ impl Proof<'_> {
 
     /// The origin of the results of a node.
     fn origin(&self, node: &Node) -> Found {
-        if !matches!(node.op, Op::Map(_) | Op::View { .. } | Op::Pad { .. }) {
-            let operands = self.of_all(node)?;
-            if operands.iter().any(|operand| operand.tokens.iter().any(|token| token.is_padded)) {
-                return Err("it combines tokens with positions that were added to their axis".into());
-            }
+        // Operands without an origin may be positions, whose contents are known.
+        let is_padded = |value: &Value| {
+            self.of(*value).is_ok_and(|operand| operand.tokens.iter().any(|token| token.is_padded))
+        };
+        let moves = matches!(node.op, Op::Map(_) | Op::View { .. } | Op::Pad { .. });
+        if !moves && node.operands.iter().any(is_padded) {
+            return Err("it combines tokens with positions that were added to their axis".into());
         }
         match &node.op {
             Op::Input(idx) => Ok(self.input(*idx as usize)),
