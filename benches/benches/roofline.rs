@@ -132,7 +132,7 @@ impl Numbers {
         match self {
             Numbers::Floats(Precision::F32 | Precision::Full | Precision::Bf16x3) => 4.0,
             Numbers::Floats(Precision::Bf16 | Precision::Exact) => 2.0,
-            Numbers::Bytes => 1.0,
+            Numbers::Floats(Precision::Int8) | Numbers::Bytes => 1.0,
         }
     }
 }

@@ -247,6 +247,9 @@ impl Stages<'_> {
     ) -> Result<(Program, Vec<offload::Part>)> {
         let mut parts = Vec::new();
         if !targets.is_empty() {
+            if graph.rounds_activations() {
+                return Err(Error::unsupported("rounded activations can't be combined with offload targets"));
+            }
             // A target's error names the target, which says more than the stage.
             parts = offload::offload(&mut graph, targets, fit)?;
             self.report("offload", Ir::Graph(&graph));

@@ -9,6 +9,7 @@ mod contraction;
 mod index;
 mod node;
 mod reduce;
+mod rounded;
 mod rounding;
 mod run;
 mod writer;

@@ -157,16 +157,27 @@ impl Graph {
         }
     }
 
-    /// Sets the precision of all `f32` contractions, except for those that are [`Precision::Full`].
+    /// Sets the precision of all `f32` contractions, except for those that are [`Precision::Full`] or
+    /// [`Precision::Int8`].
     pub fn set_precision(&mut self, wanted: Precision) {
         for node in self.nodes.values_mut() {
             if let Op::Contraction { dtype: DType::F32, precision, .. } = &mut node.op
-                && *precision != Precision::Full
+                && !matches!(precision, Precision::Full | Precision::Int8)
             {
                 *precision = wanted;
             }
             node.op.regions_mut().into_iter().for_each(|region| region.set_precision(wanted));
         }
+    }
+
+    /// Whether a contraction rounds one of its operands to 8 bits.
+    pub(crate) fn rounds_activations(&self) -> bool {
+        self.nodes.values().any(|node| match &node.op {
+            Op::Contraction { precision, .. } => *precision == Precision::Int8,
+            Op::If { then, otherwise } => then.rounds_activations() || otherwise.rounds_activations(),
+            Op::Loop { body, .. } => body.rounds_activations(),
+            _ => false,
+        })
     }
 
     /// The symbolic elements of `value`, if they are known.

@@ -6,12 +6,15 @@
 //! ```text
 //! 16 scales                  f32, f16 or bf16
 //! 16 zero points             i8, if there are any
-//! codes of 8 bits:           16 bytes for each reduction index
-//! codes of fewer bits:       16 words of 32 bits for each 32 / bits indices, the first in the lowest bits
+//! codes of 8 bits:           16 bytes for each reduction index, if the other operand is not rounded
+//! other codes:               16 words of 32 bits for each 32 / bits indices, the first in the lowest bits
 //! ```
 //!
 //! Codes are signed. Those of fewer bits are stored as unsigned integers, higher by half of their range. An element is
 //! `(code - zero) * scale`, computed in `f32`: the difference is exact, and the product is rounded once.
+//!
+//! The other operand may be rounded to 8 bits, see [`activations`](crate::scalar::activations). Then integers are
+//! multiplied, and the scales of both operands are applied to the sums of blocks.
 
 use half::{bf16, f16};
 use symshape::Dim;
@@ -28,12 +31,15 @@ pub(crate) const MAX_UNPACKED_COLUMNS: i64 = 64;
 pub struct FewBitsForm {
     /// Bits of a code: 2, 4 or 8.
     pub bits: u32,
-    /// Reduction indices of a block. Unless one block has all, a multiple of those of a word.
+    /// Reduction indices of a block. Unless one block has all or the other operand is rounded, a multiple of those of a
+    /// word.
     pub block: u32,
     /// The type of the scales: `f32`, `f16` or `bf16`.
     pub scale: DType,
     /// Whether blocks have zero points.
     pub has_zeros: bool,
+    /// Whether the other operand is rounded to 8 bits, in blocks of `block` elements.
+    pub rounds_lhs: bool,
 }
 
 /// The bytes of an element in a buffer, as expressions over the variables of a contraction.
@@ -51,12 +57,17 @@ pub(crate) struct ElementPlace {
 impl FewBitsForm {
     /// Reduction indices whose codes are adjacent.
     pub(crate) fn group(&self) -> i64 {
-        if self.bits == 8 { 1 } else { i64::from(32 / self.bits) }
+        if self.has_bytes() { 1 } else { i64::from(32 / self.bits) }
     }
 
     /// Bytes of the codes of one group in all columns.
     pub(crate) fn group_bytes(&self) -> i64 {
-        if self.bits == 8 { WIDTH } else { 4 * WIDTH }
+        if self.has_bytes() { WIDTH } else { 4 * WIDTH }
+    }
+
+    /// Whether codes are bytes that are not gathered in words.
+    fn has_bytes(&self) -> bool {
+        self.bits == 8 && !self.rounds_lhs
     }
 
     /// The bits of a byte that make stored codes signed if they are flipped: the highest of each code.
@@ -93,7 +104,8 @@ impl FewBitsForm {
 
     /// Whether codes and scales are of a supported form, for panels of `depth` reduction indices.
     pub(crate) fn is_valid(&self, depth: i64) -> bool {
-        let is_whole = i64::from(self.block) % self.group() == 0 || depth <= i64::from(self.block);
+        let is_whole =
+            self.rounds_lhs || i64::from(self.block) % self.group() == 0 || depth <= i64::from(self.block);
         [2, 4, 8].contains(&self.bits)
             && self.block > 0
             && is_whole
@@ -139,6 +151,12 @@ impl FewBitsForm {
 
     /// The element in column `lane` of the panel that begins at byte `panel`. `None` if `bytes` end before it.
     pub(crate) fn element(&self, bytes: &[u8], panel: i64, k: i64, lane: i64) -> Option<f32> {
+        let (integer, scale) = self.parts(bytes, panel, k, lane)?;
+        Some(f32::from(integer) * scale)
+    }
+
+    /// The integer, less its zero point, and the scale of the element in column `lane`, see [`FewBitsForm::element`].
+    pub(crate) fn parts(&self, bytes: &[u8], panel: i64, k: i64, lane: i64) -> Option<(i16, f32)> {
         let byte = |at: i64| bytes.get(usize::try_from(at).ok()?).copied();
         let block = i64::from(self.block);
         let start = panel + k / block * self.block_bytes(block);
@@ -156,6 +174,6 @@ impl FewBitsForm {
             DType::BF16 => bf16::from_bits(half(at)?).to_f32(),
             _ => f32::from_bits(u32::from(half(at)?) | u32::from(half(at + 2)?) << 16),
         };
-        Some(f32::from(i16::from(code) - i16::from(zero)) * scale)
+        Some((i16::from(code) - i16::from(zero), scale))
     }
 }

@@ -32,6 +32,7 @@ pub(crate) mod monotone;
 pub mod partition;
 mod program;
 mod ragged;
+pub(crate) mod rounded_rows;
 mod sequence_parts;
 pub mod sequences;
 mod sliding_windows;

@@ -33,8 +33,8 @@ pub enum Rhs {
         /// Columns of a panel.
         width: u32,
     },
-    /// A constant of `f32` as integers of few bits and scales, in panels of 16 columns. The reduction has one axis of
-    /// constant extent.
+    /// A constant of `f32` as integers of few bits and scales, in panels of 16 columns. The reduction has a constant
+    /// extent, and one axis unless the left-hand side is rounded.
     FewBits(FewBitsPanels),
 }
 

@@ -28,8 +28,8 @@ pub(super) struct Weights {
     pub(super) row_major: HashMap<Value, BufferId>,
     /// Packed constants.
     pub(super) panels: BTreeMap<PackedForm, BufferId>,
-    /// Packed constants of few bits.
-    pub(super) few_bits: BTreeMap<PackedForm, BufferId>,
+    /// Packed constants of few bits, and whether the other operand is rounded.
+    pub(super) few_bits: BTreeMap<(PackedForm, bool), BufferId>,
     /// Names of the graph's constants by the address of their bytes.
     names: HashMap<*const u8, String>,
 }

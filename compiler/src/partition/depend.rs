@@ -142,8 +142,7 @@ fn bytes_between(program: &Program, a: &Footprint, b: &Footprint) -> f64 {
         .sum()
 }
 
-/// The kernels of each outermost region, those that run together for each sequence of a ragged batch, and each other
-/// kernel.
+/// The kernels of each outermost region, and each other kernel.
 pub(super) fn atoms(program: &Program) -> Result<Vec<Range<usize>>> {
     let mut list = Vec::new();
     let mut depth = 0_usize;
@@ -159,8 +158,7 @@ pub(super) fn atoms(program: &Program) -> Result<Vec<Range<usize>>> {
             }
             _ => {}
         }
-        let joins_next = program.ragged.as_ref().is_some_and(|ragged| ragged.joins_next(idx));
-        if depth == 0 && !joins_next {
+        if depth == 0 {
             list.push(begin..idx + 1);
             begin = idx + 1;
         }

@@ -4,6 +4,7 @@
 //! only ([`rewrite`]). The evaluator of the rewritten graph therefore defines the results. Weights that move the
 //! outputs much more than the others keep more bits; trial runs measure that ([`trial`]).
 
+mod activations;
 mod find;
 mod rewrite;
 mod round;
@@ -11,6 +12,7 @@ mod table;
 mod trial;
 mod weight_type;
 
+pub use activations::{ActivationSummary, Activations, RoundedActivations, round_activations};
 pub use table::{OutputError, WeightRow, WeightTable, Why};
 pub use weight_type::WeightType;
 

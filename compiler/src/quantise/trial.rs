@@ -115,6 +115,15 @@ impl Trial {
         Ok(errors.fold(0.0, f64::max))
     }
 
+    /// The error of the outputs of another model with the same inputs, as in [`Trial::error`].
+    pub(super) fn error_of(&self, model: &Model) -> Result<f64> {
+        let mut context = Context::new(model).map_err(|error| limit(error.to_string()))?;
+        let refs: Vec<TensorRef<'_>> = tensor::refs(&self.inputs)?;
+        let outputs = context.run_views(&refs).map_err(|error| limit(error.to_string()))?;
+        let errors = self.outputs.iter().zip(tensor::copies(&outputs));
+        Ok(errors.map(|(want, got)| output_error(want, &got)).fold(0.0, f64::max))
+    }
+
     fn run(&mut self, replaced: &[(usize, &Rounded)]) -> Result<Vec<Tensor>> {
         let mut tensors: Vec<Tensor> = self.inputs.iter().chain(&self.weights).cloned().collect();
         for (index, rounded) in replaced {

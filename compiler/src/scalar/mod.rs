@@ -3,6 +3,7 @@
 //! `graph` maps a [`Body`] over tensors, and `kernel` runs the same operators inside loops.
 //! The meaning of each operator is defined once, bit for bit, in [`eval`].
 
+pub(crate) mod activations;
 mod constant;
 pub mod eval;
 pub mod precision;

@@ -31,6 +31,10 @@ pub enum Precision {
     /// `x * y` at any requested precision, because the definition of the model requires it. Only graphs have it.
     /// Kernels have [`Precision::F32`] instead.
     Full,
+    /// `round(x) * y`, where `y` is a constant of few bits and `round` keeps 8 bits, see
+    /// [`activations`](super::activations). Sums of a block are exact. Only graphs have it; in kernels, the form of the
+    /// weights says so.
+    Int8,
 }
 
 /// The number of bf16 that the operands of a multiplication are split into.
@@ -54,6 +58,7 @@ impl Precision {
             Precision::Bf16 => "bf16",
             Precision::Exact => "exact",
             Precision::Full => "full",
+            Precision::Int8 => "int8",
         }
     }
 
@@ -61,14 +66,14 @@ impl Precision {
     pub fn from_name(name: &str) -> Option<Precision> {
         Precision::ALL
             .into_iter()
-            .chain([Precision::Exact, Precision::Full])
+            .chain([Precision::Exact, Precision::Full, Precision::Int8])
             .find(|precision| precision.name() == name)
     }
 
     /// The parts that operands are split into. `None` if they are multiplied as they are.
     pub const fn parts(self) -> Option<Bf16Parts> {
         match self {
-            Precision::F32 | Precision::Full => None,
+            Precision::F32 | Precision::Full | Precision::Int8 => None,
             Precision::Bf16x3 => Some(Bf16Parts { lhs: 2, rhs: 2 }),
             Precision::Bf16 => Some(Bf16Parts { lhs: 1, rhs: 1 }),
             Precision::Exact => Some(Bf16Parts { lhs: 3, rhs: 1 }),
@@ -79,7 +84,7 @@ impl Precision {
     pub const fn max_product_error(self) -> f64 {
         const HALF_STEP: f64 = 1.0 / 256.0;
         match self {
-            Precision::F32 | Precision::Exact | Precision::Full => 0.0,
+            Precision::F32 | Precision::Exact | Precision::Full | Precision::Int8 => 0.0,
             // `(1 + u^2)(u^2 + u^2) + (u + ...)^2`, rounded up in the last digit given.
             Precision::Bf16x3 => 3.02 * HALF_STEP * HALF_STEP,
             Precision::Bf16 => 2.01 * HALF_STEP,
@@ -89,7 +94,7 @@ impl Precision {
     /// The maximum error of a whole model, relative to the largest element of an output, for `selfcheck` to pass.
     pub(crate) const fn max_model_error(self) -> f64 {
         match self {
-            Precision::F32 | Precision::Exact | Precision::Full => 0.0,
+            Precision::F32 | Precision::Exact | Precision::Full | Precision::Int8 => 0.0,
             Precision::Bf16x3 => 5e-5,
             Precision::Bf16 => 5e-2,
         }
@@ -98,7 +103,7 @@ impl Precision {
     /// The parts of `x`: high and low.
     pub(crate) fn operand_parts(self, x: f32) -> [f64; 2] {
         match self {
-            Precision::F32 | Precision::Exact | Precision::Full => [x.into(), 0.0],
+            Precision::F32 | Precision::Exact | Precision::Full | Precision::Int8 => [x.into(), 0.0],
             Precision::Bf16x3 => [high(x).into(), low(x).into()],
             Precision::Bf16 => [high(x).into(), 0.0],
         }

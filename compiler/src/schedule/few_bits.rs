@@ -41,6 +41,9 @@ fn expand_in(program: &mut Program, body: &mut [Stmt], floats: &mut BTreeMap<Buf
             }
             Stmt::Contraction(contraction) => {
                 let Rhs::FewBits(panels) = contraction.rhs.clone() else { continue };
+                if panels.form.rounds_lhs {
+                    continue;
+                }
                 let buffer = *floats.entry(panels.buffer).or_insert_with(|| {
                     let tensor = as_bf16(program, contraction, &panels)?;
                     let name = program.buffers[panels.buffer].name.clone();

@@ -1,8 +1,9 @@
 //! Reserves scratch memory for contractions whose left operand must be packed, or whose weights of few bits become
 //! floats.
 //!
-//! Three kinds of operands are packed: integers of one byte, `f32` that tile registers multiply as bf16, and `f32`
-//! whose rows are whole pages apart. Such rows would compete for the same few sets of a first-level cache.
+//! Four kinds of operands are packed: integers of one byte, `f32` that tile registers multiply as bf16, `f32` that is
+//! rounded to 8 bits, and `f32` whose rows are whole pages apart. Such rows would compete for the same few sets of a
+//! first-level cache.
 //!
 //! Microkernels read groups of bytes along the reduction, widened on some machines, and padded at the end of a row. The
 //! code generator packs one block of rows at a time, and chooses the format and the number of rows. This pass reserves
@@ -12,7 +13,10 @@
 
 use crate::{
     Result,
-    kernel::{Buffer, BufferId, Contraction, FewBitsPanels, MemorySpace, Program, Rhs, SlidingWindows, Stmt},
+    kernel::{
+        Buffer, BufferId, Contraction, FewBitsPanels, MemorySpace, Program, Rhs, SlidingWindows, Stmt,
+        rounded_rows::RoundedRows,
+    },
     scalar::Precision,
     target::LINE_BYTES,
 };
@@ -132,7 +136,8 @@ fn scratch(program: &mut Program, part: &str, of: BufferId, dtype: DType, elems:
 
 /// Reserves memory for weights of few bits as floats, if there may be many rows.
 fn reserve_for_unpacking(program: &mut Program, facts: &Facts, contraction: &mut Contraction) {
-    let has_few_rows = facts.prove_le(&contraction.rows(), &FEW_ROWS.into()).is_yes();
+    let is_rounded = matches!(&contraction.rhs, Rhs::FewBits(panels) if panels.form.rounds_lhs);
+    let has_few_rows = is_rounded || facts.prove_le(&contraction.rows(), &FEW_ROWS.into()).is_yes();
     if has_few_rows || !program.microkernels.is_native() {
         return;
     }
@@ -199,6 +204,12 @@ fn widened_row(program: &Program, contraction: &Contraction) -> Option<Dim> {
 /// The bytes of a row whose length is known at compile time, if the rows of this contraction are copied.
 fn fixed_row(program: &Program, contraction: &Contraction) -> Option<Dim> {
     let depth = contraction.depth().as_i64().filter(|depth| *depth > 0)?;
+    if let Rhs::FewBits(panels) = &contraction.rhs
+        && panels.form.rounds_lhs
+    {
+        let words = RoundedRows::of(panels.form, depth)?.max_words();
+        return Some(Dim::from((lines(4 * words) | 1) * LINE_BYTES));
+    }
     let row = paged_row(program, contraction, depth)
         .or_else(|| multiplies_bytes(program, contraction).then(|| row_bytes(depth)));
     row.map(Dim::from)
@@ -267,7 +278,17 @@ fn bytes_of_rows(program: &Program, contraction: &Contraction, extents: &[Dim], 
     let min_block = if outer.is_empty() { Dim::from(tallest) * row } else { last * row };
     let rhs =
         if program.fits_tiles(contraction) { program.packed_rhs_bytes(contraction) } else { Dim::zero() };
-    Some((all * row).min(block).max(min_block) + rhs)
+    Some((all * row).min(block).max(min_block) + rhs + unrounded_bytes(contraction))
+}
+
+/// The bytes that precede rounded rows: a row of `f32`, in the order of the reduction.
+fn unrounded_bytes(contraction: &Contraction) -> Dim {
+    match &contraction.rhs {
+        Rhs::FewBits(panels) if panels.form.rounds_lhs => {
+            (contraction.depth() * 4).ceil_div(LINE_BYTES) * LINE_BYTES
+        }
+        _ => Dim::zero(),
+    }
 }
 
 /// The bytes of the packed pixels of a block of rows, if the left operand consists of sliding windows.

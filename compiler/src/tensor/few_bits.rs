@@ -130,19 +130,110 @@ impl FewBits {
     /// # Panics
     /// If `idx` is not below [`FewBits::elems`].
     pub fn get(&self, idx: usize) -> f32 {
+        self.element(idx, self.block_of(idx))
+    }
+
+    /// Element `idx` in row-major order, without rounding.
+    pub(crate) fn exact(&self, idx: usize) -> f64 {
+        let block = self.block_of(idx);
+        f64::from(self.integer(idx, block)) * f64::from(self.scales[block])
+    }
+
+    /// The block of element `idx`.
+    fn block_of(&self, idx: usize) -> usize {
+        self.block_with(idx, &self.block_strides())
+    }
+
+    /// As [`FewBits::block_of`], with the result of [`FewBits::block_strides`].
+    fn block_with(&self, idx: usize, strides: &[usize]) -> usize {
         let mut rest = idx;
         let mut block = 0;
-        for (axis, stride) in self.block_strides().iter().enumerate().rev() {
+        for (axis, stride) in strides.iter().enumerate().rev() {
             block += rest % self.shape[axis] / self.block[axis] * stride;
             rest /= self.shape[axis];
         }
-        self.element(idx, block)
+        block
+    }
+
+    /// The block of each element.
+    fn blocks(&self) -> Vec<u32> {
+        let strides = self.block_strides();
+        let row = self.shape.last().copied().unwrap_or(1).max(1);
+        let block = self.block.last().copied().unwrap_or(1);
+        let mut blocks = Vec::with_capacity(self.elems());
+        for first in (0..self.elems()).step_by(row) {
+            let of_row = self.block_with(first, &strides) as u32;
+            blocks.extend((0..row.div_ceil(block) as u32).flat_map(|at| {
+                let elems = block.min(row - at as usize * block);
+                std::iter::repeat_n(of_row + at, elems)
+            }));
+        }
+        blocks
+    }
+
+    /// The tensor of this shape whose elements are those at `first` and multiples of `steps`, one for each axis, in
+    /// row-major order. `None` if its elements don't form blocks.
+    pub(crate) fn at_places(&self, shape: Vec<usize>, first: usize, steps: &[usize]) -> Option<FewBits> {
+        let elems = shape.iter().try_fold(1usize, |n, dim| n.checked_mul(*dim))?;
+        let last = shape
+            .iter()
+            .zip(steps)
+            .try_fold(first, |last, (dim, step)| last.checked_add(dim.checked_sub(1)?.checked_mul(*step)?))?;
+        let (inner, inner_step) = (*shape.last()?, *steps.last()?);
+        if last >= self.elems() {
+            return None;
+        }
+
+        let of_elements = self.blocks();
+        let block_along = |(dim, step): (&usize, &usize)| {
+            let of = |k: usize| of_elements[first + k * step];
+            (1..*dim).find(|k| of(*k) != of(0)).unwrap_or(*dim)
+        };
+        let block: Vec<usize> = shape.iter().zip(steps).map(block_along).collect();
+        let grid: Vec<usize> = shape.iter().zip(&block).map(|(dim, block)| dim.div_ceil(*block)).collect();
+        let inner_block = *block.last()?;
+
+        let mut blocks: Vec<Option<u32>> = vec![None; grid.iter().product()];
+        let mut codes = Vec::with_capacity(elems);
+        for row in 0..elems / inner {
+            let mut rest = row;
+            let mut place = first;
+            let mut in_grid = 0;
+            let mut stride = *grid.last()?;
+            for axis in (0..shape.len() - 1).rev() {
+                let at = rest % shape[axis];
+                rest /= shape[axis];
+                place += at * steps[axis];
+                in_grid += at / block[axis] * stride;
+                stride *= grid[axis];
+            }
+            for (number, begin) in (0..inner).step_by(inner_block).enumerate() {
+                let places = (begin..inner.min(begin + inner_block)).map(|at| place + at * inner_step);
+                let own = *blocks[in_grid + number].get_or_insert(of_elements[place + begin * inner_step]);
+                if places.clone().any(|at| of_elements[at] != own) {
+                    return None;
+                }
+                codes.extend(places.map(|at| self.codes[at]));
+            }
+        }
+
+        let blocks: Vec<u32> = blocks.into_iter().collect::<Option<_>>()?;
+        let scales = blocks.iter().map(|block| self.scales[*block as usize]).collect();
+        let of_block = |zeros: &Vec<i8>| blocks.iter().map(|block| zeros[*block as usize]).collect();
+        let zeros = self.zeros.as_ref().map(of_block);
+        let bits = self.bits;
+        Some(FewBits { shape, block, bits, codes: codes.into(), scales, zeros, expanded: OnceLock::new() })
+    }
+
+    /// The code of element `idx` less the zero point of this block.
+    fn integer(&self, idx: usize, block: usize) -> i16 {
+        let zero = self.zeros.as_ref().map_or(0, |zeros| zeros[block]);
+        i16::from(self.codes[idx] as i8) - i16::from(zero)
     }
 
     /// Element `idx`, which is in this block.
     pub(crate) fn element(&self, idx: usize, block: usize) -> f32 {
-        let zero = self.zeros.as_ref().map_or(0, |zeros| zeros[block]);
-        f32::from(i16::from(self.codes[idx] as i8) - i16::from(zero)) * self.scales[block]
+        f32::from(self.integer(idx, block)) * self.scales[block]
     }
 
     /// All elements in little-endian bytes.

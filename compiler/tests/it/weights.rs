@@ -14,7 +14,7 @@ use symshape_compiler::{
     import::proto::{GraphProto, ModelProto, OperatorSetIdProto, TensorProto},
     kernel::Program,
     pipeline::Pipeline,
-    quantise::{WeightRequest, quantise},
+    quantise::{WeightRequest, quantise, round_activations},
     tensor::Tensor,
 };
 use symshape_runtime::DType;
@@ -162,6 +162,12 @@ fn tied_embedding_and_head_of_few_bits_store_their_codes_once() -> Result<()> {
             "{columns} columns, {weight_type}: {bytes} B, {code_bytes} B of codes"
         );
         compiled::assert_same("tied", &graph, &Machine::compile(program, false));
+
+        let rounded = round_activations(&graph)?;
+        assert_eq!((rounded.summary.rounded, rounded.summary.products), (1, 1));
+        let program = lower(&rounded.graph, CompileOptions::default());
+        assert!(program.const_bytes() < 2 * code_bytes, "{columns} columns, {weight_type}: rounded");
+        compiled::assert_same("tied", &rounded.graph, &Machine::compile(program, false));
     }
     Ok(())
 }

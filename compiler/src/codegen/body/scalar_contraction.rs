@@ -2,15 +2,18 @@
 //!
 //! This form supports every type and every index. Microkernels replace it wherever they support the contraction.
 
+mod operands;
+mod rounded;
+
 use super::block::{self, Accumulator, BlockContext};
 use crate::{
     codegen::function::FuncCtx,
-    error::{Error, Result},
-    kernel::{Access, Axis, Contraction, FewBitsPanels, Kernel, Rhs},
+    error::Result,
+    kernel::{Access, Axis, Contraction, Kernel, Rhs},
 };
-use cranelift_codegen::ir::{InstBuilder, Value, types};
+use cranelift_codegen::ir::InstBuilder;
+use operands::{load_few_bits, load_operand};
 use symshape::Dim;
-use symshape_runtime::DType;
 
 /// Emits the loops over the rows and columns of the result.
 pub(super) fn emit(f: &mut FuncCtx, kernel: &Kernel, contraction: &Contraction) -> Result<()> {
@@ -27,6 +30,18 @@ fn nest(f: &mut FuncCtx, axes: &[Axis], inner: &mut dyn FnMut(&mut FuncCtx) -> R
 
 /// Emits the loops over the reduction and the epilogue, for one element of the result.
 fn emit_element(f: &mut FuncCtx, kernel: &Kernel, contraction: &Contraction) -> Result<()> {
+    if let Rhs::FewBits(panels) = &contraction.rhs
+        && panels.form.rounds_lhs
+    {
+        let value = rounded::sum(f, contraction, panels)?;
+        let sum = Some(Accumulator { value, dtype: contraction.dtype });
+        return block::emit(
+            f,
+            kernel,
+            &contraction.epilogue,
+            &BlockContext { sum, ..BlockContext::default() },
+        );
+    }
     let ty = FuncCtx::reg_type(contraction.dtype);
     let accumulator = f.builder.declare_var(ty);
     let zero = f.zero(ty);
@@ -56,46 +71,6 @@ fn emit_element(f: &mut FuncCtx, kernel: &Kernel, contraction: &Contraction) -> 
     let value = f.builder.use_var(accumulator);
     let sum = Some(Accumulator { value, dtype: contraction.dtype });
     block::emit(f, kernel, &contraction.epilogue, &BlockContext { sum, ..BlockContext::default() })
-}
-
-/// Loads an element of an operand, in the type of the accumulator.
-fn load_operand(f: &mut FuncCtx, contraction: &Contraction, access: &Access) -> Result<Value> {
-    let dtype = f.unit.program.buffers[access.buffer].dtype;
-    let address = f.address(access)?;
-    let value = f.load(dtype, address, 0);
-    Ok(f.cast(dtype, contraction.dtype, value))
-}
-
-/// Computes the element of a right operand of few bits.
-fn load_few_bits(f: &mut FuncCtx, contraction: &Contraction, panels: &FewBitsPanels) -> Result<Value> {
-    let place = panels.place(contraction);
-    let place = place.ok_or_else(|| Error::internal("panels of few bits of an unknown size"))?;
-    let address = |f: &mut FuncCtx, index: Dim| f.address(&Access { buffer: panels.buffer, index });
-
-    let scale = address(f, place.scale)?;
-    let scale = f.load(panels.form.scale, scale, 0);
-    let scale = f.cast(panels.form.scale, DType::F32, scale);
-
-    // The bits above the code are shifted out, then those below.
-    let code = address(f, place.code)?;
-    let code = f.load(DType::U8, code, 0);
-    let code = f.cast(DType::U8, DType::I32, code);
-    let code = f.ins().bxor_imm_u(code, i64::from(panels.form.flipped_bits()));
-    let bit = f.dim(&place.bit)?;
-    let bit = f.ins().ireduce(types::I32, bit);
-    let all = f.ins().iconst(types::I32, 32 - i64::from(panels.form.bits));
-    let unused = f.ins().isub(all, bit);
-    let code = f.ins().ishl(code, unused);
-    let mut code = f.ins().sshr_imm_u(code, 32 - i64::from(panels.form.bits));
-    if let Some(zero) = place.zero {
-        let zero = address(f, zero)?;
-        let zero = f.load(DType::I8, zero, 0);
-        let zero = f.cast(DType::I8, DType::I32, zero);
-        code = f.ins().isub(code, zero);
-    }
-
-    let code = f.cast(DType::I32, DType::F32, code);
-    Ok(f.ins().fmul(code, scale))
 }
 
 /// The element of the right operand, as an access over the variables of the contraction.

@@ -196,6 +196,11 @@ pub enum VBinary {
     /// A lane is a pair of signed 16-bit integers. The result is the sum of the two products. It is exact unless all
     /// four integers are the smallest one.
     DotPairs,
+    /// Each half of a lane is the sum of two products of unsigned bytes of `a` with signed bytes of `b`, or the nearest
+    /// end of the range of 16 bits. This and the next exist only on ISAs whose shape has `byte_pairs`.
+    DotBytePairs,
+    /// Sums of 16-bit integers, wrapping.
+    AddHalves,
     /// One of the two results of a stage of a transposition. In each group of four lanes, the results of stage 0 are
     /// `a0 b0 a1 b1` and `a2 b2 a3 b3`, those of stage 1 `a0 a1 b0 b1` and `a2 a3 b2 b3`. The results of a later stage
     /// are the even groups of `a` followed by those of `b`, and the odd groups.

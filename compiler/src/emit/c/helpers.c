@@ -224,6 +224,33 @@ static inline int few_bits(uint8_t byte, int bit, int bits) {
     return ((byte >> bit) & ((1 << bits) - 1)) - (1 << (bits - 1));
 }
 
+/* The larger of the bits of a magnitude and those of `value`. Those of NaN are largest. */
+static inline int32_t max_magnitude(int32_t bits, float value) {
+    union { float value; uint32_t bits; } number;
+    number.value = value;
+    const int32_t other = (int32_t)(number.bits & 0x7fffffffu);
+    return other > bits ? other : bits;
+}
+
+/* The scale of a block that is rounded to 8 bits, from the bits of its largest magnitude. */
+static inline float block_scale(int32_t bits) {
+    union { uint32_t bits; float value; } largest;
+    largest.bits = (uint32_t)bits;
+    return largest.value / 127.0f;
+}
+
+/* The factor of a block's elements before they are rounded: 0 unless the largest is finite and at least 2^-100. */
+static inline float block_inverse(int32_t bits) {
+    union { uint32_t bits; float value; } largest;
+    largest.bits = (uint32_t)bits;
+    return bits >= 27 << 23 && bits < 0x7f800000 ? 127.0f / largest.value : 0.0f;
+}
+
+/* The nearest integer of an element, halves to even. */
+static inline int32_t rounded_code(float value, float inverse) {
+    return inverse == 0.0f ? 0 : (int32_t)rintf(value * inverse);
+}
+
 /* The nearest bf16; denormals become 0. */
 static inline float high_f32(float value) {
     if (fabsf(value) < 0x1p-126f) return copysignf(0.0f, value);

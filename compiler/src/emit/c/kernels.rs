@@ -202,6 +202,9 @@ impl KernelPrinter<'_> {
                 let panels = Panels { buffer: *buffer, base, width: *width };
                 self.multiply_panel(contraction, &panels, &columns)?;
             }
+            Rhs::FewBits(panels) if panels.form.rounds_lhs => {
+                self.multiply_rounded(contraction, panels, &columns)?;
+            }
             Rhs::FewBits(panels) => self.multiply_few_bits(contraction, panels, &columns)?,
         }
 
@@ -275,31 +278,15 @@ impl KernelPrinter<'_> {
     ) -> Result<()> {
         let place = panels.place(contraction);
         let place = place.ok_or_else(|| Error::internal("panels of few bits of an unknown size"))?;
-        let buffer = names::buffer(self.program, panels.buffer);
-        let bits = panels.form.bits;
         let lhs_name = self.fresh('a');
         let rhs_name = self.fresh('w');
         let n = self.symbol(&contraction.n)?;
         self.nested_loops(&contraction.k, &mut |this| {
             this.load_lhs(contraction, &lhs_name)?;
             this.open(&format!("for (int64_t {n} = {first}; {n} < {end}; {n}++) {{"));
-            let scale = match panels.form.scale {
-                DType::F16 => "f16_scale",
-                DType::BF16 => "bf16_scale",
-                _ => "f32_scale",
-            };
-            let scale = format!("{scale}({buffer} + {})", this.dim(&place.scale)?);
-            let code = this.dim(&place.code)?;
-            let bit = this.dim(&place.bit)?;
-            let zero = match &place.zero {
-                Some(zero) => format!(" - (int8_t){buffer}[{}]", this.dim(zero)?),
-                None => String::new(),
-            };
-            let code = match bits {
-                8 => format!("(int8_t){buffer}[{code}]"),
-                _ => format!("few_bits({buffer}[{code}], (int)({bit}), {bits})"),
-            };
-            this.line(&format!("const float {rhs_name} = (float)({code}{zero}) * {scale};"));
+            let scale = this.weight_scale(panels, &place)?;
+            let integer = this.weight_integer(panels, &place)?;
+            this.line(&format!("const float {rhs_name} = (float)({integer}) * {scale};"));
             let sum = format!("{sums}[{n} - {first}]");
             this.line(&code::accumulated(contraction.dtype, &sum, &lhs_name, &rhs_name)?);
             this.close("}");
@@ -307,8 +294,43 @@ impl KernelPrinter<'_> {
         })
     }
 
+    /// The scale of a weight of few bits.
+    pub(super) fn weight_scale(
+        &self,
+        panels: &FewBitsPanels,
+        place: &few_bits::ElementPlace,
+    ) -> Result<String> {
+        let buffer = names::buffer(self.program, panels.buffer);
+        let scale = match panels.form.scale {
+            DType::F16 => "f16_scale",
+            DType::BF16 => "bf16_scale",
+            _ => "f32_scale",
+        };
+        Ok(format!("{scale}({buffer} + {})", self.dim(&place.scale)?))
+    }
+
+    /// The integer of a weight of few bits, less its zero point.
+    pub(super) fn weight_integer(
+        &self,
+        panels: &FewBitsPanels,
+        place: &few_bits::ElementPlace,
+    ) -> Result<String> {
+        let buffer = names::buffer(self.program, panels.buffer);
+        let bits = panels.form.bits;
+        let code = self.dim(&place.code)?;
+        let bit = self.dim(&place.bit)?;
+        let zero = match &place.zero {
+            Some(zero) => format!(" - (int8_t){buffer}[{}]", self.dim(zero)?),
+            None => String::new(),
+        };
+        Ok(match bits {
+            8 => format!("(int8_t){buffer}[{code}]{zero}"),
+            _ => format!("few_bits({buffer}[{code}], (int)({bit}), {bits}){zero}"),
+        })
+    }
+
     /// Defines `name` as the element of the left-hand side.
-    fn load_lhs(&mut self, contraction: &Contraction, name: &str) -> Result<()> {
+    pub(super) fn load_lhs(&mut self, contraction: &Contraction, name: &str) -> Result<()> {
         let element = self.element(&contraction.lhs)?;
         let lhs = scalars::loaded(self.dtype(&contraction.lhs), contraction.dtype, &element);
         self.line(&format!("const {} {name} = {lhs};", names::value_type(contraction.dtype)));

@@ -20,6 +20,7 @@ mod kernel_printer;
 mod kernels;
 mod names;
 mod partitions;
+mod rounded;
 mod scalars;
 mod text;
 mod tiles;

@@ -5,6 +5,7 @@
 
 use super::{
     index::{each, strides},
+    rounded,
     rounding::Rounding,
     writer::tensor,
 };
@@ -24,6 +25,10 @@ pub(super) fn contraction(
     shape: &[usize],
     rounding: Rounding,
 ) -> Result<Tensor> {
+    let is_rounded = precision == Precision::Int8 && dtype == DType::F32;
+    let converted =
+        if is_rounded { Some(rounded::operands([lhs, rhs], out, operands, rounding)?) } else { None };
+    let operands = converted.as_ref().map_or(operands, |operands| &operands[..]);
     let a = (&operands[0], lhs);
     let b = (&operands[1], rhs);
     let (streamed, copied) = if a.0.elems() < b.0.elems() { (b, a) } else { (a, b) };

@@ -7,7 +7,7 @@ use crate::{
         Access, Argument, Axis, BufferId, Check, Contraction, ExternalCall, FewBitsPanels, Inst, InstSeq,
         Kernel, Local, MemorySpace, Program, Rhs, Stmt, few_bits,
     },
-    scalar::{ReduceOp, Reg, Scalar, eval as scalar},
+    scalar::{ReduceOp, Reg, Scalar, activations::RoundedBlock, eval as scalar},
     tensor::Tensor,
 };
 use cranelift_entity::{EntityRef, SecondaryMap};
@@ -236,8 +236,14 @@ impl<'a> Machine<'a> {
             Rhs::FewBits(panels) => Some(self.few_bits_panel(contraction, panels)?),
         };
         let mut sum = Accumulator::new(ReduceOp::Sum, contraction.dtype);
-        let mut position = 0;
-        self.accumulate(contraction, &contraction.k, panel, &mut position, &mut sum)?;
+        if let (Rhs::FewBits(panels), Some(panel)) = (&contraction.rhs, panel)
+            && panels.form.rounds_lhs
+        {
+            self.accumulate_rounded(contraction, panels, panel, &mut sum)?;
+        } else {
+            let mut position = 0;
+            self.accumulate(contraction, &contraction.k, panel, &mut position, &mut sum)?;
+        }
         self.code(&contraction.epilogue, &mut Frame { sum: Some(sum.finish()), ..Frame::default() })
     }
 
@@ -276,6 +282,41 @@ impl<'a> Machine<'a> {
         };
         let element = panels.form.element(tensor.bytes(), panel, k, lane);
         element.map(Scalar::f32).ok_or_else(|| Error::invalid(format!("element {k} after the last panel")))
+    }
+
+    /// Accumulates the products of a left-hand side that is rounded in blocks.
+    fn accumulate_rounded(
+        &mut self,
+        contraction: &Contraction,
+        panels: &FewBitsPanels,
+        panel: i64,
+        sum: &mut Accumulator,
+    ) -> Result<()> {
+        let mut row = Vec::new();
+        self.row(contraction, &contraction.k, &mut row)?;
+        let lane = self.env.eval(&Dim::from(&contraction.n.var))? % few_bits::WIDTH;
+        let Memory::Const(tensor) = &self.memory[panels.buffer] else {
+            return Err(Error::invalid("weights of few bits are not a constant"));
+        };
+        let block = (panels.form.block as usize).max(1);
+        let rounded =
+            row.chunks(block).flat_map(|block| RoundedBlock::of(block).values().collect::<Vec<_>>());
+        for (k, x) in rounded.enumerate() {
+            let parts = panels.form.parts(tensor.bytes(), panel, k as i64, lane);
+            let (integer, scale) =
+                parts.ok_or_else(|| Error::invalid(format!("element {k} after the last panel")))?;
+            sum.push(Scalar::from_f64(DType::F64, x * f64::from(integer) * f64::from(scale)));
+        }
+        Ok(())
+    }
+
+    /// Appends the elements of the left-hand side of all iterations of `axes`.
+    fn row(&mut self, contraction: &Contraction, axes: &[Axis], row: &mut Vec<f32>) -> Result<()> {
+        let Some((axis, rest)) = axes.split_first() else {
+            row.push(self.load(&contraction.lhs)?.as_f64() as f32);
+            return Ok(());
+        };
+        self.each(axis, |machine| machine.row(contraction, rest, row))
     }
 
     /// Accumulates the multiplications of all iterations of `axes`, and counts them in `position`.

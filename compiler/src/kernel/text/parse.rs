@@ -427,7 +427,8 @@ impl Reader<'_> {
         let block = self.cursor.number()?;
         self.cursor.expect("scale")?;
         let scale = self.cursor.dtype()?;
-        Ok(FewBitsForm { bits, block, scale, has_zeros: self.cursor.eat_word("zeros") })
+        let has_zeros = self.cursor.eat_word("zeros");
+        Ok(FewBitsForm { bits, block, scale, has_zeros, rounds_lhs: self.cursor.eat_word("rounds") })
     }
 
     fn in_line(&mut self, keyword: &str) -> Result<()> {

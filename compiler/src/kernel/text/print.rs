@@ -241,11 +241,12 @@ fn write_contraction(f: &mut Formatter<'_>, contraction: &Contraction, depth: us
             writeln!(f, "{inner}rhs panels {buffer:?}[{base}] width {width}")?;
         }
         Rhs::FewBits(FewBitsPanels { buffer, base, form, unpack_buffer }) => {
-            let FewBitsForm { bits, block, scale, has_zeros } = form;
+            let FewBitsForm { bits, block, scale, has_zeros, rounds_lhs } = form;
             let zeros = if *has_zeros { " zeros" } else { "" };
+            let rounds = if *rounds_lhs { " rounds" } else { "" };
             write!(
                 f,
-                "{inner}rhs few_bits {buffer:?}[{base}] bits {bits} block {block} scale {scale}{zeros}"
+                "{inner}rhs few_bits {buffer:?}[{base}] bits {bits} block {block} scale {scale}{zeros}{rounds}"
             )?;
             if let Some(unpack_buffer) = unpack_buffer {
                 write!(f, " unpack {unpack_buffer:?}")?;

@@ -106,7 +106,8 @@ impl Checker<'_> {
             )));
         }
         let lhs = self.program.buffers[contraction.lhs.buffer].dtype;
-        let has_axes = contraction.k.len() == 1 && contraction.dtype == DType::F32 && lhs == DType::F32;
+        let has_axes = contraction.k.len() == 1 || panels.form.rounds_lhs;
+        let has_axes = has_axes && contraction.dtype == DType::F32 && lhs == DType::F32;
         let panel_bytes = panels.panel_bytes(contraction).filter(|_| has_axes).ok_or_else(|| {
             Error::invalid("weights of few bits need `f32`, one reduction axis and blocks of whole words")
         })?;

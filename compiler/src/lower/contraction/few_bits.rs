@@ -28,7 +28,8 @@ pub(super) fn pack(
     let weights = packing.tensor.few_bits()?;
     let n_extent = usize::try_from(n.extent.as_i64()?).ok().filter(|extent| *extent > 0)?;
     let is_f32 = contraction.dtype == DType::F32 && contraction.operands[0].dtype == DType::F32;
-    if !is_f32 || contraction.precision != Precision::F32 {
+    let rounds_lhs = contraction.precision == Precision::Int8;
+    if !is_f32 || !rounds_lhs && contraction.precision != Precision::F32 {
         return None;
     }
 
@@ -39,6 +40,7 @@ pub(super) fn pack(
         block: u32::try_from(blocks.size).ok()?,
         scale: weights.scale_type(),
         has_zeros: weights.zeros().is_some(),
+        rounds_lhs,
     };
     if !form.is_valid(depth) {
         return None;
@@ -46,7 +48,7 @@ pub(super) fn pack(
     let panels = (n_extent as i64 + WIDTH - 1) / WIDTH;
     let bytes = form.panel_bytes(depth)?.checked_mul(panels)?;
 
-    let key = packing.form(n_extent);
+    let key = (packing.form(n_extent), rounds_lhs);
     let buffer = match lowering.weights.few_bits.get(&key) {
         Some(buffer) => *buffer,
         None => {

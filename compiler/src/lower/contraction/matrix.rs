@@ -6,13 +6,14 @@ use super::{
     packing::PackedPanels,
 };
 use crate::{
-    Result,
+    Error, Result,
     kernel::{Access, Axis, Contraction, Kernel, Rhs, Stmt},
     lower::{
         buffers,
         lowering::{KernelScope, Lowering},
         nest::{AxisRole, loops, with_exprs},
     },
+    scalar::Precision,
 };
 use symshape::Dim;
 
@@ -61,6 +62,10 @@ pub(super) fn lower(
         Some(packing) => {
             let few_bits = match k[..] {
                 [_] => few_bits::pack(lowering, scope, &contraction, packing, &n, &rhs),
+                // Rounded rows are copied anyway.
+                _ if contraction.precision == Precision::Int8 => {
+                    few_bits::pack(lowering, scope, &contraction, packing, &n, &rhs)
+                }
                 _ => None,
             };
             match few_bits {
@@ -74,6 +79,12 @@ pub(super) fn lower(
         }),
     };
 
+    let has_few_bits = matches!(rhs, Rhs::FewBits(_));
+    let precision = match contraction.precision {
+        Precision::Int8 if has_few_bits => Precision::F32,
+        Precision::Int8 => return Err(Error::internal("weights of rounded activations have no packed form")),
+        precision => precision,
+    };
     let statement = Contraction {
         m,
         n,
@@ -81,7 +92,7 @@ pub(super) fn lower(
         lhs: Access { buffer: buffers::stored(lowering, contraction.operands[0].value)?.buffer, index: lhs },
         rhs,
         dtype: contraction.dtype,
-        precision: contraction.precision,
+        precision,
         pack_buffer: None,
         epilogue: with_exprs(&contraction.epilogue, &contraction.nest.exprs[2..]),
     };

@@ -13,7 +13,7 @@ mod packing;
 mod strips;
 
 use super::{lowering::Lowering, nest::AxisRole};
-use crate::{Result, graph::Value};
+use crate::{Result, graph::Value, scalar::Precision};
 use nest::{ContractionNest, LoopForm};
 
 /// The kernel of `root`, which finishes the contraction `sum`. Both may be the same value.
@@ -30,7 +30,10 @@ pub(super) fn lower(lowering: &mut Lowering, root: Value, sum: Value) -> Result<
         LoopForm::SwappedMatrix => contraction.swap_operands(),
     }
 
-    let lhs = contraction.nest.exprs[0].clone();
-    contraction.nest.order_by(&scope.facts, AxisRole::Reduced, &lhs);
+    // Blocks of rounded activations are runs of the reduction as the graph has it.
+    if contraction.precision != Precision::Int8 {
+        let lhs = contraction.nest.exprs[0].clone();
+        contraction.nest.order_by(&scope.facts, AxisRole::Reduced, &lhs);
+    }
     matrix::lower(lowering, &mut scope, contraction)
 }

@@ -41,6 +41,13 @@ pub(super) struct Operand {
     pub(super) constant: Option<Tensor>,
 }
 
+impl Operand {
+    /// Whether it is a constant of few bits.
+    pub(super) fn has_few_bits(&self) -> bool {
+        self.constant.as_ref().is_some_and(|constant| constant.few_bits().is_some())
+    }
+}
+
 /// The form of a contraction's loops.
 pub(super) enum LoopForm {
     /// A batch of matrix multiplications.
@@ -121,6 +128,10 @@ impl ContractionNest {
     /// the result. A constant operand is packed and has its columns adjacent, so it is the right one where the other
     /// operand would be gathered.
     pub(super) fn form(&self, scope: &KernelScope, target: &Dim) -> LoopForm {
+        if self.precision == Precision::Int8 {
+            let is_right = self.operands[1].has_few_bits();
+            return if is_right { LoopForm::Matrix } else { LoopForm::SwappedMatrix };
+        }
         let [lhs, rhs] = [&self.nest.exprs[0], &self.nest.exprs[1]];
         let kept = self.nest.axes(AxisRole::Kept);
         let unit = kept.iter().rev().find(|axis| step(&scope.facts, target, axis) == 1).or(kept.last());

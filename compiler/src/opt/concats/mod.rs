@@ -26,7 +26,7 @@ use super::{dead::dead, rebuild::rebuild};
 use crate::{
     error::Result,
     graph::{Graph, Label, Node, Op, Value},
-    scalar::{BinaryOp, ReduceOp},
+    scalar::{BinaryOp, Precision, ReduceOp},
 };
 use pieces::{Pieces, Split};
 use readers::Divided;
@@ -134,13 +134,17 @@ fn accumulator(dtype: DType) -> DType {
 }
 
 fn contraction(new: &mut Graph, node: &Node, is_divided: bool, pieces: &mut Pieces) -> Result<Option<Value>> {
-    let Op::Contraction { lhs, rhs, out, .. } = &node.op else { return Ok(None) };
+    let Op::Contraction { lhs, rhs, out, precision, .. } = &node.op else { return Ok(None) };
     let Some((side, split)) = pushed(node, pieces) else { return Ok(None) };
     let split = split.clone();
     let labels = [lhs, rhs];
     let label = labels[side][split.axis];
     let position = |labels: &[Label]| labels.iter().position(|other| *other == label);
     let Some(axis) = position(out) else {
+        // Blocks of rounded activations would be divided too.
+        if *precision == Precision::Int8 {
+            return Ok(None);
+        }
         return sum_of_contractions(new, node, side, label, &split, pieces);
     };
 

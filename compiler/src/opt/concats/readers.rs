@@ -11,7 +11,7 @@
 use super::pieces::{MovedAxis, moved_axis};
 use crate::{
     graph::{Graph, Label, Node, NodeId, Op, Value, axis as axis_symbol},
-    scalar::ReduceOp,
+    scalar::{Precision, ReduceOp},
 };
 use cranelift_entity::SecondaryMap;
 use std::{collections::HashMap, ops::Range};
@@ -242,7 +242,7 @@ impl Web<'_> {
     }
 
     fn contraction(&mut self, node: &Node, value: Value, axis: usize) -> bool {
-        let Op::Contraction { lhs, rhs, out, .. } = &node.op else { return false };
+        let Op::Contraction { lhs, rhs, out, precision, .. } = &node.op else { return false };
         self.kernels += 1;
         let graph = self.graph;
         let labels = [lhs, rhs];
@@ -255,6 +255,9 @@ impl Web<'_> {
         let label = labels[side][axis];
         let has = |labels: &[Label]| labels.contains(&label);
         let Some(axis) = out.iter().position(|other| *other == label) else {
+            if *precision == Precision::Int8 {
+                return false;
+            }
             let groups = groups(&self.is_copied).len() as i64;
             let partial = elems(graph, node.results[0]).saturating_mul(groups - 1);
             return partial <= self.copied_elems();

@@ -30,7 +30,7 @@ use super::rebuild_by_uses::rebuild_by_uses;
 use crate::{
     error::Result,
     graph::{Graph, Node, Op, Value},
-    scalar::ReduceOp,
+    scalar::{Precision, ReduceOp},
     tensor::{Bytes, Tensor},
 };
 use columns::ConstantAxes;
@@ -68,7 +68,7 @@ fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
     let Op::Contraction { lhs, rhs, out, dtype, precision } = &node.op else { return Ok(None) };
     let dtype = *dtype;
     let labels = [lhs, rhs];
-    if dtype != DType::F32 && dtype != DType::I32 {
+    if dtype != DType::F32 && dtype != DType::I32 || *precision == Precision::Int8 {
         return Ok(None);
     }
 

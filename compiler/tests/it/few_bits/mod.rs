@@ -1,6 +1,7 @@
 //! Weights of few bits stay packed up to the microkernels, and products with them have the bits of products with
 //! floats.
 
+mod rounded;
 mod rows;
 
 use crate::bits::assert_same_bits;
@@ -20,7 +21,7 @@ use symshape_compiler::{
     kernel::{self, FewBitsForm, Program, Rhs, Stmt},
     opt,
     pipeline::{Lowered, Pipeline},
-    target::Target,
+    target::{Level, Target},
     tensor::{Bytes, Tensor},
 };
 use symshape_runtime::{Context, DType, Model, TensorRef};
@@ -58,6 +59,16 @@ const LAYERS: [Layer; 8] = [
     Layer { k: 64, n: 130, bits: 8, block: 16, zeros: Zeros::Middle, scale: DType::BF16 },
     Layer { k: 61, n: 35, bits: 8, block: 32, zeros: Zeros::ByBlock, scale: DType::F32 },
     Layer { k: 90, n: 64, bits: 8, block: 45, zeros: Zeros::ByBlock, scale: DType::F16 },
+];
+
+/// Layers whose reduction is cut into parts when panels are unpacked. The parts begin inside blocks. The rows of some
+/// are whole pages apart.
+const DEEP: [Layer; 5] = [
+    Layer { k: 1024, n: 150, bits: 4, block: 32, zeros: Zeros::Middle, scale: DType::F32 },
+    Layer { k: 2048, n: 144, bits: 8, block: 256, zeros: Zeros::Middle, scale: DType::F16 },
+    Layer { k: 2048, n: 131, bits: 2, block: 128, zeros: Zeros::ByBlock, scale: DType::F32 },
+    Layer { k: 2100, n: 70, bits: 4, block: 256, zeros: Zeros::ByBlock, scale: DType::F16 },
+    Layer { k: 2101, n: 40, bits: 8, block: 45, zeros: Zeros::ByBlock, scale: DType::BF16 },
 ];
 
 /// Integers below `2^bits` that look random and are always the same.
@@ -154,6 +165,13 @@ impl Layer {
     }
 }
 
+/// The levels that this machine has.
+fn levels() -> Vec<Level> {
+    let host = Target::host().expect("a supported machine").level;
+    let is_here = |level: &Level| *level <= host && level.name().starts_with("x86");
+    Level::ALL.into_iter().filter(is_here).collect()
+}
+
 /// The forms of few bits in a program, and the bytes of their panels.
 fn forms(program: &Program) -> Vec<(FewBitsForm, usize)> {
     fn of(program: &Program, stmt: &Stmt, found: &mut Vec<(FewBitsForm, usize)>) {
@@ -211,7 +229,8 @@ fn weights_take_their_bits_and_scales() {
         let [(form, bytes)] = found[..] else { panic!("{layer:?}: {found:?}") };
         let has_zeros = layer.zeros == Zeros::ByBlock;
         let block = layer.block.min(layer.k) as u32;
-        let wanted = FewBitsForm { bits: layer.bits, block, scale: layer.scale, has_zeros };
+        let wanted =
+            FewBitsForm { bits: layer.bits, block, scale: layer.scale, has_zeros, rounds_lhs: false };
         assert_eq!(form, wanted, "{layer:?}");
 
         let columns = layer.n.next_multiple_of(16);

@@ -1,7 +1,7 @@
 //! The bits of a row depend on no other row: neither on their number, which decides whether weights are unpacked into
 //! panels of floats, nor on the threads.
 
-use super::{Layer, MAX_ROWS, Zeros, compiled, lowered, run};
+use super::{DEEP, Layer, MAX_ROWS, Zeros, compiled, levels, lowered, run};
 use crate::bits::assert_same_bits;
 use crate::models;
 
@@ -10,19 +10,9 @@ use symshape_compiler::{
     Microkernels, Result, emit,
     graph::{Graph, Value},
     pipeline::Artifact,
-    target::{Level, Target},
+    target::Target,
 };
 use symshape_runtime::{DType, Model};
-
-/// Layers whose reduction is cut into parts when panels are unpacked. The parts begin inside blocks. The rows of some
-/// are whole pages apart.
-const DEEP: [Layer; 5] = [
-    Layer { k: 1024, n: 150, bits: 4, block: 32, zeros: Zeros::Middle, scale: DType::F32 },
-    Layer { k: 2048, n: 144, bits: 8, block: 256, zeros: Zeros::Middle, scale: DType::F16 },
-    Layer { k: 2048, n: 131, bits: 2, block: 128, zeros: Zeros::ByBlock, scale: DType::F32 },
-    Layer { k: 2100, n: 70, bits: 4, block: 256, zeros: Zeros::ByBlock, scale: DType::F16 },
-    Layer { k: 2101, n: 40, bits: 8, block: 45, zeros: Zeros::ByBlock, scale: DType::BF16 },
-];
 
 /// A layer whose depth is not cut.
 const SHALLOW: Layer = Layer { k: 70, n: 50, bits: 4, block: 16, zeros: Zeros::ByBlock, scale: DType::F16 };
@@ -53,13 +43,6 @@ fn check_rows(model: &Model, layer: Layer, context: &str) {
             );
         }
     }
-}
-
-/// The levels that this machine has.
-fn levels() -> Vec<Level> {
-    let host = Target::host().expect("a supported machine").level;
-    let is_here = |level: &Level| *level <= host && level.name().starts_with("x86");
-    Level::ALL.into_iter().filter(is_here).collect()
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::{
     key::FewBitsCode,
     narrow_vectors,
     prefetch::FollowingPrefetch,
+    rounded::{max_rounded_rows, wide_rounded_vectors},
     tile::Tile,
 };
 use crate::codegen::vector::{
@@ -19,6 +20,9 @@ use crate::codegen::vector::{
 
 /// Largest number of rows of a tile. Scales, zero points and words need registers too.
 pub(crate) fn max_few_bits_rows(shape: VectorShape, code: FewBitsCode) -> usize {
+    if code.dot.is_some() {
+        return max_rounded_rows(shape);
+    }
     let vectors = narrow_vectors(shape).max(2);
     let held = match code.bits {
         // Bytes need no registers for words and masks.
@@ -31,6 +35,9 @@ pub(crate) fn max_few_bits_rows(shape: VectorShape, code: FewBitsCode) -> usize 
 
 /// Vectors of columns of the widest tile of `rows` rows.
 pub(crate) fn wide_few_bits_vectors(shape: VectorShape, rows: usize, code: FewBitsCode) -> usize {
+    if let Some(dot) = code.dot {
+        return wide_rounded_vectors(shape, rows, dot);
+    }
     let wide = match (shape.registers, rows) {
         (16, 1) if !code.has_zeros => 4,
         (32, 1..=4) => 4,

@@ -69,7 +69,7 @@ pub(crate) struct Panels<'a> {
 
 impl Panels<'_> {
     /// The memory of the first of a vector's elements of `bytes` bytes each.
-    fn mem(&self, b: &Builder, vector: usize, bytes: usize) -> Mem {
+    pub(super) fn mem(&self, b: &Builder, vector: usize, bytes: usize) -> Mem {
         let first = vector * b.lanes();
         panel_mem(self.at, self.offsets, first / PANEL).plus(first % PANEL * bytes)
     }

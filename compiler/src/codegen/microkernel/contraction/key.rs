@@ -36,6 +36,37 @@ pub struct FewBitsCode {
     pub scale: Ty,
     /// Whether blocks have zero points.
     pub has_zeros: bool,
+    /// How integers are multiplied, if lhs is rounded; it is `f32` otherwise.
+    pub dot: Option<BlockDot>,
+}
+
+/// The multiplication of codes of weights and of a rounded lhs, see `kernel/rounded_rows.rs`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BlockDot {
+    /// Pairs of 16-bit integers.
+    Pairs,
+    /// Pairs of bytes, whose products are added up in 16 bits as far as these hold them. Codes of weights have at most
+    /// 4 bits.
+    BytePairs,
+    /// Four bytes, unsigned ones of weights and signed ones of lhs.
+    Bytes,
+    /// Four signed bytes of both.
+    Signed,
+}
+
+impl BlockDot {
+    /// Codes that one word has.
+    pub(crate) fn codes_of_word(self) -> usize {
+        match self {
+            BlockDot::Pairs => 2,
+            BlockDot::BytePairs | BlockDot::Bytes | BlockDot::Signed => 4,
+        }
+    }
+
+    /// Whether codes of 8 bits are multiplied as signed integers. All others are higher by half of their range.
+    pub(crate) fn is_signed(self, bits: u8) -> bool {
+        self == BlockDot::Signed && bits == 8
+    }
 }
 
 impl FewBitsCode {

@@ -21,17 +21,19 @@ mod few_bits;
 mod few_bits_panels;
 mod key;
 mod prefetch;
+mod rounded;
 mod tile;
 
 pub(crate) use amx::{amx_columns, release};
 pub(crate) use few_bits::{max_few_bits_rows, wide_few_bits_vectors};
 pub(super) use few_bits_panels::{Before, Indices, Panels, Reader, Sink};
-pub use key::{AMX_ROWS, DotOp, FewBitsCode, PANEL, ReductionPart, Rhs, TileKey};
+pub use key::{AMX_ROWS, BlockDot, DotOp, FewBitsCode, PANEL, ReductionPart, Rhs, TileKey};
 
 use crate::codegen::vector::{
     Builder, VectorShape,
     vcode::{IntOp, VCode},
 };
+use rounded::RoundedCode;
 use tile::Tile;
 
 /// Largest number of rows of a tile on vector registers.
@@ -85,6 +87,10 @@ pub(crate) fn emit(key: &TileKey, shape: VectorShape) -> VCode {
         }
 
         match key.rhs {
+            Rhs::FewBits(FewBitsCode { dot: Some(dot), bits, scale, has_zeros }) => {
+                let code = RoundedCode { bits: usize::from(bits), scale, has_zeros, dot };
+                tile.rounded(b, code, lhs, rhs);
+            }
             Rhs::FewBits(code) => tile.few_bits(b, code, lhs, rhs),
             Rhs::Panels(_) | Rhs::Rows | Rhs::Scattered => tile.level(b, key.levels - 1, lhs, rhs),
         }

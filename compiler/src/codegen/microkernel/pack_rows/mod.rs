@@ -7,18 +7,21 @@ mod bf16;
 mod byte_form;
 mod bytes;
 mod floats;
+mod rounded;
 mod row_packer;
 
 pub use byte_form::ByteForm;
 
-use super::op::Ty;
+use super::{contraction::BlockDot, op::Ty};
 use crate::codegen::vector::{
     Builder, VectorShape,
-    vcode::{Int, NarrowInt, VCode},
+    vcode::{Int, IntOp, NarrowInt, VCode},
 };
+use crate::scalar::CompareOp;
 use bf16::Bf16;
 use bytes::Bytes;
 use floats::Floats;
+use rounded::Rounded;
 use row_packer::RowPacker;
 
 /// The elements of rows before and after packing.
@@ -42,6 +45,13 @@ pub enum RowForm {
         from: Ty,
         /// Parts of an element: one to three.
         parts: u8,
+    },
+    /// `f32`, rounded to 8 bits by blocks, see `kernel/rounded_rows.rs`.
+    Rounded {
+        /// Bits of a code of rhs.
+        bits: u8,
+        /// How the codes are multiplied.
+        dot: BlockDot,
     },
 }
 
@@ -76,14 +86,23 @@ impl PackRowsKey {
         6 + 2 * level as usize
     }
 
+    /// The slots of rounded rows: the elements of a row, those of a block, the number of blocks, and the address of a
+    /// row of `f32` in scratch memory.
+    pub(crate) fn rounding_slot(&self) -> usize {
+        PackRowsKey::level(self.levels)
+    }
+
     /// Length of the argument block.
     pub fn slots(&self) -> usize {
-        PackRowsKey::level(self.levels)
+        self.rounding_slot() + if matches!(self.form, RowForm::Rounded { .. }) { 4 } else { 0 }
     }
 }
 
 /// The code on an ISA of this shape.
 pub fn emit(key: &PackRowsKey, shape: VectorShape) -> VCode {
+    if let RowForm::Rounded { bits, dot } = key.form {
+        return emit_rounded(key, &Rounded { bits, dot }, shape);
+    }
     let mut b = Builder::new(shape);
     let from = b.arg(PackRowsKey::FROM);
     let to = b.arg(PackRowsKey::TO);
@@ -92,6 +111,7 @@ pub fn emit(key: &PackRowsKey, shape: VectorShape) -> VCode {
     let packer: Box<dyn RowPacker> = match key.form {
         RowForm::Bytes { from, to } => Box::new(Bytes { from, to }),
         RowForm::Floats { from } => Box::new(Floats { from }),
+        RowForm::Rounded { .. } => unreachable!("emitted above"),
         RowForm::Bf16 { from, parts } => Box::new(Bf16 { from, parts, plane: b.arg(PackRowsKey::PLANE) }),
     };
 
@@ -106,6 +126,39 @@ pub fn emit(key: &PackRowsKey, shape: VectorShape) -> VCode {
         b.advance(to, place_step);
     });
 
+    b.finish()
+}
+
+/// The code that rounds rows. Those whose elements are not adjacent are copied first.
+fn emit_rounded(key: &PackRowsKey, rounded: &Rounded, shape: VectorShape) -> VCode {
+    let mut b = Builder::new(shape);
+    let slot = key.rounding_slot();
+    let from = b.arg(PackRowsKey::FROM);
+    let to = b.arg(PackRowsKey::TO);
+    let rows = b.arg(PackRowsKey::ROWS);
+
+    b.repeat(rows, 1, |b| {
+        let row = b.copy(from);
+        if key.levels > 1 || !key.dense {
+            let copied = b.arg(slot + 3);
+            level(key, &Floats { from: Ty::F32 }, b, key.levels - 1, row, copied);
+            let copied = b.arg(slot + 3);
+            b.set_copy(row, copied);
+        }
+        let place = b.copy(to);
+        let count = b.arg(slot);
+        let blocks = b.arg(slot + 2);
+        b.repeat(blocks, 1, |b| {
+            let elems = b.arg(slot + 1);
+            b.when(CompareOp::Lt, count, elems, |b| b.set_copy(elems, count));
+            b.set_int_op(IntOp::Sub, count, elems);
+            rounded.block(b, elems, row, place);
+        });
+        let step = b.arg(PackRowsKey::FROM_ROW);
+        let place_step = b.arg(PackRowsKey::TO_ROW);
+        b.advance(from, step);
+        b.advance(to, place_step);
+    });
     b.finish()
 }
 

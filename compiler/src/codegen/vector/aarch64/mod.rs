@@ -60,6 +60,7 @@ impl VectorIsa for Aarch64 {
             extrema: true,
             vnni: false,
             signed_dots: self.dots,
+            byte_pairs: false,
             tiles: false,
             f16: true,
             long_ints: false,

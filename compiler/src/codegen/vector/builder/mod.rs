@@ -29,6 +29,8 @@ pub struct VectorShape {
     pub vnni: bool,
     /// Whether there are [`VInst::DotSigned`] and [`VInst::DotSignedLane`].
     pub signed_dots: bool,
+    /// Whether there are [`VBinary::DotBytePairs`] and [`VBinary::AddHalves`].
+    pub byte_pairs: bool,
     /// Whether there are tile registers.
     pub tiles: bool,
     /// Whether there are instructions that convert f16: [`VInst::LoadF16`] and the next three.

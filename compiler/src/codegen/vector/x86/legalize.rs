@@ -53,6 +53,10 @@ fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
                 moved.push(b);
             }
         }
+        // Words in memory can't be repeated for these.
+        VInst::Binary(VBinary::DotPairs | VBinary::DotBytePairs | VBinary::AddHalves, _, a, b) => {
+            moved.extend([a, b]);
+        }
         VInst::Binary(op, _, a, b) => {
             if is_constant(a) && is_commutative(*op) {
                 std::mem::swap(a, b);
@@ -110,6 +114,7 @@ fn is_commutative(op: VBinary) -> bool {
     match op {
         VBinary::Add | VBinary::Mul | VBinary::And | VBinary::Or | VBinary::Xor => true,
         VBinary::AddInt | VBinary::MulInt | VBinary::MinInt | VBinary::MaxInt | VBinary::DotPairs => true,
+        VBinary::AddHalves => true,
         VBinary::Sub
         | VBinary::Div
         | VBinary::Scale
@@ -119,6 +124,7 @@ fn is_commutative(op: VBinary) -> bool {
         | VBinary::Largest
         | VBinary::AndNot
         | VBinary::SubInt
+        | VBinary::DotBytePairs
         | VBinary::Exchange { .. } => false,
     }
 }

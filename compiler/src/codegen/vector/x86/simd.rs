@@ -103,6 +103,8 @@ impl Simd {
             VBinary::MinInt => (VEX_Vpminsd_ymm_ymm_ymmm256, EVEX_Vpminsd_zmm_k1z_zmm_zmmm512b32),
             VBinary::MaxInt => (VEX_Vpmaxsd_ymm_ymm_ymmm256, EVEX_Vpmaxsd_zmm_k1z_zmm_zmmm512b32),
             VBinary::DotPairs => (VEX_Vpmaddwd_ymm_ymm_ymmm256, EVEX_Vpmaddwd_zmm_k1z_zmm_zmmm512),
+            VBinary::DotBytePairs => (VEX_Vpmaddubsw_ymm_ymm_ymmm256, EVEX_Vpmaddubsw_zmm_k1z_zmm_zmmm512),
+            VBinary::AddHalves => (VEX_Vpaddw_ymm_ymm_ymmm256, EVEX_Vpaddw_zmm_k1z_zmm_zmmm512),
             VBinary::Exchange { stage: 0, second: false } => {
                 (VEX_Vunpcklps_ymm_ymm_ymmm256, EVEX_Vunpcklps_zmm_k1z_zmm_zmmm512b32)
             }

@@ -102,7 +102,8 @@ fn unpacked_constant(tensor: &Tensor, bits: u32) -> Option<Tensor> {
 /// has a scale (input 2) and a zero point (input 3). Zero points are packed alike or floats, by default half of the
 /// range. The bias (input 5) is optional.
 ///
-/// Limits: no `g_idx` and no `weight_prepacked`; activations are never quantised, so `accuracy_level` has no effect.
+/// Limits: no `g_idx` and no `weight_prepacked`; `accuracy_level` has no effect; `--activations int8`
+/// rounds activations.
 ///
 /// `MatMulNBits([[1, 2]], u8[[[57, 136, 136, 136, 136, 136, 136, 136]]], [10]; K=2, N=1, bits=4, block_size=16) = [[-90]]`
 fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {

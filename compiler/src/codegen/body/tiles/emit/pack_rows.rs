@@ -95,6 +95,15 @@ impl PackedRows {
             args.set(PackRowsKey::PLANE, f.dim(&self.part_bytes)?);
         }
 
+        if let Some(rounding) = &self.rounding {
+            let slot = key.rounding_slot();
+            let depth = self.loops.iter().fold(Dim::one(), |depth, level| depth * &level.extent);
+            args.set(slot, f.dim(&depth)?);
+            args.set(slot + 1, f.int(rounding.block));
+            args.set(slot + 2, f.dim(&depth.ceil_div(rounding.block))?);
+            args.set(slot + 3, f.address(&Access { buffer: self.buffer, index: Dim::zero() })?);
+        }
+
         for (level, reduction) in self.loops.iter().enumerate() {
             let slot = PackRowsKey::level(level as u8);
             args.set(slot, f.dim(&reduction.extent)?);

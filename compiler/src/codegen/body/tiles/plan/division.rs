@@ -9,7 +9,7 @@ use super::{
 use crate::{
     codegen::{
         body::body_builder::linear_parts,
-        microkernel::contraction::{AMX_ROWS, PANEL, max_few_bits_rows, max_rows},
+        microkernel::contraction::{AMX_ROWS, BlockDot, FewBitsCode, PANEL, max_few_bits_rows, max_rows},
     },
     kernel::{Contraction, FewBitsPanels, Program, Rhs},
     scalar::Precision,
@@ -70,7 +70,10 @@ pub(super) fn max_tile_rows(
     }
     let by_registers = match &contraction.rhs {
         Rhs::FewBits(panels) if reads == RhsReads::Stored => {
-            few_bits_code(panels.form).map_or(1, |code| max_few_bits_rows(isa.shape, code))
+            let code = few_bits_code(panels.form);
+            // The number of rows does not depend on the multiplication.
+            let dot = panels.form.rounds_lhs.then_some(BlockDot::Pairs);
+            code.map_or(1, |code| max_few_bits_rows(isa.shape, FewBitsCode { dot, ..code }))
         }
         _ => max_rows(isa.shape),
     };

@@ -15,6 +15,7 @@ mod packed_lhs;
 mod packing;
 mod reduction;
 mod rhs;
+mod rounding;
 mod text;
 mod tile_plan;
 mod tiling;

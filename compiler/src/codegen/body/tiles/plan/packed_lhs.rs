@@ -5,7 +5,7 @@
 //! the window of its first row begins to where that of its last row ends. These pixels are packed once each, and rows
 //! are read from there.
 
-use super::reduction::ReductionLoop;
+use super::{reduction::ReductionLoop, rounding::Rounding};
 use crate::{
     codegen::{body::body_builder::Stream, microkernel::pack_rows::RowForm},
     kernel::{BufferId, Contraction, SlidingWindows},
@@ -33,6 +33,8 @@ pub(crate) struct PackedRows {
     pub(super) step_elems: Dim,
     /// Bytes of one part of a packed row.
     pub(crate) part_bytes: Dim,
+    /// How elements are rounded to 8 bits.
+    pub(crate) rounding: Option<Rounding>,
     /// The lhs in memory, and the loops of its reduction, innermost first.
     pub(crate) stream: Stream,
     pub(crate) loops: Vec<ReductionLoop>,

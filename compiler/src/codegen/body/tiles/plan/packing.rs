@@ -11,6 +11,7 @@ use super::{
     packed_constant::PackedConstant,
     packed_lhs::{PackedLhs, PackedPixels, PackedRows},
     reduction::ReductionLoop,
+    rounding::Rounding,
 };
 use crate::{
     codegen::{
@@ -47,6 +48,8 @@ pub(crate) struct Packing {
     depth: Dim,
     rhs: RhsSource,
     lhs_elements: LhsElements,
+    /// How a lhs of `f32` is rounded.
+    pub(super) rounding: Option<Rounding>,
     /// The pixels of a lhs whose rows overlap. Each is packed once, in place of rows.
     windows: Option<Rc<SlidingWindows>>,
 }
@@ -190,8 +193,14 @@ impl Packing {
             depth,
             rhs,
             lhs_elements,
+            rounding: None,
             windows: None,
         };
+        if let Some((rounding, words)) = Rounding::of(contraction, isa) {
+            packing.rounding = Some(rounding);
+            packing.part_elems = words.into();
+            packing.first_row = (&packing.depth * 4).ceil_div(LINE_ELEMS * 4) * (LINE_ELEMS * 4);
+        }
 
         match dot {
             DotOp::AmxBf16(_) => {
@@ -267,10 +276,11 @@ impl Packing {
             });
         }
 
-        let form = match self.lhs_elements {
-            LhsElements::Narrow(from) => RowForm::Bytes { from, to: self.dot.byte_form() },
-            from if self.dot == DotOp::F32 => RowForm::Floats { from: from.lanes() },
-            from => RowForm::Bf16 { from: from.lanes(), parts: self.dot.parts().lhs },
+        let form = match (self.rounding, self.lhs_elements) {
+            (Some(Rounding { bits, dot, .. }), _) => RowForm::Rounded { bits, dot },
+            (None, LhsElements::Narrow(from)) => RowForm::Bytes { from, to: self.dot.byte_form() },
+            (None, from) if self.dot == DotOp::F32 => RowForm::Floats { from: from.lanes() },
+            (None, from) => RowForm::Bf16 { from: from.lanes(), parts: self.dot.parts().lhs },
         };
 
         PackedLhs::Rows(PackedRows {
@@ -280,16 +290,23 @@ impl Packing {
             element_bytes: self.element_bytes(),
             step_elems,
             part_bytes,
+            rounding: self.rounding,
             stream,
             loops,
         })
     }
 
-    /// The loops of the reduction over a packed lhs, innermost first: over 32-bit elements or rows of tile registers,
-    /// and over the pixels of a row.
+    /// The loops of the reduction over a packed lhs, innermost first: over 32-bit elements, rows of tile registers or
+    /// rounded elements, and over the pixels of a row.
     pub(super) fn loops(&self) -> Vec<ReductionLoop> {
         let level = |extent, lhs_step| ReductionLoop { extent, lhs_step, rhs_step: Dim::zero() };
-        let inner = if self.dot.is_amx() { self.register_rows() } else { self.part_elems.clone() };
+        let inner = if self.dot.is_amx() {
+            self.register_rows()
+        } else if self.rounding.is_some() {
+            self.depth.clone()
+        } else {
+            self.part_elems.clone()
+        };
         let mut loops = vec![level(inner, Dim::one())];
         let mut moved_inside = self.part_bytes().floor_div(4);
         for tap in self.windows.iter().flat_map(|windows| &windows.taps) {

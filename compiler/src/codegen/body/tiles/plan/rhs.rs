@@ -5,7 +5,7 @@ use crate::{
     codegen::{
         body::body_builder::{Stream, linear_parts, linear_steps},
         microkernel::{
-            contraction::{self, FewBitsCode, PANEL},
+            contraction::{self, BlockDot, FewBitsCode, PANEL},
             op::Ty,
         },
     },
@@ -116,6 +116,7 @@ impl RhsPlan {
         packing: Option<&Packing>,
         reads: RhsReads,
     ) -> Option<(RhsPlan, Vec<Dim>)> {
+        let block_dot = packing.and_then(|packing| packing.rounding).map(|rounding| rounding.dot);
         // Packed floats leave the rhs as it is.
         let packing = packing.filter(|packing| packing.packs_rhs());
         if let Some(packing) = packing.filter(|packing| packing.is_rhs_computed()) {
@@ -145,7 +146,7 @@ impl RhsPlan {
             }
             kernel::Rhs::FewBits(panels) => {
                 let rhs = match reads {
-                    RhsReads::Stored => few_bits(contraction, panels)?,
+                    RhsReads::Stored => few_bits(contraction, panels, block_dot)?,
                     RhsReads::Unpacked => unpacked(contraction, panels)?,
                 };
                 Some((rhs, no_steps(contraction)))
@@ -167,10 +168,10 @@ fn panels(buffer: BufferId, index: Dim, panel_elems: Dim, width: u32) -> RhsPlan
 }
 
 /// Panels of few bits, whose strides count bytes. The step of the reduction is the size of a block.
-fn few_bits(contraction: &Contraction, panels: &FewBitsPanels) -> Option<RhsPlan> {
+fn few_bits(contraction: &Contraction, panels: &FewBitsPanels, dot: Option<BlockDot>) -> Option<RhsPlan> {
     let column = panels.panel_bytes(contraction)?.into();
     let origin = Access { buffer: panels.buffer, index: panels.base.clone() };
-    let form = contraction::Rhs::FewBits(few_bits_code(panels.form)?);
+    let form = contraction::Rhs::FewBits(FewBitsCode { dot, ..few_bits_code(panels.form)? });
     let stream = Stream { origin, row: i64::from(panels.form.block).into(), column };
     Some(RhsPlan { form, stream, element: Ty::U8, source: None })
 }
@@ -188,7 +189,7 @@ fn unpacked(contraction: &Contraction, few_bits: &FewBitsPanels) -> Option<RhsPl
     Some(RhsPlan { source: Some(PanelSource::FewBits(source)), ..panels })
 }
 
-/// The form of few bits for microkernels, if they read scales of its type.
+/// The form of few bits for microkernels that multiply floats, if they read scales of its type.
 pub(super) fn few_bits_code(form: FewBitsForm) -> Option<FewBitsCode> {
     let scale = match form.scale {
         DType::F32 => Ty::F32,
@@ -196,7 +197,7 @@ pub(super) fn few_bits_code(form: FewBitsForm) -> Option<FewBitsCode> {
         DType::BF16 => Ty::Bf16,
         _ => return None,
     };
-    Some(FewBitsCode { bits: form.bits as u8, scale, has_zeros: form.has_zeros })
+    Some(FewBitsCode { bits: form.bits as u8, scale, has_zeros: form.has_zeros, dot: None })
 }
 
 /// A rhs of `f32` that is read in place; no row moves it.

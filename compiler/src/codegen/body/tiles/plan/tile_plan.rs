@@ -138,6 +138,10 @@ fn plan_for<'a>(
     }
 
     let packing = Packing::of(program, &facts, contraction, isa);
+    let rounds_lhs = matches!(&contraction.rhs, Rhs::FewBits(panels) if panels.form.rounds_lhs);
+    if rounds_lhs && packing.as_ref().is_none_or(|packing| packing.rounding.is_none()) {
+        return None;
+    }
     let is_f32 = |buffer| program.buffers[buffer].dtype == DType::F32;
     if packing.is_none() && (contraction.dtype != DType::F32 || !is_f32(contraction.lhs.buffer)) {
         return None;

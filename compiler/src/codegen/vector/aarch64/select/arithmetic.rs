@@ -79,7 +79,9 @@ impl Selector<'_> {
                 self.asm.op(Op::Smull2, &[dst, a, b]);
                 return self.asm.op(Op::Addp, &[dst, TEMP, dst]);
             }
-            VBinary::Scale | VBinary::Exchange { .. } => return self.refuse(&op),
+            VBinary::Scale | VBinary::DotBytePairs | VBinary::AddHalves | VBinary::Exchange { .. } => {
+                return self.refuse(&op);
+            }
         };
         self.asm.op(code, &[dst, a, b]);
     }
