@@ -27,7 +27,7 @@ use crate::{
     import::{self, ImportOptions},
     options::CompileOptions,
     pipeline::{Artifact, Pipeline},
-    quantise::{self, Quantised, WeightRequest},
+    quantise::{self, Activations, Quantised, RoundedActivations, WeightRequest},
     scalar::Precision,
     target::Target,
 };
@@ -50,6 +50,7 @@ pub struct Embed {
     weights: Option<String>,
     named_weights: Vec<String>,
     weight_error: f64,
+    activations: Activations,
     customs: Vec<String>,
 }
 
@@ -68,6 +69,7 @@ impl Embed {
             weights: None,
             named_weights: Vec::new(),
             weight_error: quantise::MAX_ERROR,
+            activations: Activations::F32,
             customs: Vec::new(),
         }
     }
@@ -147,6 +149,13 @@ impl Embed {
         self
     }
 
+    /// Rounds the activations of products whose weights have few bits, see [`quantise::round_activations`]. Cargo
+    /// prints how far that moves the outputs of a trial run.
+    pub fn activations(mut self, activations: Activations) -> Embed {
+        self.activations = activations;
+        self
+    }
+
     /// Compiles, and tells Cargo what to link and what to watch.
     ///
     /// # Errors
@@ -169,6 +178,7 @@ impl Embed {
         let graph = import::import(&model, &self.options(&bounds)?).at(place)?;
         model.external_files().iter().for_each(|file| watch(file));
         let (graph, has_halves) = self.quantised(graph).at(place)?;
+        let graph = self.rounded(graph).at(place)?;
 
         let target = Target::parse(env::var("TARGET").ok().as_deref(), self.cpu.as_deref())?;
         let options = CompileOptions::for_target(&target).precision(self.precision);
@@ -213,6 +223,16 @@ impl Embed {
         let Quantised { graph, table } = quantise::quantise(&graph, &request)?;
         println!("cargo:warning=symshape: {}: {}", self.model.display(), table.summary());
         Ok((graph, table.has_halves()))
+    }
+
+    /// The graph with the requested activations.
+    fn rounded(&self, graph: Graph) -> Result<Graph> {
+        if self.activations == Activations::F32 {
+            return Ok(graph);
+        }
+        let RoundedActivations { graph, summary } = quantise::round_activations(&graph)?;
+        println!("cargo:warning=symshape: {}: {}", self.model.display(), summary.line());
+        Ok(graph)
     }
 
     fn options(&self, bounds: &Path) -> Result<ImportOptions> {

@@ -11,7 +11,7 @@ use symshape_compiler::{
     import::{self, Bounds, Custom, ImportOptions, InputConstant},
     pipeline::{self, Artifact, Lowered, Pipeline},
     profile::{Baseline, KernelProfile, Machine, Profile, Profiler, Profiles},
-    quantise::{self, Quantised, WeightRequest, WeightTable},
+    quantise::{self, Activations, Quantised, RoundedActivations, WeightRequest, WeightTable},
     scalar::Precision,
     target::Target,
     tensor::{Bytes, Tensor},
@@ -68,6 +68,9 @@ pub(crate) struct Options {
     named_weights: Vec<String>,
     #[pyo3(item)]
     weight_error: Option<f64>,
+    /// The type of activations where weights have few bits.
+    #[pyo3(item)]
+    activations: String,
     #[pyo3(item)]
     threads: u32,
 }
@@ -118,11 +121,10 @@ pub(crate) fn compile<'py>(
     Ok(dict)
 }
 
-/// Measures the kernels of the model in calls at each of `sizes`, which give each symbol its size, and in ragged calls
-/// of sequences of each of `lengths`.
+/// Measures the kernels of the model in calls at each of `sizes`, which give each symbol its size.
 ///
 /// `baseline` is an earlier page. Returns a dict: `page` (an HTML page), `machine` (multiply-adds of f32 and of bytes per
-/// nanosecond), and `profiles`: for each call the time of a call in nanoseconds, and for each kernel its name,
+/// nanosecond), and `profiles`: for each of the sizes the time of a call in nanoseconds, and for each kernel its name,
 /// time, bound, multiply-adds and bytes.
 #[pyfunction]
 pub(crate) fn profile<'py>(
@@ -131,11 +133,10 @@ pub(crate) fn profile<'py>(
     path: Option<PathBuf>,
     options: Options,
     sizes: Vec<Vec<(String, i64)>>,
-    lengths: Vec<Vec<usize>>,
     baseline: Option<PathBuf>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let request = Request { source, path, options };
-    let measured = py.detach(|| request.profile(&sizes, &lengths, baseline.as_deref()));
+    let measured = py.detach(|| request.profile(&sizes, baseline.as_deref()));
     let Measured { page, machine, profiles, names } = measured.map_err(|error| compile_error(&error))?;
 
     type Row = (String, f64, Option<f64>, f64, f64);
@@ -203,6 +204,7 @@ impl Request {
         let mut warnings = import::warnings(&model, &import_options, &graph);
 
         let (graph, weight_table) = self.options.quantised(graph)?;
+        let graph = self.options.rounded(graph, &mut notes)?;
         let target = Target::parse(None, self.options.cpu.as_deref())?;
         let options = CompileOptions::for_target(&target).threads(self.options.threads.max(1));
         let options = options.half_weights(weight_table.as_ref().is_some_and(WeightTable::has_halves));
@@ -218,20 +220,12 @@ impl Request {
         Ok(LoweredModel { lowered, target, notes, warnings, weight_table })
     }
 
-    fn profile(
-        &self,
-        sizes: &[Vec<(String, i64)>],
-        lengths: &[Vec<usize>],
-        baseline: Option<&Path>,
-    ) -> Result<Measured> {
+    fn profile(&self, sizes: &[Vec<(String, i64)>], baseline: Option<&Path>) -> Result<Measured> {
         let baseline = baseline.map(Baseline::read).transpose()?;
         let LoweredModel { lowered, .. } = self.lower(&mut |_| ())?;
         let profiler = Profiler::new(&lowered)?;
-        let mut profiles =
+        let profiles =
             sizes.iter().map(|sizes| profiler.at(&profiler.dims(sizes)?)).collect::<Result<Vec<_>>>()?;
-        for lengths in lengths {
-            profiles.push(profiler.at_lengths(lengths)?);
-        }
         let machine = profiler.machine().clone();
         let shown = Profiles { machine: &machine, sizes: &profiles, baseline: baseline.as_ref() };
         let page = shown.report(&lowered);
@@ -287,6 +281,16 @@ impl Options {
         };
         let Quantised { graph, table } = quantise::quantise(&graph, &request)?;
         Ok((graph, Some(table)))
+    }
+
+    /// The graph with the requested activations.
+    fn rounded(&self, graph: Graph, notes: &mut Vec<String>) -> Result<Graph> {
+        if self.activations.parse::<Activations>()? == Activations::F32 {
+            return Ok(graph);
+        }
+        let RoundedActivations { graph, summary } = quantise::round_activations(&graph)?;
+        notes.push(summary.line());
+        Ok(graph)
     }
 
     /// The options at the requested precision, or at `f32` if bf16x3 is too inaccurate for the model.

@@ -79,6 +79,5 @@ def profile(
     path: pathlib.Path | None,
     options: dict[str, Any],
     sizes: list[list[tuple[str, int]]],
-    lengths: list[list[int]],
     baseline: pathlib.Path | None,
 ) -> dict[str, Any]: ...

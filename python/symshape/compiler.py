@@ -42,6 +42,7 @@ def compile(
     weights: str | None = None,
     named_weights: Mapping[str, str] | None = None,
     weight_error: float | None = None,
+    activations: str = "f32",
     threads: int = 1,
     progress: bool | Callable[[str], None] = False,
 ) -> Model:
@@ -98,6 +99,9 @@ def compile(
     weight_error : float, optional
         A weight keeps more bits if it alone causes a larger error of an output, see ``symc --weight-error``. Infinity
         skips the trial runs.
+    activations : str, optional
+        ``int8`` rounds the activations of products whose weights have few bits, by row and block of the weights.
+        :attr:`Model.notes` says how far that moves the outputs of a trial run.
     threads : int, optional
         The number of threads of a call that the plan assumes, and the initial :attr:`Model.threads`.
     progress : bool or callable, optional
@@ -125,7 +129,8 @@ def compile(
         model, dims, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes, inputs=inputs, bind=bind,
         bounds=bounds, custom=custom, libraries=libraries, stateful=stateful, state=state, ragged=ragged,
         ragged_batch=ragged_batch, mask=mask, max_rows=max_rows, name=name, cpu=cpu, precision=precision,
-        weights=weights, named_weights=named_weights, weight_error=weight_error, threads=threads,
+        weights=weights, named_weights=named_weights, weight_error=weight_error,
+        activations=activations, threads=threads,
     )
     folder = tempfile.TemporaryDirectory(prefix="symshape-")
     artefact = pathlib.Path(folder.name) / "model.so"
@@ -159,6 +164,7 @@ def _request(
     weights: str | None = None,
     named_weights: Mapping[str, str] | None = None,
     weight_error: float | None = None,
+    activations: str = "f32",
     threads: int = 1,
 ) -> tuple[bytes | None, Any, dict]:
     """The bytes of a model or its path, and the options as texts."""
@@ -189,6 +195,7 @@ def _request(
         "weights": weights,
         "named_weights": [f"{weight}={value}" for weight, value in (named_weights or {}).items()],
         "weight_error": None if weight_error is None else float(weight_error),
+        "activations": activations,
         "threads": threads,
     }
     return source, path, options

@@ -122,6 +122,12 @@ def test_weights_get_fewer_bits():
         assert 0 < model.weight_table["output_error"] < limit
         error = np.linalg.norm(model(x) - x @ weights) / np.linalg.norm(x @ weights)
         assert 0 < error < limit
+    rounded = symshape.compile(source, dims, weights="int4", activations="int8")
+    assert any("int8 in 1 of 1 products" in note for note in rounded.notes)
+    error = np.linalg.norm(rounded(x) - symshape.compile(source, dims, weights="int4")(x)) / np.linalg.norm(x @ weights)
+    assert 0 < error < 0.01
+    with pytest.raises(symshape.UsageError, match="expected f32 or int8"):
+        symshape.compile(source, dims, activations="int4")
     mixed = symshape.compile(source, dims, weights="int4", named_weights={"w": "f32"}, weight_error=1)
     assert mixed.weight_table["rows"][0]["type"] == "f32"
     with pytest.raises(symshape.UsageError, match="expected int8, int4"):

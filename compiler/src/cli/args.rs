@@ -14,6 +14,7 @@ use crate::{
     import::{self, ImportOptions, InputConstant},
     offload::{self, Selection, Target, Targets},
     options::{CompileOptions, OversizedParts},
+    quantise::{self, Activations, RoundedActivations},
     scalar::Precision,
 };
 use clap::{ValueEnum, builder::PossibleValue};
@@ -77,6 +78,10 @@ pub(super) struct PrecisionArgs {
     /// error uses f32; `inf` skips the test run
     #[arg(long, alias = "within", value_name = "ERROR", default_value_t = accuracy::MAX_ERROR, value_parser = error_limit)]
     pub max_error: f64,
+    /// Activations of products whose weights have few bits: f32, or int8 (rounded by row and block of the weights). The
+    /// summary says how far that moves the outputs of a trial run
+    #[arg(long, value_name = "TYPE", default_value_t)]
+    pub activations: Activations,
 }
 
 /// Parses a non-negative number or infinity.
@@ -86,6 +91,20 @@ pub(super) fn error_limit(text: &str) -> Result<f64, String> {
 }
 
 impl PrecisionArgs {
+    /// The graph with the activations of the command line, and how they change it. `None` if they stay `f32`.
+    pub(super) fn round_activations(
+        self,
+        path: &Path,
+        graph: &Graph,
+        progress: &Progress,
+    ) -> Result<Option<RoundedActivations>> {
+        if self.activations == Activations::F32 {
+            return Ok(None);
+        }
+        progress.say("rounding activations");
+        quantise::round_activations(graph).at(|| path.display().to_string()).map(Some)
+    }
+
     /// Chooses the precision of a model, see [`accuracy::choose_precision`], and prints notes about it to standard
     /// error.
     pub(super) fn choose(
@@ -96,7 +115,7 @@ impl PrecisionArgs {
         options: &CompileOptions,
         progress: &Progress,
     ) -> Result<CompileOptions> {
-        let PrecisionArgs { precision, max_error } = self;
+        let PrecisionArgs { precision, max_error, .. } = self;
         let options = options.precision(precision);
         if precision != Precision::Bf16x3 || max_error == f64::INFINITY {
             return Ok(options);

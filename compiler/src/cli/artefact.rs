@@ -12,7 +12,7 @@ use crate::{
     error::{Error, Result},
     kernel::{Program, RepeatedWeight},
     pipeline::{Artifact, Compiled, Lowered},
-    quantise::WeightTable,
+    quantise::{ActivationSummary, WeightTable},
     target::Target,
 };
 use serde_json::{Value as Json, json};
@@ -127,6 +127,8 @@ pub(super) struct Summary {
     pub(super) memory_bytes: Option<u64>,
     /// The types of quantised weights, if there are any.
     pub(super) weight_table: Option<WeightTable>,
+    /// The effect of rounded activations.
+    pub(super) activations: Option<ActivationSummary>,
 }
 
 impl Summary {
@@ -148,6 +150,7 @@ impl Summary {
             weights_file: weights.map(|path| path.display().to_string()),
             memory_bytes: None,
             weight_table: None,
+            activations: None,
         }
     }
 
@@ -173,6 +176,9 @@ impl Summary {
             }
             if let Some(table) = &self.weight_table {
                 line["quantised"] = table.json();
+            }
+            if let Some(activations) = &self.activations {
+                line["activations"] = activations.json();
             }
             print_line(&line.to_string());
             return;
@@ -219,6 +225,9 @@ impl Summary {
             .iter()
             .flat_map(WeightTable::lines)
             .for_each(|line| print_line(&format!("  {line}")));
+        if let Some(activations) = &self.activations {
+            print_line(&format!("  {}", activations.line()));
+        }
     }
 
     /// One line for each of the largest weights that are stored in several forms.
@@ -295,6 +304,7 @@ pub(super) fn write(
         weights_file: weights.map(|path| path.display().to_string()),
         memory_bytes: None,
         weight_table: None,
+        activations: None,
     };
 
     let weights = weights.map(|path| stage_weights(&mut compiled.object, path, progress)).transpose()?;

@@ -25,7 +25,7 @@ use crate::{
     partition,
     pipeline::{Ir, Lowered, Pipeline},
     plan,
-    quantise::{Quantised, WeightTable},
+    quantise::{ActivationSummary, Activations, Quantised, RoundedActivations, WeightTable},
     scalar::Precision,
     target::Target,
 };
@@ -161,6 +161,8 @@ struct ModelToCompile {
     size_note: Option<String>,
     /// The types of the weights, if the command line names any.
     weight_table: Option<WeightTable>,
+    /// The effect of rounded activations, if the command line asks for them.
+    activations: Option<ActivationSummary>,
 }
 
 /// Compiles the model to an artefact, or prints the text of a stage.
@@ -185,6 +187,9 @@ fn validate(args: &Args) -> Result<Request<'_>> {
     }
     if args.dynamic_memory {
         args.weight_types.require_bounds()?;
+        if args.precision.activations != Activations::F32 {
+            return Err(usage("--dynamic-memory: --activations needs upper bounds; declare them with --dim"));
+        }
     }
     if let Some(file) = &args.weights_file
         && file.extension() != Some("weights".as_ref())
@@ -295,6 +300,7 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     watch.finish();
     let compile_ms = milliseconds(start);
     summary.weight_table = model.weight_table.clone();
+    summary.activations = model.activations.clone();
     summary.print(output.path, bytes, lowered.plan.arena_max, compile_ms, args.json);
     Ok(Verdict::Yes)
 }
@@ -339,6 +345,7 @@ fn command_line(args: &Args, target: &Target, model: &ModelToCompile) -> String 
     flag("--threads", args.threads.to_string());
     flag("--precision", lowered.program.precision.name().to_string());
     flag("--max-error", "inf".into());
+    flag("--activations", args.precision.activations.to_string());
     if let Some(target) = &args.target {
         flag("--target", target.clone());
     }
@@ -399,6 +406,11 @@ fn lower_with_bounds(
         progress.say("quantising weights");
     }
     let (graph, weight_table) = quantised(args, graph)?;
+    let rounded = args.precision.round_activations(&args.model, &graph, progress)?;
+    let (graph, activations) = match rounded {
+        Some(RoundedActivations { graph, summary }) => (graph, Some(summary)),
+        None => (graph, None),
+    };
     watch.lap("quantise");
     let options = args.precision.choose(&args.model, &graph, targets, &request.options, progress)?;
     let options = options.half_weights(weight_table.as_ref().is_some_and(WeightTable::has_halves));
@@ -413,7 +425,7 @@ fn lower_with_bounds(
         .ragged(args.ragged.request())
         .observe(observer);
     let lowered = pipeline.lower().at(|| args.model.display().to_string())?;
-    Ok(ModelToCompile { lowered, size_note: None, weight_table })
+    Ok(ModelToCompile { lowered, size_note: None, weight_table, activations })
 }
 
 /// The graph with the types of weights that the command line names, and their table.
@@ -436,7 +448,7 @@ fn lower_with_dynamic_memory(
     let choose_options =
         |graph: &Graph| args.precision.choose(&args.model, graph, targets, &request.options, progress);
     let (lowered, note) = grow::lowered(&args.model, options, targets, &request.options, &choose_options)?;
-    Ok(ModelToCompile { lowered, size_note: Some(note), weight_table: None })
+    Ok(ModelToCompile { lowered, size_note: Some(note), weight_table: None, activations: None })
 }
 
 /// Notes on standard error that no code of the artefact has the precision of the command line.

@@ -14,6 +14,7 @@ use crate::{
     offload::Selection,
     options::CompileOptions,
     pipeline::{Lowered, Pipeline},
+    quantise::Activations,
     scalar::Precision,
 };
 use std::{path::Path, time::Instant};
@@ -66,6 +67,9 @@ pub(super) fn load(
         if precision_args.precision != Precision::F32 {
             return Err(usage(format!("{}: --precision is for ONNX models", path.display())));
         }
+        if precision_args.activations != Activations::F32 {
+            return Err(usage(format!("{}: --activations is for ONNX models", path.display())));
+        }
         if ragged.is_given() {
             return Err(usage(format!("{}: --ragged is for ONNX models", path.display())));
         }
@@ -74,7 +78,11 @@ pub(super) fn load(
 
     let progress = Progress::new(format!("compiling {}", path.display()), 0);
     let start = Instant::now();
-    let graph = graph(path, &dims.options(path)?)?;
+    let mut graph = graph(path, &dims.options(path)?)?;
+    if let Some(rounded) = precision_args.round_activations(path, &graph, &progress)? {
+        eprintln!("symc: {}: {}", path.display(), rounded.summary.line());
+        graph = rounded.graph;
+    }
     let Selection { targets, machine } = args::select_targets(offload.target.as_deref())?;
     if let Some(machine) = machine {
         return Err(usage(format!("--target {machine}: models run on this machine; compile for others")));

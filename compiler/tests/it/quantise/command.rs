@@ -48,6 +48,36 @@ fn write_model(folder: &Path, file: &str, seed: u32) -> String {
 }
 
 #[test]
+fn activations_are_rounded_and_reported() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let model = write_model(folder, "m.onnx", 1);
+    let out = path(folder, "m.so");
+    let plain = ["compile", &model, "-o", &out, "--activations", "int8"];
+    let with_weights = [&plain[..], &["--weights", "int4"]].concat();
+    for (words, rounded) in [(&plain[..], 0), (&with_weights[..], 2)] {
+        let words = [words, &DIMS].concat();
+        let summary = &json(&words)[0];
+        let activations = &summary["activations"];
+        assert_eq!(activations["rounded"], rounded, "{summary}");
+        assert_eq!(activations["products"], rounded, "{summary}");
+        let error = activations["output_error"].as_f64();
+        assert_eq!(error.is_some_and(|error| error > 1e-4 && error < 0.05), rounded > 0, "{summary}");
+        let text = String::from_utf8(symc(&words).stdout).expect("UTF-8");
+        let last = text.lines().next_back().expect("a line");
+        let expected = if rounded > 0 { "  activations: int8 in 2 of 2" } else { "  activations stay f32" };
+        assert!(last.starts_with(expected), "{text}");
+    }
+
+    let wrong = [&["compile", &model, "-o", &out, "--activations", "int4"], &DIMS[..]].concat();
+    assert!(refusal(&wrong).contains("expected f32 or int8"));
+    let compiled = refusal(&["bench", &out, "--activations", "int8"]);
+    assert!(compiled.contains("--activations is for ONNX models"), "{compiled}");
+    let unbounded = ["compile", &model, "-o", &out, "--dynamic-memory", "--activations", "int8"];
+    assert!(refusal(&unbounded).contains("needs upper bounds"));
+}
+
+#[test]
 fn the_summary_ends_with_a_table() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
