@@ -44,6 +44,7 @@ ELSEWHERE = {
     "symc compile decoder.onnx": "compiler/tests/it/state has such models",
     "symc compile encoder.onnx --dim N=1..32": "compiler/tests/it/ragged has such models",
     "symc bench encoder.so": "compiler/tests/it/ragged/cli.rs",
+    "symc report encoder.onnx --dim N=1..32": "compiler/tests/it/ragged/profile.rs",
     "symc test cases --dim N=1..32 --dim S=1..512 --ragged S": "compiler/tests/it/ragged/cli.rs",
     "symc bench decoder.onnx": "compiler/tests/it/state has such models",
     "symc compile vad.onnx": "compiler/tests/it/state has such models",

@@ -7,7 +7,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "models"))
 
 from case import Input, floats, ids, mask, positions  # noqa: E402
 from export import Case, Entry  # noqa: E402
-from families.encoders import COMMON, T5, VOCAB  # noqa: E402
+from families.encoders import COMMON, T5, VOCAB, encoder  # noqa: E402
 
 RANGES = {"N": "1..8", "S": "1..64"}
 FEATURES = 20
@@ -115,17 +115,21 @@ def audio(kind):
     return Case(module, inputs, ["output"], RANGES, call)
 
 
-def convolution(is_causal):
-    """Convolutions along the sequence with a mask before each, which reads rows of neighbours."""
+def convolution(is_causal=False, is_masked=True):
+    """Two convolutions along the sequence, which read rows of neighbours. A mask is before each, or before the first."""
     import torch
 
     torch.manual_seed(0)
-    module = torch.nn.Conv1d(FEATURES, FEATURES, 3, padding=0)
+    module = torch.nn.ModuleList([
+        torch.nn.Conv1d(FEATURES, FEATURES, 3),
+        torch.nn.Conv1d(FEATURES, FEATURES, 5, padding=4, dilation=2, groups=FEATURES),
+    ])
 
     def call(model, frames, mask):
         kept = (frames * mask[..., None]).transpose(1, 2)
-        kept = torch.nn.functional.pad(kept, (2, 0) if is_causal else (1, 1))
-        return model(kept).transpose(1, 2)
+        x = model[0](torch.nn.functional.pad(kept, (2, 0) if is_causal else (1, 1)))
+        x = torch.nn.functional.gelu(x) * (mask[:, None] if is_masked else 1)
+        return model[1](x).transpose(1, 2)
 
     inputs = {"frames": floats("N", "S", FEATURES), "attention_mask": typed(mask("N", "S"), "float32")}
     return Case(module, inputs, ["output"], RANGES, call)
@@ -134,10 +138,10 @@ def convolution(is_causal):
 # The input that has the tokens of a padded call where it is not `attention_mask`.
 LENGTHS = {"audio-lengths": "lengths", "audio-convolution": "lengths"}
 # Models whose results do not depend on where a sequence begins, or that take the positions of tokens.
-LEFT = ("t5-encoder", "umt5-encoder", "t5-gated", "bert-inputs", "deberta-v3")
+LEFT = ("t5-encoder", "umt5-encoder", "t5-gated", "bert-inputs", "deberta-v3-relative")
 # The token of padding that some models look for.
 PAD = {"roberta": 1, "xlm-roberta": 1, "camembert": 1, "mpnet": 1, "esm": 1}
-REFUSED = {"pooled-last", "convolution", "convolution-causal", "audio-convolution", "mobilebert", "convbert"}
+REFUSED = {"pooled-last", "convolution-unmasked", "mobilebert", "convbert"}
 
 
 def entries():
@@ -151,10 +155,13 @@ def entries():
         "bert-bool-mask": lambda: bert(mask_dtype="bool"),
         "bert-float-mask": lambda: bert(mask_dtype="float32"),
         **{f"pooled-{kind}": lambda kind=kind: pooled(kind) for kind in ("mean", "max", "first", "last")},
+        # As published: without absolute positions.
+        "deberta-v3-relative": lambda: encoder("deberta-v3", position_biased_input=False),
         "audio-lengths": lambda: audio("plain"),
         "audio-convolution": lambda: audio("convolution"),
-        "convolution": lambda: convolution(False),
-        "convolution-causal": lambda: convolution(True),
+        "convolution": convolution,
+        "convolution-causal": lambda: convolution(is_causal=True),
+        "convolution-unmasked": lambda: convolution(is_masked=False),
     }
     found = [Entry(name, "forms", make) for name, make in own.items()]
     found += [Entry(f"{name}-dynamo", "forms", own[name], "dynamo") for name in ("t5-encoder", "pooled-mean")]

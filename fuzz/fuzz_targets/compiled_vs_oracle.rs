@@ -1,8 +1,10 @@
 //! Random graphs at random sizes: machine code, with and without vector microkernels, in one piece and in partitions,
 //! against the reference evaluator. An input that begins with the byte 255 is a session of a random graph with state
-//! instead.
+//! instead, and one with the byte 254 has ragged calls of a random padded graph.
 #![no_main]
 
+#[path = "../../compiler/tests/it/ragged/fuzzed.rs"]
+mod ragged;
 #[path = "../../compiler/tests/it/state/random.rs"]
 mod sessions;
 #[path = "../../compiler/tests/it/tensors.rs"]
@@ -55,6 +57,10 @@ fn backwards(context: &mut Context, inputs: &[TensorRef<'_>]) -> Result<Vec<Vec<
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let [u8::MAX, session @ ..] = bytes {
         sessions::run(session);
+        return;
+    }
+    if let [254, encoder @ ..] = bytes {
+        ragged::run(encoder);
         return;
     }
     let graph = arbitrary::graph(&mut RandomSource::new(bytes));

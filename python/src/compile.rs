@@ -121,10 +121,11 @@ pub(crate) fn compile<'py>(
     Ok(dict)
 }
 
-/// Measures the kernels of the model in calls at each of `sizes`, which give each symbol its size.
+/// Measures the kernels of the model in calls at each of `sizes`, which give each symbol its size, and in ragged calls
+/// of sequences of each of `lengths`.
 ///
 /// `baseline` is an earlier page. Returns a dict: `page` (an HTML page), `machine` (multiply-adds of f32 and of bytes per
-/// nanosecond), and `profiles`: for each of the sizes the time of a call in nanoseconds, and for each kernel its name,
+/// nanosecond), and `profiles`: for each call the time of a call in nanoseconds, and for each kernel its name,
 /// time, bound, multiply-adds and bytes.
 #[pyfunction]
 pub(crate) fn profile<'py>(
@@ -133,10 +134,11 @@ pub(crate) fn profile<'py>(
     path: Option<PathBuf>,
     options: Options,
     sizes: Vec<Vec<(String, i64)>>,
+    lengths: Vec<Vec<usize>>,
     baseline: Option<PathBuf>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let request = Request { source, path, options };
-    let measured = py.detach(|| request.profile(&sizes, baseline.as_deref()));
+    let measured = py.detach(|| request.profile(&sizes, &lengths, baseline.as_deref()));
     let Measured { page, machine, profiles, names } = measured.map_err(|error| compile_error(&error))?;
 
     type Row = (String, f64, Option<f64>, f64, f64);
@@ -220,12 +222,20 @@ impl Request {
         Ok(LoweredModel { lowered, target, notes, warnings, weight_table })
     }
 
-    fn profile(&self, sizes: &[Vec<(String, i64)>], baseline: Option<&Path>) -> Result<Measured> {
+    fn profile(
+        &self,
+        sizes: &[Vec<(String, i64)>],
+        lengths: &[Vec<usize>],
+        baseline: Option<&Path>,
+    ) -> Result<Measured> {
         let baseline = baseline.map(Baseline::read).transpose()?;
         let LoweredModel { lowered, .. } = self.lower(&mut |_| ())?;
         let profiler = Profiler::new(&lowered)?;
-        let profiles =
+        let mut profiles =
             sizes.iter().map(|sizes| profiler.at(&profiler.dims(sizes)?)).collect::<Result<Vec<_>>>()?;
+        for lengths in lengths {
+            profiles.push(profiler.at_lengths(lengths)?);
+        }
         let machine = profiler.machine().clone();
         let shown = Profiles { machine: &machine, sizes: &profiles, baseline: baseline.as_ref() };
         let page = shown.report(&lowered);

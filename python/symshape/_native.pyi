@@ -79,5 +79,6 @@ def profile(
     path: pathlib.Path | None,
     options: dict[str, Any],
     sizes: list[list[tuple[str, int]]],
+    lengths: list[list[int]],
     baseline: pathlib.Path | None,
 ) -> dict[str, Any]: ...

@@ -258,7 +258,8 @@ class Model:
         ----------
         inputs : mapping of names to arrays
             NumPy arrays, or CPU arrays of libraries that support DLPack, such as torch, in row-major order and with
-            the element types of the contract. They are read in place.
+            the element types of the contract. They are read in place. The offsets of a ragged batch may have any
+            integer type, and are copied to 64-bit integers.
         out : mapping of names to NumPy arrays, optional
             Arrays for some or all outputs, of the exact shapes. They must not overlap with other arrays of the call.
         state : State, optional
@@ -374,6 +375,9 @@ class Model:
         if len(inputs) != len(expected):
             raise CallError(f"got {len(inputs)} inputs; the model has {len(expected)}")
         held = [arrays.as_numpy(value) for value in inputs]
+        if self.contract.ragged is not None:
+            offsets = [tensor.name for tensor in expected].index(self.contract.ragged.offsets)
+            held[offsets] = raggeds.widened(held[offsets])
         views = [
             arrays.checked(array, tensor, dtype, "input")
             for array, tensor, dtype in zip(held, expected, self._input_dtypes)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _native
+from . import ragged as raggeds
 from .compiler import Dim, _request, _size
-from .errors import FileError, UsageError
+from .errors import CallError, FileError, UsageError
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class KernelTime:
 class Profile:
     """The times of all kernels, for each of the measured sizes. A notebook shows it as a page."""
 
-    #: The size of each symbol, for each profile.
-    at: list[dict[str, int]]
+    #: The size of each symbol, for each profile; with ``lengths``, the lengths of the sequences.
+    at: list[dict[str, int] | list[int]]
     #: Median time of a call in nanoseconds, for each profile.
     call_ns: list[float]
     #: The kernels in the order in which they run, for each profile.
@@ -68,7 +69,8 @@ def profile(
     model: Any,
     dims: Mapping[str, Dim] | None = None,
     *,
-    at: Mapping[str, int] | Iterable[Mapping[str, int]],
+    at: Mapping[str, int] | Iterable[Mapping[str, int]] = (),
+    lengths: Iterable[int] | Iterable[Iterable[int]] = (),
     baseline: str | os.PathLike | None = None,
     **options: Any,
 ) -> Profile:
@@ -79,11 +81,13 @@ def profile(
     model, dims
         As for :func:`compile`.
     at : mapping of symbols to sizes, or several
-        The sizes of the calls: ``{"N": 8, "S": 128}``.
+        The sizes of the calls: ``{"N": 8, "S": 128}``. Sequences of a ragged batch have almost equal lengths.
+    lengths : list of integers, or several
+        The lengths of the sequences of ragged calls: ``[12, 300, 45]``. The model is compiled with ``ragged``.
     baseline : path, optional
         A page of an earlier profile, whose times the new page shows next to the new ones.
     **options
-        The other arguments of :func:`compile`, except ``progress``, ``stateful``, ``state`` and ``ragged``.
+        The other arguments of :func:`compile`, except ``progress``, ``stateful`` and ``state``.
 
     Returns
     -------
@@ -92,19 +96,32 @@ def profile(
     Raises
     ------
     UsageError
-        A symbol has no size, or one outside its range; or ``baseline`` is not such a page.
+        A symbol has no size, or one outside its range; a length is outside the range of lengths; or ``baseline`` is not
+        such a page.
     SymshapeError
         As :func:`compile`.
     """
     if options.get("stateful") or options.get("state"):
         raise UsageError("calls of a model with state can't be profiled: profile it without `stateful` and `state`")
     chosen = [dict(at)] if isinstance(at, Mapping) else [dict(sizes) for sizes in at]
-    if not chosen:
-        raise UsageError("at: expected the sizes of at least one call")
+    chosen_lengths = _lengths(lengths)
+    if not chosen and not chosen_lengths:
+        raise UsageError("at: expected the sizes of at least one call, or lengths")
     sizes = [[(symbol, _size(symbol, size)) for symbol, size in sizes.items()] for sizes in chosen]
     source, path, request = _request(model, dims, **options)
     earlier = None if baseline is None else pathlib.Path(baseline)
-    measured = _native.profile(source, path, request, sizes, earlier)
+    measured = _native.profile(source, path, request, sizes, chosen_lengths, earlier)
     profiles = measured["profiles"]
     kernels = [[KernelTime(*row) for row in rows] for _, rows in profiles]
-    return Profile(chosen, [call_ns for call_ns, _ in profiles], kernels, measured["page"])
+    return Profile([*chosen, *chosen_lengths], [call_ns for call_ns, _ in profiles], kernels, measured["page"])
+
+
+def _lengths(lengths: Iterable[int] | Iterable[Iterable[int]]) -> list[list[int]]:
+    """A list of lengths for each call."""
+    given = list(lengths)
+    is_list = [hasattr(item, "__len__") for item in given]
+    calls = given if all(is_list) else [given]
+    try:
+        return [raggeds.checked_lengths(call).tolist() for call in calls]
+    except CallError as error:
+        raise UsageError(str(error)) from error

@@ -30,13 +30,29 @@ def required(contract: Contract) -> Ragged:
 
 def offsets(lengths: Iterable[int]) -> np.ndarray:
     """The first row of each sequence, and at last the number of rows."""
-    lengths = _lengths(lengths)
+    lengths = checked_lengths(lengths)
     result = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=result[1:])
     return result
 
 
-def _lengths(lengths: Iterable[int]) -> np.ndarray:
+def widened(array: np.ndarray) -> np.ndarray:
+    """Offsets of any integer type as 64-bit integers. Other arrays stay as they are.
+
+    Raises
+    ------
+    CallError
+        An offset exceeds 64 bits.
+    """
+    if array.dtype.kind not in "iu" or array.dtype == np.int64:
+        return array
+    if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
+        raise CallError(f"offset {array.max()} exceeds 64-bit integers")
+    return array.astype(np.int64)
+
+
+def checked_lengths(lengths: Iterable[int]) -> np.ndarray:
+    """The lengths as an array of 64-bit integers."""
     try:
         array = np.asarray(lengths if hasattr(lengths, "__len__") else list(lengths))
     except (TypeError, ValueError) as error:
@@ -53,7 +69,7 @@ def _lengths(lengths: Iterable[int]) -> np.ndarray:
 
 def tokens_of_lengths(lengths: Iterable[int], positions: int | None = None) -> np.ndarray:
     """The places of tokens if padding follows them. ``positions`` is the padded length, by default the longest one."""
-    lengths = _lengths(lengths)
+    lengths = checked_lengths(lengths)
     longest = int(lengths.max(initial=0))
     positions = longest if positions is None else positions
     if longest > positions:

@@ -4,6 +4,7 @@ import json
 import re
 
 import models
+import numpy as np
 import pytest
 
 import symshape
@@ -63,3 +64,44 @@ def test_options_of_compile_are_taken():
         symshape.profile(models.product(), DIMS, at={"N": 1, "K": 1}, progress=True)
     result = symshape.profile(models.product(), DIMS, at={"N": 1, "K": 1}, name="other")
     assert data(result.page)["name"] == "other"
+
+
+def test_ragged_batches_are_measured_at_sizes_and_lengths(tmp_path):
+    arguments = {"dims": {"N": (1, 5), "S": (1, 9)}, "ragged": "S"}
+    lists = [[3, 9], [9, 1, 1, 1, 2]]
+    result = symshape.profile(models.encoder(), **arguments, at={"N": 2, "T": 6}, lengths=lists)
+    assert result.at == [{"N": 2, "T": 6}, *lists]
+    work = [sum(kernel.multiplications for kernel in kernels) for kernels in result.kernels]
+    assert all(kernel.ns > 0 and kernel.share > 0 for kernels in result.kernels for kernel in kernels)
+
+    # The work of a batch is that of its sequences.
+    lengths = sorted({length for sizes in lists for length in sizes} | {3})
+    alone = symshape.profile(models.encoder(), **arguments, lengths=[[length] for length in lengths])
+    of = {at[0]: sum(kernel.multiplications for kernel in kernels) for at, kernels in zip(alone.at, alone.kernels)}
+    assert work == [sum(of[length] for length in sizes) for sizes in ([3, 3], *lists)]
+
+    one = symshape.profile(models.encoder(), **arguments, lengths=np.array([3, 9], np.int32))
+    assert one.at == [[3, 9]] and data(one.page)["profile"]["sizes"][0]["at"] == "N=2,T=12,S=3..9"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([10], "S = 10"),
+        ([2, 0], "S = 0"),
+        ([1] * 6, r"N = 6; N is declared 1\.\.=5"),
+        ([], "at least one call"),
+        ([[]], "N = 0"),
+        ([2, -1], r"lengths\[1\] = -1 is not a length"),
+        ([2.5], "a list of integers"),
+        ([[2], 3], "a list of integers"),
+    ],
+)
+def test_wrong_lengths_are_refused(lengths, message):
+    with pytest.raises(symshape.UsageError, match=message):
+        symshape.profile(models.encoder(), {"N": (1, 5), "S": (1, 9)}, ragged="S", lengths=lengths)
+
+
+def test_models_without_ragged_batches_take_no_lengths():
+    with pytest.raises(symshape.UsageError, match="takes no ragged batch"):
+        symshape.profile(models.product(), DIMS, lengths=[2])

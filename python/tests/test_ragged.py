@@ -88,6 +88,22 @@ def test_masks_of_any_type_and_lengths_pack_the_same_rows(model, dtype):
     assert model.pad(outputs, lengths)["hidden"].shape == (4, 7, 8)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int16, np.uint8, np.uint64])
+@pytest.mark.parametrize("lengths", BATCHES, ids=str)
+def test_offsets_and_lengths_of_any_integer_type(model, lengths, dtype):
+    ids = np.arange(sum(lengths)) % 11
+    expected = model.run({"ids": ids}, lengths=lengths)
+    offsets = np.cumsum([0, *lengths]).astype(dtype)
+    others = [
+        model.run({"ids": ids, "offsets": offsets}),
+        model.run({"ids": ids}, lengths=np.array(lengths, dtype)),
+        dict(zip(("hidden", "pooled"), model(ids, offsets))),
+    ]
+    for outputs in others:
+        for name, array in expected.items():
+            np.testing.assert_array_equal(outputs[name], array)
+
+
 def test_padding_on_the_left_keeps_its_place():
     proto = models.encoder(positions=True)
     model = symshape.compile(proto, DIMS, ragged="S", mask="mask")
@@ -207,6 +223,11 @@ ROWS = np.zeros(5, np.int64)
         ({"ids": ROWS}, [[5]], r"a list of integers; got int64\[1, 1\]"),
         ({"ids": ROWS, "offsets": np.array([0, 3, 2, 5])}, None, "offsets"),
         ({"ids": ROWS, "offsets": np.array([1, 5])}, None, "offsets"),
+        ({"ids": ROWS, "offsets": np.array([0, 3, 2, 5], np.int32)}, None, r"\bS\b.* -1"),
+        ({"ids": ROWS, "offsets": np.array([0, -1, 5], np.int8)}, None, r"\bS\b.* -1"),
+        ({"ids": ROWS, "offsets": np.array([0, 2**63, 5], np.uint64)}, None, "offset 9223372036854775808 exceeds"),
+        ({"ids": ROWS, "offsets": np.array([0.0, 5.0])}, None, "input `offsets` has elements of type int64; got float64"),
+        ({"ids": ROWS, "offsets": np.array([[0, 5]], np.int32)}, None, "offsets"),
         ({"ids": ROWS, "mask": ROWS}, [5], "the model has no input `mask`"),
     ],
 )

@@ -7,13 +7,44 @@ use crate::{
     tensor::Tensor,
 };
 use symshape::Dim;
-use symshape_runtime::{DType, Model, TensorInfo};
+use symshape_runtime::{DType, Model, RaggedInfo, TensorInfo};
 
 /// A tensor for each input of the model at these dims: floats in -1..1; integers and bools are 0 or 1.
 ///
 /// The first integer of a tensor is 1, so a mask is never all zero.
 pub(crate) fn inputs(model: &Model, dims: &[i64]) -> Result<Vec<Tensor>> {
     model.inputs().iter().enumerate().map(|(idx, info)| tensor(idx as u64, info, model, dims)).collect()
+}
+
+/// As [`inputs`], for a ragged call of sequences of these lengths, whose dims are `dims`.
+pub(crate) fn of_sequences(
+    model: &Model,
+    ragged: &RaggedInfo,
+    dims: &[i64],
+    lengths: &[usize],
+) -> Result<Vec<Tensor>> {
+    let mut tensors = inputs(model, dims)?;
+    tensors[ragged.offsets()] = offsets(lengths)?;
+    Ok(tensors)
+}
+
+/// The first row of each sequence, and at last the number of rows.
+pub(crate) fn offsets(lengths: &[usize]) -> Result<Tensor> {
+    let mut offsets = vec![0_i64];
+    for length in lengths {
+        let end =
+            i64::try_from(*length).ok().and_then(|length| offsets[offsets.len() - 1].checked_add(length));
+        offsets.push(end.ok_or_else(|| wrong("the sum of the lengths is too large".into()))?);
+    }
+    Tensor::from_i64(vec![offsets.len()], &offsets).ok_or_else(|| Error::internal("a list of offsets"))
+}
+
+/// As many sequences as `dims` say with as many rows, of almost equal lengths.
+pub(crate) fn even_lengths(ragged: &RaggedInfo, dims: &[i64]) -> Vec<usize> {
+    let size = |symbol: usize| usize::try_from(dims[symbol]).unwrap_or(0);
+    let sequences = size(ragged.sequences()).max(1);
+    let rows = size(ragged.rows());
+    (0..sequences).map(|k| rows / sequences + usize::from(k < rows % sequences)).collect()
 }
 
 fn tensor(seed: u64, info: &TensorInfo, model: &Model, dims: &[i64]) -> Result<Tensor> {

@@ -239,7 +239,5 @@ pub(super) fn random(model: &Model, lengths: &Lengths) -> Result<Vec<Tensor>> {
     let rows = rows.ok_or_else(|| usage(format!("--lengths {lengths}: the sum is too large")))?;
     let sizes = [binding(ragged.sequences(), lengths.0.len()), binding(ragged.rows(), rows)].join(",");
     let dims = at::dims(model, "--lengths gives", &sizes)?;
-    let mut tensors = inputs::inputs(model, &dims)?;
-    tensors[ragged.offsets()] = lengths.offsets()?;
-    Ok(tensors)
+    inputs::of_sequences(model, ragged, &dims, &lengths.0)
 }

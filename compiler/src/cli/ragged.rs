@@ -2,12 +2,13 @@
 
 use super::errors::usage;
 use crate::{
-    error::{Error, Result},
+    accuracy::inputs,
+    error::{At, Result},
     ragged::RaggedRequest,
     tensor::Tensor,
 };
 use std::{ffi::OsString, fmt, str::FromStr};
-use symshape_runtime::{Model, RaggedInfo};
+use symshape_runtime::Model;
 
 /// Calls that take sequences of different lengths without padding.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -74,26 +75,12 @@ impl Lengths {
 
     /// The first row of each sequence, and at last the number of rows.
     pub(super) fn offsets(&self) -> Result<Tensor> {
-        let mut offsets = vec![0_i64];
-        for length in &self.0 {
-            let end =
-                i64::try_from(*length).ok().and_then(|length| offsets[offsets.len() - 1].checked_add(length));
-            offsets.push(end.ok_or_else(|| usage(format!("--lengths {self}: the sum is too large")))?);
-        }
-        Tensor::from_i64(vec![offsets.len()], &offsets).ok_or_else(|| Error::internal("a list of offsets"))
+        inputs::offsets(&self.0).at(|| format!("--lengths {self}"))
     }
 
-    /// As many sequences as `dims` say with as many rows, of almost equal lengths.
-    pub(super) fn even(ragged: &RaggedInfo, dims: &[i64]) -> Lengths {
-        let size = |symbol: usize| usize::try_from(dims[symbol]).unwrap_or(0);
-        let sequences = size(ragged.sequences()).max(1);
-        let rows = size(ragged.rows());
-        Lengths((0..sequences).map(|k| rows / sequences + usize::from(k < rows % sequences)).collect())
-    }
-
-    /// Of an argument `--at`: see [`Lengths::even`]. `None` for a model without a ragged batch.
+    /// Of an argument `--at`: almost equal lengths. `None` for a model without a ragged batch.
     pub(super) fn at(model: &Model, dims: &[i64]) -> Option<Lengths> {
-        model.ragged().map(|ragged| Lengths::even(ragged, dims))
+        model.ragged().map(|ragged| Lengths(inputs::even_lengths(ragged, dims)))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{
     args, at,
     copies::Copies,
+    errors::usage,
     output::{Verdict, print_line},
     progress::Progress,
     ragged, source,
@@ -35,11 +36,14 @@ pub(super) struct Args {
     precision: args::PrecisionArgs,
     #[command(flatten)]
     ragged: ragged::RaggedArgs,
-    /// Measure each kernel in calls of these sizes; default: the smallest and the largest
+    /// Measure each kernel in calls of these sizes; default: the smallest and the largest, unless --lengths is given
     #[arg(long, value_name = "N=8[,S=128]", num_args = 0..)]
     profile: Option<Vec<String>>,
+    /// Measure each kernel of a ragged batch of sequences of these lengths, each list a call
+    #[arg(long, value_name = "12,300,45", num_args = 1.., requires = "ragged_length")]
+    lengths: Vec<ragged::Lengths>,
     /// An earlier page with profiles, whose times are shown next to the new ones
-    #[arg(long, value_name = "R.html", requires = "profile")]
+    #[arg(long, value_name = "R.html")]
     baseline: Option<PathBuf>,
     /// HTML page to write
     #[arg(short, long, value_name = "R.html")]
@@ -55,13 +59,16 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let graph = source::graph(&args.model, &args.dims.options(&args.model)?)?;
 
     progress.say("lowering");
+    let is_measured = args.profile.is_some() || !args.lengths.is_empty();
+    if args.baseline.is_some() && !is_measured {
+        return Err(usage("--baseline: give --profile or --lengths as well"));
+    }
     let baseline = args.baseline.as_deref().map(Baseline::read).transpose()?;
     let options = CompileOptions::default().precision(args.precision.precision);
     let place = || args.model.display().to_string();
     let pipeline = Pipeline::new(&graph).options(options).state(args.dims.state.request()?);
     let lowered = pipeline.ragged(args.ragged.request()).lower().at(place)?;
-    let measured =
-        args.profile.as_ref().map(|sizes| measure(&lowered, sizes, &progress)).transpose().at(place)?;
+    let measured = is_measured.then(|| measure(&lowered, args, &progress)).transpose().at(place)?;
 
     let page = match &measured {
         Some((machine, sizes)) => Profiles { machine, sizes, baseline: baseline.as_ref() }.report(&lowered),
@@ -79,17 +86,20 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     Ok(Verdict::Yes)
 }
 
-/// The machine, and a profile for each of the sizes, which are in the format of `--at`.
-fn measure(lowered: &Lowered, sizes: &[String], progress: &Progress) -> Result<(Machine, Vec<Profile>)> {
+/// The machine, and a profile for each of the requested sizes and lists of lengths.
+fn measure(lowered: &Lowered, args: &Args, progress: &Progress) -> Result<(Machine, Vec<Profile>)> {
     progress.say("measuring");
     let profiler = Profiler::new(lowered)?;
     let model = profiler.model();
-    let mut bindings =
-        sizes.iter().map(|size| at::dims(model, "--profile", size)).collect::<Result<Vec<_>>>()?;
-    if bindings.is_empty() {
+    let sizes = args.profile.iter().flatten();
+    let mut bindings = sizes.map(|size| at::dims(model, "--profile", size)).collect::<Result<Vec<_>>>()?;
+    if bindings.is_empty() && args.lengths.is_empty() {
         bindings = at::ends(model);
     }
-    let profiles = bindings.iter().map(|dims| profiler.at(dims)).collect::<Result<_>>()?;
+    let mut profiles = bindings.iter().map(|dims| profiler.at(dims)).collect::<Result<Vec<_>>>()?;
+    for lengths in &args.lengths {
+        profiles.push(profiler.at_lengths(&lengths.0).at(|| format!("--lengths {lengths}"))?);
+    }
     Ok((profiler.machine().clone(), profiles))
 }
 

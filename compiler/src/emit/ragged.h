@@ -55,7 +55,7 @@ SHAPE_LINES    (void)rows;
 static inline size_t PREFIX_ragged_staging_bytes(const int64_t *dims) {
     const size_t sequences = (size_t)dims[UPPER_RAGGED_SEQUENCES];
     const size_t rows = (size_t)dims[UPPER_RAGGED_ROWS];
-    size_t bytes = PREFIX_padded((sequences + 1) * OFFSET_SIZE);
+    size_t bytes = PREFIX_padded((sequences + 1) * sizeof(int64_t));
     for (uint32_t port = 0; port < UPPER_N_INPUTS + UPPER_N_OUTPUTS; port++) {
         const uint32_t kind = PREFIX_part_kind(port);
         if (kind < 2) bytes += PREFIX_padded((kind == 0 ? rows : sequences) * PREFIX_part_bytes(port));
@@ -64,7 +64,7 @@ static inline size_t PREFIX_ragged_staging_bytes(const int64_t *dims) {
 }
 
 /* Adds the offset after a sequence of this length. Refuses lengths that the contract does not allow. */
-static inline int32_t PREFIX_add_length(OFFSET_TYPE *offsets, size_t sequence, int64_t length, PREFIX_error *error) {
+static inline int32_t PREFIX_add_length(int64_t *offsets, size_t sequence, int64_t length, PREFIX_error *error) {
     PREFIX_error refused = {SYMSHAPE_OUT_OF_RANGE, UPPER_RAGGED_OFFSETS, (uint32_t)sequence, UINT32_MAX, length,
                             UPPER_RAGGED_LENGTH_MIN, UPPER_RAGGED_LENGTH_MAX, LENGTH_NAME, "the length", 0};
     if (length < UPPER_RAGGED_LENGTH_MIN || length > UPPER_RAGGED_LENGTH_MAX) {
@@ -72,23 +72,23 @@ static inline int32_t PREFIX_add_length(OFFSET_TYPE *offsets, size_t sequence, i
         *error = refused;
         return refused.code;
     }
-    if (length > ROWS_MAX - (int64_t)offsets[sequence]) {
+    if (length > ROWS_MAX - offsets[sequence]) {
         refused.symbol = UPPER_RAGGED_ROWS;
         refused.symbol_name = ROWS_NAME;
-        refused.value = (int64_t)offsets[sequence] + length;
+        refused.value = offsets[sequence] + length;
         refused.lo = 1;
         refused.hi = ROWS_MAX;
         refused.why = "the rows of all sequences";
         *error = refused;
         return refused.code;
     }
-    offsets[sequence + 1] = (OFFSET_TYPE)(offsets[sequence] + length);
+    offsets[sequence + 1] = offsets[sequence] + length;
     return SYMSHAPE_OK;
 }
 
 /* Writes the offsets of `count` sequences and binds the dims, or returns non-zero and describes the error. The lengths are
  * `int64_t`, `stride` bytes apart. */
-static inline int32_t PREFIX_bind_lengths(const void *lengths, size_t stride, size_t count, OFFSET_TYPE *offsets,
+static inline int32_t PREFIX_bind_lengths(const void *lengths, size_t stride, size_t count, int64_t *offsets,
                                           int64_t *dims, PREFIX_error *error) {
     if (count > SEQUENCES_MAX) return PREFIX_ragged_dims((int64_t)count, 1, dims, error);
     offsets[0] = 0;
@@ -99,7 +99,7 @@ static inline int32_t PREFIX_bind_lengths(const void *lengths, size_t stride, si
         code = PREFIX_add_length(offsets, i, length, error);
         if (code != SYMSHAPE_OK) return code;
     }
-    return PREFIX_ragged_dims((int64_t)count, (int64_t)offsets[count], dims, error);
+    return PREFIX_ragged_dims((int64_t)count, offsets[count], dims, error);
 }
 
 /* Runs sequences in separate memory: copies their rows to `staging`, runs once, and copies the results
@@ -111,7 +111,7 @@ static inline int32_t PREFIX_run_sequences(const symshape_sequence *sequences, s
     int64_t dims[UPPER_N_SYMBOLS + UPPER_N_DATA_DEPENDENT + 1];
     const void *inputs[ADDRESS_COUNT];
     void *outputs[UPPER_N_OUTPUTS];
-    OFFSET_TYPE *const offsets = (OFFSET_TYPE *)staging;
+    int64_t *const offsets = (int64_t *)staging;
     unsigned char *at;
     PREFIX_error error;
     int32_t code = PREFIX_bind_lengths(sequences, sizeof *sequences, count, offsets, dims, &error);
@@ -183,7 +183,7 @@ static inline int32_t PREFIX_run_padded(const void *const *inputs, void *const *
     int64_t dims[UPPER_N_SYMBOLS + UPPER_N_DATA_DEPENDENT + 1];
     const void *packed[ADDRESS_COUNT];
     void *results[UPPER_N_OUTPUTS];
-    OFFSET_TYPE *const offsets = (OFFSET_TYPE *)staging;
+    int64_t *const offsets = (int64_t *)staging;
     unsigned char *at;
     PREFIX_error error;
     int32_t code = PREFIX_bind_lengths(lengths, sizeof *lengths, count, offsets, dims, &error);

@@ -80,12 +80,10 @@ fn gaps(program: &Program, ragged: &Ragged, parts: &[Part], has_weights: bool) -
     let list = |entry: &dyn Fn(&Part) -> i64| {
         parts.iter().map(|part| entry(part).to_string()).collect::<Vec<_>>().join(", ")
     };
-    let offsets = &program.inputs[ragged.offsets as usize];
-    let offset_bytes = program.buffers[offsets.buffer].dtype.size_bytes();
     let length = program.facts.declaration(&ragged.length)?;
     let max_sequences = hi(&ragged.sequences)?;
     let max_rows = hi(&ragged.rows)?;
-    let staging = staging_bytes(parts, offset_bytes, &max_sequences, &max_rows);
+    let staging = staging_bytes(parts, &max_sequences, &max_rows);
 
     let weights = |addresses: &str, from: &str| {
         let line = format!("    {addresses}[{upper}_N_INPUTS] = {from}[{upper}_N_INPUTS];\n");
@@ -96,7 +94,7 @@ fn gaps(program: &Program, ragged: &Ragged, parts: &[Part], has_weights: bool) -
         Some(input) => format!("The input `{}` of the padded model is left out.", comment(input)),
         None => "All inputs of the padded model are inputs.".to_string(),
     };
-    let filling: [(&str, String); 23] = [
+    let filling: [(&str, String); 21] = [
         ("    WEIGHTS_OF_SEQUENCE\n", weights("inputs", "sequences[0].inputs")),
         ("    WEIGHTS_OF_PADDED\n", weights("packed", "inputs")),
         ("PADDED_INPUTS", without),
@@ -117,8 +115,6 @@ fn gaps(program: &Program, ragged: &Ragged, parts: &[Part], has_weights: bool) -
         ("ROW_ORDERS", list(&|part| part.order.into())),
         ("ROW_RUNS", list(&|part| part.runs)),
         ("SHAPE_LINES", shapes(program, ragged)?),
-        ("OFFSET_SIZE", format!("{offset_bytes}u")),
-        ("OFFSET_TYPE", if offset_bytes == 4 { "int32_t".into() } else { "int64_t".into() }),
         ("SEQUENCES_MAX", max_sequences.to_string()),
         ("ROWS_MAX", max_rows.to_string()),
         ("PREFIX", program.name.clone()),
@@ -151,9 +147,9 @@ fn shapes(program: &Program, ragged: &Ragged) -> Option<String> {
 }
 
 /// Upper bound of the bytes of the offsets and of all rows and items of a call, each tensor 64-byte aligned.
-fn staging_bytes(parts: &[Part], offset_bytes: usize, max_sequences: &BigInt, max_rows: &BigInt) -> BigInt {
+fn staging_bytes(parts: &[Part], max_sequences: &BigInt, max_rows: &BigInt) -> BigInt {
     let aligned = |bytes: BigInt| (bytes + 63) / 64 * 64;
-    let mut bytes = aligned((max_sequences + 1) * offset_bytes);
+    let mut bytes = aligned((max_sequences + 1) * size_of::<i64>());
     for part in parts {
         match part.kind {
             Kind::Rows => bytes += aligned(max_rows * part.bytes),

@@ -4,6 +4,7 @@
 //! and some are data-dependent. Sizes stay small enough for the evaluator, and include 0, 1 and primes. The same bytes
 //! give the same graph, and a mutation of some bytes changes a part of it, as fuzzers need.
 
+pub mod padded;
 pub mod stateful;
 
 use super::{

@@ -61,4 +61,9 @@ impl Ragged {
     pub fn group_of(&self, kernel: usize) -> Option<&Range<usize>> {
         self.groups.iter().find(|group| group.contains(&kernel))
     }
+
+    /// Whether this kernel and the next one belong to one group.
+    pub fn joins_next(&self, kernel: usize) -> bool {
+        self.group_of(kernel).is_some_and(|group| kernel + 1 < group.end)
+    }
 }

@@ -142,7 +142,8 @@ fn bytes_between(program: &Program, a: &Footprint, b: &Footprint) -> f64 {
         .sum()
 }
 
-/// The kernels of each outermost region, and each other kernel.
+/// The kernels of each outermost region, those that run together for each sequence of a ragged batch, and each other
+/// kernel.
 pub(super) fn atoms(program: &Program) -> Result<Vec<Range<usize>>> {
     let mut list = Vec::new();
     let mut depth = 0_usize;
@@ -158,7 +159,8 @@ pub(super) fn atoms(program: &Program) -> Result<Vec<Range<usize>>> {
             }
             _ => {}
         }
-        if depth == 0 {
+        let joins_next = program.ragged.as_ref().is_some_and(|ragged| ragged.joins_next(idx));
+        if depth == 0 && !joins_next {
             list.push(begin..idx + 1);
             begin = idx + 1;
         }

@@ -1,8 +1,8 @@
 //! The arithmetic and the memory traffic of kernels at given sizes.
 
 use crate::kernel::{
-    Access, Axis, BufferId, Contraction, Control, InstSeq, MemorySpace, Program, Rhs, Stmt, cost,
-    data_dependent, few_bits,
+    Access, Axis, BufferId, Contraction, Control, InstSeq, Kernel, MemorySpace, Program, Ragged, Rhs,
+    SequencePart, Stmt, cost, data_dependent, few_bits,
 };
 use std::{collections::BTreeMap, ops::Range};
 use symshape::{Dim, Symbol};
@@ -24,26 +24,17 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// The demand of consecutive kernels at these dims, one for each symbol of the program.
-    pub(super) fn of(program: &Program, kernels: Range<usize>, dims: &[i64]) -> Demand {
+    /// The demand of consecutive kernels at these dims, one for each symbol of the program. Kernels that run once for
+    /// each sequence of a ragged batch run for sequences of these lengths.
+    pub(super) fn of(program: &Program, kernels: Range<usize>, dims: &[i64], lengths: &[usize]) -> Demand {
         let values = program.symbols.iter().cloned().zip(dims.iter().copied()).collect();
         let mut count = Count { program, values, depends_on_data: false };
-        let mut demand = Demand::default();
         let mut touched = Touched::new();
-        for kernel in &program.kernels[kernels] {
-            match &kernel.control {
-                None => demand.add(&count.statements(&kernel.body, &mut Vec::new(), &mut touched), 1.0),
-                Some(Control::Call(call)) => {
-                    count.depends_on_data |= call.work.is_none();
-                    demand.other_work += count.size(&cost::call(program, call));
-                    for argument in call.operands.iter().chain(&call.results) {
-                        touched.insert(argument.first.buffer, f64::INFINITY);
-                    }
-                }
-                Some(Control::If(_) | Control::While(_)) => count.depends_on_data = true,
-                Some(_) => {}
-            }
-        }
+        let ragged = program.ragged.as_ref().filter(|ragged| ragged.group_of(kernels.start).is_some());
+        let mut demand = match ragged {
+            Some(ragged) => count.sequences(ragged, &program.kernels[kernels], lengths, &mut touched),
+            None => count.kernels(&program.kernels[kernels], &mut touched),
+        };
 
         demand.bytes = touched.iter().map(|(buffer, elems)| count.bytes(*buffer, *elems)).sum();
         demand.depends_on_data = count.depends_on_data;
@@ -74,6 +65,56 @@ struct Count<'p> {
 }
 
 impl Count<'_> {
+    fn kernels(&mut self, kernels: &[Kernel], touched: &mut Touched) -> Demand {
+        let mut demand = Demand::default();
+        for kernel in kernels {
+            match &kernel.control {
+                None => demand.add(&self.statements(&kernel.body, &mut Vec::new(), touched), 1.0),
+                Some(Control::Call(call)) => {
+                    self.depends_on_data |= call.work.is_none();
+                    demand.other_work += self.size(&cost::call(self.program, call));
+                    for argument in call.operands.iter().chain(&call.results) {
+                        touched.insert(argument.first.buffer, f64::INFINITY);
+                    }
+                }
+                Some(Control::If(_) | Control::While(_)) => self.depends_on_data = true,
+                Some(_) => {}
+            }
+        }
+        demand
+    }
+
+    /// Kernels that run once for each sequence. Sequences have parts of some buffers, and share the others.
+    fn sequences(
+        &mut self,
+        ragged: &Ragged,
+        kernels: &[Kernel],
+        lengths: &[usize],
+        touched: &mut Touched,
+    ) -> Demand {
+        let mut counts: BTreeMap<usize, f64> = BTreeMap::new();
+        lengths.iter().for_each(|length| *counts.entry(*length).or_default() += 1.0);
+
+        let mut demand = Demand::default();
+        for (length, sequences) in counts {
+            self.values.insert(ragged.length.clone(), i64::try_from(length).unwrap_or(i64::MAX));
+            let mut own = Touched::new();
+            demand.add(&self.kernels(kernels, &mut own), sequences);
+            for (buffer, elems) in own {
+                let all = touched.entry(buffer).or_default();
+                match ragged.parts.get(&buffer) {
+                    Some(SequencePart::Rows(row)) => {
+                        *all += elems.min(self.size(row) * length as f64) * sequences;
+                    }
+                    Some(SequencePart::Sequence(part)) => *all += elems.min(self.size(part)) * sequences,
+                    None => *all = all.max(elems),
+                }
+            }
+        }
+        self.values.remove(&ragged.length);
+        demand
+    }
+
     fn statements(&mut self, body: &[Stmt], loops: &mut Vec<Loop>, touched: &mut Touched) -> Demand {
         let mut demand = Demand::default();
         for stmt in body {

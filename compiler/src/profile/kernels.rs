@@ -6,7 +6,7 @@ use std::ops::Range;
 /// The times of all kernels at some sizes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Profile {
-    /// The sizes, as in `N=8,S=128`.
+    /// The sizes, as in `N=8,S=128`; with the range of given lengths, as in `N=2,T=60,S=12..48`.
     pub at: String,
     /// Median time of a usual call on one thread, in nanoseconds.
     pub call_ns: f64,
@@ -14,7 +14,8 @@ pub struct Profile {
     pub kernels: Vec<KernelProfile>,
 }
 
-/// The time of one kernel, or of a control-flow region of the model with all its kernels.
+/// The time of one kernel, of a control-flow region of the model with all its kernels, or of kernels that run for one
+/// sequence of a ragged batch after another.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KernelProfile {
     /// Indices of the kernels in the program.

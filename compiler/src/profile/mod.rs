@@ -9,6 +9,8 @@
 //!    "Roofline: An Insightful Visual Performance Model for Multicore Architectures", 2009).
 //! 4. [`page`] shows the profiles in the report, next to those of an earlier page.
 //!
+//! The kernels of a ragged batch that run for one sequence after another are measured as one.
+//!
 //! Kernels run on one thread. In a usual call, kernels may also run in turns over blocks of the batch, which keeps
 //! their operands in the cache; a profile shows the time of the usual call next to the sum over the kernels.
 
@@ -24,7 +26,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     partition,
     pipeline::{CPU, Lowered},
-    tensor,
+    tensor::{self, Tensor},
 };
 pub use demand::Demand;
 pub use kernels::{KernelProfile, Profile};
@@ -54,9 +56,6 @@ impl<'l> Profiler<'l> {
     /// As [`Lowered::jit`].
     pub fn new(lowered: &'l Lowered) -> Result<Profiler<'l>> {
         let Lowered { program, plan, options, .. } = lowered;
-        if program.ragged.is_some() {
-            return Err(Error::unsupported("ragged batches can't be profiled: profile the padded model"));
-        }
         let mut program = program.clone();
         partition::one_for_each_kernel(&mut program, CPU)?;
         let steps = program.partitions.iter().map(|partition| partition.kernels.clone()).collect();
@@ -92,11 +91,49 @@ impl<'l> Profiler<'l> {
         symbols.iter().map(size).collect()
     }
 
-    /// The profile of calls at these dims, one for each symbol of the model, with seeded inputs.
+    /// The profile of calls at these dims, one for each symbol of the model, with seeded inputs. The sequences of a
+    /// ragged batch have almost equal lengths.
     ///
     /// # Errors
     /// When a dim is outside its range, the tensors exceed the memory, or the call fails on the seeded inputs.
     pub fn at(&self, dims: &[i64]) -> Result<Profile> {
+        self.check(dims)?;
+        let Some(ragged) = self.usual.ragged() else {
+            let inputs = inputs::inputs(&self.usual, dims)?;
+            return self.measure(inputs::binding(&self.usual, dims), dims, &[], &inputs);
+        };
+        let lengths = inputs::even_lengths(ragged, dims);
+        let inputs = inputs::of_sequences(&self.usual, ragged, dims, &lengths)?;
+        self.measure(inputs::binding(&self.usual, dims), dims, &lengths, &inputs)
+    }
+
+    /// The profile of ragged calls of sequences of these lengths, with seeded inputs.
+    ///
+    /// # Errors
+    /// When the model takes no ragged batch or has symbols of other sizes, or as [`Profiler::at`].
+    pub fn at_lengths(&self, lengths: &[usize]) -> Result<Profile> {
+        let Some(ragged) = self.usual.ragged() else {
+            return Err(usage("lengths are given; the model takes no ragged batch".into()));
+        };
+        let rows = lengths.iter().try_fold(0_usize, |rows, length| rows.checked_add(*length));
+        let size = |size: Option<usize>| size.and_then(|size| i64::try_from(size).ok());
+        let rows = size(rows).ok_or_else(|| usage("the sum of the lengths is too large".into()))?;
+        let symbols = self.usual.symbols();
+        let name = |symbol: usize| symbols[symbol].name().to_string();
+        let sequences = size(Some(lengths.len())).unwrap_or(i64::MAX);
+        let dims = self.dims(&[(name(ragged.sequences()), sequences), (name(ragged.rows()), rows)])?;
+        self.check(&dims)?;
+
+        let inputs = inputs::of_sequences(&self.usual, ragged, &dims, lengths)?;
+        let shortest = lengths.iter().min().copied().unwrap_or(0);
+        let longest = lengths.iter().max().copied().unwrap_or(0);
+        let binding = inputs::binding(&self.usual, &dims);
+        let at = format!("{binding},{}={shortest}..{longest}", ragged.length().name());
+        self.measure(at, &dims, lengths, &inputs)
+    }
+
+    /// Refuses other dims than the model allows.
+    fn check(&self, dims: &[i64]) -> Result<()> {
         let symbols = self.usual.symbols();
         let outside = symbols.iter().zip(dims).find(|(symbol, dim)| !symbol.allows(**dim));
         if let Some((symbol, dim)) = outside {
@@ -106,17 +143,20 @@ impl<'l> Profiler<'l> {
         if dims.len() != symbols.len() {
             return Err(usage(format!("{} dims; the model has {} symbols", dims.len(), symbols.len())));
         }
+        Ok(())
+    }
 
-        let inputs = inputs::inputs(&self.usual, dims)?;
-        let Times { call_ns, step_ns } = measure::times(&self.usual, &self.stepped, &tensor::refs(&inputs)?)?;
+    /// Measures calls with these inputs. The sequences of a ragged batch have these lengths.
+    fn measure(&self, at: String, dims: &[i64], lengths: &[usize], inputs: &[Tensor]) -> Result<Profile> {
+        let Times { call_ns, step_ns } = measure::times(&self.usual, &self.stepped, &tensor::refs(inputs)?)?;
         let program = &self.lowered.program;
         let kernel = |(kernels, ns): (&Range<usize>, f64)| {
-            let demand = Demand::of(program, kernels.clone(), dims);
+            let demand = Demand::of(program, kernels.clone(), dims, lengths);
             let bound = (!demand.depends_on_data).then(|| self.machine.bound(&demand));
             KernelProfile { kernels: kernels.clone(), ns, demand, bound }
         };
         let kernels = self.steps.iter().zip(step_ns).map(kernel).collect();
-        Ok(Profile { at: inputs::binding(&self.usual, dims), call_ns, kernels })
+        Ok(Profile { at, call_ns, kernels })
     }
 }
 

@@ -34,6 +34,11 @@ impl AtPadding {
         matches!(self, AtPadding::Known(value) if value.as_f64() == 0.0)
     }
 
+    /// Whether the element has this value, where zeros of either sign are equal.
+    pub(super) fn is_equal(self, value: Scalar) -> bool {
+        self == AtPadding::Known(value) || (self.is_zero() && AtPadding::Known(value).is_zero())
+    }
+
     /// Whether the element is smaller than all tokens of its row.
     pub(super) fn is_far_below(self) -> bool {
         match self {

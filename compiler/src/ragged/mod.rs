@@ -98,16 +98,23 @@ fn token_input(
     let prove = |mask: Option<TokenInput>| padding::prove(Padded { graph, batch, length, mask });
     if let Some(name) = &request.mask {
         let mask = Some(named_input(graph, name, batch, length)?);
-        prove(mask)?;
+        prove(mask).map_err(|unproven| unproven.error)?;
         return Ok(mask);
     }
 
-    let Err(without) = prove(None) else { return Ok(None) };
-    let candidates = (0..graph.inputs.len()).filter_map(|idx| candidate(graph, idx, batch, length));
-    let found: Vec<TokenInput> = candidates.filter(|input| prove(Some(*input)).is_ok()).collect();
+    // The proof that comes furthest has the reason that the user can act on: other inputs are no masks.
+    let Err(mut furthest) = prove(None) else { return Ok(None) };
+    let mut found = Vec::new();
+    for input in (0..graph.inputs.len()).filter_map(|idx| candidate(graph, idx, batch, length)) {
+        match prove(Some(input)) {
+            Ok(()) => found.push(input),
+            Err(unproven) if unproven.position > furthest.position => furthest = unproven,
+            Err(_) => {}
+        }
+    }
     match found.as_slice() {
         [input] => Ok(Some(*input)),
-        [] => Err(without),
+        [] => Err(furthest.error),
         several => {
             let names: Vec<&str> =
                 several.iter().map(|input| graph.inputs[input.input()].0.as_str()).collect();

@@ -6,6 +6,9 @@
 //! padding among its tokens, the analysis keeps what is known about it ([`AtPadding`]): it is masked, or it may be
 //! anything.
 //!
+//! A window of neighbouring tokens contains padding and positions that were added to the ends. If both have one value,
+//! an element of a window has the value that it has alone.
+//!
 //! An operator that combines elements of several tokens, such as a sum, must get neutral elements from padding. An
 //! operator that combines elements of several sequences is refused. A refusal counts only if the value reaches an
 //! output.
@@ -46,8 +49,16 @@ impl Default for Origin {
 struct Token {
     /// The position in the sequence.
     at: Dim,
-    /// What is known about the element if this position is padding.
+    /// What is known about the element if this position is padding, or outside of `0..S` where `is_padded` allows it.
     padding: AtPadding,
+    /// A [`Op::Pad`] has added positions before or after those of the sequence.
+    is_padded: bool,
+}
+
+impl Token {
+    fn new(at: Dim, padding: AtPadding) -> Token {
+        Token { at, padding, is_padded: false }
+    }
 }
 
 impl Origin {
@@ -77,14 +88,38 @@ pub(super) struct Padded<'p> {
     pub(super) mask: Option<TokenInput>,
 }
 
+impl Padded<'_> {
+    /// The request that is proved.
+    fn request(&self) -> String {
+        let Padded { graph, length, mask, .. } = self;
+        match mask {
+            Some(TokenInput::Mask(idx)) => {
+                format!("--ragged {length} with the mask `{}`", graph.inputs[*idx].0)
+            }
+            Some(TokenInput::Lengths(idx)) => {
+                format!("--ragged {length} with the lengths `{}`", graph.inputs[*idx].0)
+            }
+            None => format!("--ragged {length}"),
+        }
+    }
+}
+
 /// Proves that the outputs of a sequence depend on its tokens alone.
 ///
 /// # Errors
 /// The first operator that could combine tokens with padding or with other sequences.
-pub(super) fn prove(padded: Padded<'_>) -> Result<()> {
+pub(super) fn prove(padded: Padded<'_>) -> Result<(), Unproven> {
     let mut proof = Proof { padded, origins: SecondaryMap::new() };
-    padded.graph.nodes.keys().for_each(|id| proof.node(id));
+    padded.graph.nodes.keys().enumerate().for_each(|(position, id)| proof.node(position, id));
     padded.graph.outputs.iter().try_for_each(|(name, value)| proof.output(name, *value))
+}
+
+/// The failure of a proof.
+#[derive(Debug)]
+pub(super) struct Unproven {
+    pub(super) error: Error,
+    /// How many operators of the graph precede the one that is refused.
+    pub(super) position: usize,
 }
 
 struct Proof<'p> {
@@ -101,11 +136,13 @@ struct Refusal {
     reason: String,
     /// Empty until the node is known.
     node: String,
+    /// The number of nodes before it.
+    position: usize,
 }
 
 impl From<String> for Refusal {
     fn from(reason: String) -> Refusal {
-        Refusal { reason, node: String::new() }
+        Refusal { reason, node: String::new(), position: 0 }
     }
 }
 
@@ -116,14 +153,14 @@ impl From<&str> for Refusal {
 }
 
 impl Proof<'_> {
-    fn node(&mut self, id: NodeId) {
+    fn node(&mut self, position: usize, id: NodeId) {
         let node = &self.padded.graph.nodes[id];
         let origin = self.origin(node).map_err(|refusal| {
             if !refusal.node.is_empty() {
                 return refusal;
             }
             let name = if node.origin.is_empty() { node.op.name() } else { &node.origin };
-            Refusal { node: name.into(), ..refusal }
+            Refusal { node: name.into(), position, ..refusal }
         });
         for result in &node.results {
             self.origins[*result] = Some(origin.clone());
@@ -145,6 +182,14 @@ impl Proof<'_> {
 
     /// The origin of the results of a node.
     fn origin(&self, node: &Node) -> Found {
+        // Operands without an origin may be positions, whose contents are known.
+        let is_padded = |value: &Value| {
+            self.of(*value).is_ok_and(|operand| operand.tokens.iter().any(|token| token.is_padded))
+        };
+        let moves = matches!(node.op, Op::Map(_) | Op::View { .. } | Op::Pad { .. });
+        if !moves && node.operands.iter().any(is_padded) {
+            return Err("it combines tokens with positions that were added to their axis".into());
+        }
         match &node.op {
             Op::Input(idx) => Ok(self.input(*idx as usize)),
             Op::Const(_) => Ok(Origin::default()),
@@ -190,7 +235,7 @@ impl Proof<'_> {
                 let zero = Scalar::from_i64(graph.dtype(value), 0);
                 let padding =
                     if mask == Some(TokenInput::Mask(idx)) { AtPadding::Known(zero) } else { AtPadding::Any };
-                origin.tokens.push(Token { at: axis(k).into(), padding });
+                origin.tokens.push(Token::new(axis(k).into(), padding));
             }
         }
         if mask == Some(TokenInput::Lengths(idx)) {
@@ -215,7 +260,7 @@ impl Proof<'_> {
                 let position = distance.filter(is_near).map_or(AtPadding::Any, AtPadding::Position);
                 // Types of fewer bits don't hold all positions.
                 let padding = at_padding::cast(dtype, position);
-                origin.tokens.push(Token { at: axis(k).into(), padding });
+                origin.tokens.push(Token::new(axis(k).into(), padding));
             } else if (dim.contains(length) || dim.contains(batch)) && expr.contains(&axis(k)) {
                 return Err(format!("it counts along an axis of the size {dim}").into());
             }
@@ -245,7 +290,11 @@ impl Proof<'_> {
         }
         let mut tokens: Vec<Token> = Vec::new();
         for token in &operand.tokens {
-            let moved = Token { at: at(&token.at), padding: token.padding };
+            let moved = Token { at: at(&token.at), ..token.clone() };
+            if token.is_padded {
+                self.move_padded(&facts, moved, shape, &mut tokens)?;
+                continue;
+            }
             if moved.at.symbols().is_empty() {
                 self.check_fixed(&facts, &moved.at)?;
                 continue;
@@ -254,6 +303,36 @@ impl Proof<'_> {
             add(&mut tokens, moved);
         }
         Ok(Origin { sequence, tokens, value: operand.value })
+    }
+
+    /// Adds the tokens of an element that is read from an axis with added positions, such as an element of a window.
+    ///
+    /// It has the same value in padding and at the added positions. So where it is read at a position that does not
+    /// depend on the padded sizes, it has the value that it has in a call with the sequence alone. That call has the
+    /// element if the coordinates along the length are tokens.
+    fn move_padded(
+        &self,
+        facts: &Facts,
+        token: Token,
+        shape: &[Dim],
+        tokens: &mut Vec<Token>,
+    ) -> Result<(), Refusal> {
+        if self.is_padded(&token.at) {
+            return Err(format!("it reads position {}, which depends on the padded sizes", token.at).into());
+        }
+        let length = self.padded.length;
+        if visits_all(facts, &token.at, length, shape) {
+            add(tokens, Token { is_padded: false, ..token });
+            return Ok(());
+        }
+        let is_length = |k: &usize| shape[*k].as_symbol() == Some(length) && token.at.contains(&axis(*k));
+        let along: Vec<usize> = (0..shape.len()).filter(is_length).collect();
+        if along.is_empty() || !matches!(token.padding, AtPadding::Known(_)) {
+            add(tokens, token);
+            return Ok(());
+        }
+        along.into_iter().for_each(|k| add(tokens, Token::new(axis(k).into(), AtPadding::Any)));
+        Ok(())
     }
 
     /// A fixed position must be a token of every sequence.
@@ -282,18 +361,27 @@ impl Proof<'_> {
 
     fn pad(&self, operand: &Origin, lo: &[Dim], hi: &[Dim], added: Scalar) -> Found {
         let is_zero = |dim: &Dim| dim.as_i64() == Some(0);
+        let mut origin = operand.clone();
         for (k, (lo, hi)) in lo.iter().zip(hi).enumerate() {
             let grows = !is_zero(lo) || !is_zero(hi);
-            let coordinates = operand.tokens.iter().map(|token| &token.at).chain(&operand.sequence);
             if self.is_padded(lo) {
                 return Err(format!("it moves elements by {lo}, which depends on the padded sizes").into());
             }
-            if grows && coordinates.into_iter().any(|at| at.contains(&axis(k))) {
-                return Err("it pads the axis of the tokens".into());
+            if grows && operand.sequence.as_ref().is_some_and(|at| at.contains(&axis(k))) {
+                return Err("it pads the axis of the sequences".into());
+            }
+            for token in origin.tokens.iter_mut().filter(|token| grows && token.at.contains(&axis(k))) {
+                let is_plain = token.at.as_symbol() == Some(&axis(k)) && !token.is_padded;
+                if !is_plain || !token.padding.is_equal(added) {
+                    let why = format!(
+                        "it adds positions of {added} to the axis of the tokens, and padding is not masked"
+                    );
+                    return Err(format!("{why} by {added}").into());
+                }
+                *token = Token { at: &token.at - lo, is_padded: true, ..token.clone() };
             }
         }
 
-        let mut origin = operand.clone();
         if !lo.iter().chain(hi).all(is_zero) {
             origin.value = at_padding::join(origin.value, AtPadding::Known(added));
             for token in &mut origin.tokens {
@@ -398,7 +486,7 @@ impl Proof<'_> {
                     }
                     Some(_) => return Err("it adds up elements of a part of the tokens".into()),
                     // A product with zero is zero, but a sum of products is not known.
-                    None => kept.tokens.push(Token { at: renamed(&token.at), padding: AtPadding::Any }),
+                    None => kept.tokens.push(Token::new(renamed(&token.at), AtPadding::Any)),
                 }
             }
             origins.push(kept);
@@ -456,11 +544,13 @@ impl Proof<'_> {
     }
 
     /// An output must have the sequence, and at most one token, as axes.
-    fn output(&self, name: &str, value: Value) -> Result<()> {
+    fn output(&self, name: &str, value: Value) -> Result<(), Unproven> {
         let Padded { graph, batch, length, .. } = self.padded;
         let at = || format!("output `{name}`");
-        let origin = self.of(value).map_err(|Refusal { reason, node }| {
-            Error::unsupported(format!("--ragged {length}: {reason}")).at(node).at(at())
+        let request = self.padded.request();
+        let origin = self.of(value).map_err(|Refusal { reason, node, position }| Unproven {
+            error: Error::unsupported(format!("{request}: {reason}")).at(node).at(at()),
+            position,
         })?;
         let shape = graph.shape(value);
         let along = |symbol: &Symbol| {
@@ -472,8 +562,8 @@ impl Proof<'_> {
         if fits {
             return Ok(());
         }
-        let why = format!("--ragged {length}: its elements don't belong to one token and one sequence each");
-        Err(Error::unsupported(why).at(at()))
+        let why = format!("{request}: its elements don't belong to one token and one sequence each");
+        Err(Unproven { error: Error::unsupported(why).at(at()), position: graph.nodes.len() })
     }
 }
 
@@ -542,7 +632,7 @@ fn reduce(operand: &Origin, op: ReduceOp, axes: &[usize]) -> Found {
             // Only zeros add up to a known value.
             let stays = op == ReduceOp::Sum && token.padding.is_zero();
             let padding = if stays { token.padding } else { AtPadding::Any };
-            kept.tokens.push(Token { at: token.at.clone(), padding });
+            kept.tokens.push(Token::new(token.at.clone(), padding));
         } else if !axes.iter().any(|k| token.at.as_symbol() == Some(&axis(*k))) {
             return Err("it reduces a part of the tokens".into());
         } else if !token.padding.is_neutral(op) {
@@ -561,7 +651,7 @@ fn without_axes(origin: &Origin, axes: &[usize]) -> Origin {
             Some(axis(k - removed).into())
         })
     };
-    let tokens = origin.tokens.iter().map(|token| Token { at: renamed(&token.at), padding: token.padding });
+    let tokens = origin.tokens.iter().map(|token| Token { at: renamed(&token.at), ..token.clone() });
     let sequence = origin.sequence.as_ref().map(renamed);
     Origin { sequence, tokens: tokens.collect(), ..Origin::default() }
 }

@@ -39,6 +39,9 @@ pub struct Engine {
     /// Checks the contract and knows the shapes of outputs; runs nothing.
     binder: Mutex<Context>,
     max_rows: usize,
+    /// The index of the symbol whose value is the number of rows of a request; without one, it is the first axis of the
+    /// first input.
+    row_symbol: Option<usize>,
     rows: AtomicU64,
 }
 
@@ -49,10 +52,17 @@ impl Engine {
         Engine::over(model, Box::new(batcher), options.max_rows)
     }
 
+    /// An engine over the runtime's batcher of sequences, for a model with a ragged batch.
+    pub fn ragged(model: Model, options: BatchOptions) -> Result<Engine, BatchError> {
+        let batcher = Batcher::ragged(&model, options)?;
+        Engine::over(model, Box::new(batcher), options.max_rows)
+    }
+
     /// An engine over any backend.
     pub fn over(model: Model, backend: Box<dyn Backend>, max_rows: usize) -> Result<Engine, BatchError> {
         let binder = Mutex::new(Context::new(&model)?);
-        Ok(Engine { model, backend, binder, max_rows, rows: AtomicU64::new(0) })
+        let row_symbol = model.ragged().map(|ragged| ragged.rows());
+        Ok(Engine { model, backend, binder, max_rows, row_symbol, rows: AtomicU64::new(0) })
     }
 
     /// The model.
@@ -110,17 +120,21 @@ impl Engine {
     /// Runs a request on this thread, which may wait for others.
     pub fn infer(&self, inputs: &[Input]) -> Result<Vec<Output>, Refusal> {
         let tensors = inputs.iter().map(Input::tensor).collect::<Result<Vec<_>, _>>()?;
-        let mut outputs = self.outputs(&tensors)?;
+        let (mut outputs, rows) = self.outputs(&tensors)?;
         self.backend.run(&tensors, &mut outputs)?;
-        let rows = tensors.first().and_then(|tensor| tensor.shape().first()).copied().unwrap_or(0);
-        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+        self.rows.fetch_add(rows, Ordering::Relaxed);
         Ok(outputs)
     }
 
-    /// Checks the contract, and makes memory for the outputs.
-    fn outputs(&self, tensors: &[TensorRef<'_>]) -> Result<Vec<Output>, Refusal> {
+    /// Checks the contract, and makes memory for the outputs. Returns the number of rows as well.
+    fn outputs(&self, tensors: &[TensorRef<'_>]) -> Result<(Vec<Output>, u64), Refusal> {
         let mut binder = self.binder.lock().unwrap_or_else(PoisonError::into_inner);
-        binder.bind(tensors).map_err(BatchError::from)?;
+        let dims = binder.bind(tensors).map_err(BatchError::from)?;
+        let first_axis = || tensors.first()?.shape().first().map(|rows| *rows as u64);
+        let rows = match self.row_symbol {
+            Some(symbol) => u64::try_from(dims[symbol]).unwrap_or(0),
+            None => first_axis().unwrap_or(0),
+        };
         let infos = self.model.outputs().iter().enumerate();
         let shapes: Vec<_> = infos.map(|(idx, info)| (info, binder.output_shape(idx).to_vec())).collect();
         drop(binder);
@@ -131,6 +145,6 @@ impl Engine {
             data: Buffer::zeroed(shape.iter().product::<usize>() * info.dtype().size_bytes()),
             shape,
         });
-        Ok(outputs.collect())
+        Ok((outputs.collect(), rows))
     }
 }

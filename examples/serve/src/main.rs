@@ -71,8 +71,17 @@ fn run(options: &Options) -> Result<(), Failure> {
     runtime.block_on(serve(server, options))
 }
 
-/// An engine whose batches are along the first axis of the first input.
+/// An engine whose batches are along the first axis of the first input, or ragged batches if the model takes them.
 fn engine(model: Model, options: &Options) -> Result<Engine, Failure> {
+    if let Some(ragged) = model.ragged() {
+        #[cfg(feature = "onnxruntime")]
+        if options.onnxruntime.is_some() {
+            return Err("--onnxruntime: ONNX Runtime takes no ragged batch".into());
+        }
+        let symbol = model.symbols()[ragged.rows()].name().to_owned();
+        let batches = options.batches(&model, &symbol);
+        return Ok(Engine::ragged(model, batches)?);
+    }
     let symbol = model.inputs().first().and_then(|input| input.dims().first()).cloned().unwrap_or_default();
     let batches = options.batches(&model, &symbol);
     #[cfg(feature = "onnxruntime")]

@@ -9,6 +9,8 @@ use symshape_runtime::{BatchOptions, Model};
 const TEXT_FACTOR: usize = 4;
 /// Default upper bound of the rows of a batch.
 const MAX_ROWS: usize = 32;
+/// The same for a ragged batch, whose rows are the tokens of all sequences.
+const MAX_TOKENS: usize = 4096;
 /// Bytes of a request besides its tensors.
 const REQUEST_HEAD: usize = 64 << 10;
 /// Default upper bound of a body.
@@ -29,7 +31,8 @@ pub struct Options {
     /// The address for gRPC.
     #[arg(long, default_value = "127.0.0.1:8001", conflicts_with = "text")]
     pub grpc: SocketAddr,
-    /// Largest number of rows of a batch; the default is the largest number that the model allows, up to 32.
+    /// Largest number of rows of a batch: of tokens, if the model takes a ragged batch. The default is the largest
+    /// number that the model allows, up to 32, or 4,096 tokens.
     #[arg(long, conflicts_with = "text")]
     pub max_rows: Option<usize>,
     /// The longest time that the first request of a batch waits for others, in microseconds.
@@ -88,12 +91,13 @@ pub enum LogForm {
 }
 
 impl Options {
-    /// The options of the batcher, whose symbol is `symbol`.
+    /// The options of the batcher, whose rows are counted by `symbol`.
     pub fn batches(&self, model: &Model, symbol: &str) -> BatchOptions {
         let symbol = model.symbols().iter().find(|info| info.name() == symbol);
         let allowed = symbol.and_then(|symbol| usize::try_from(symbol.hi()).ok());
+        let max_rows = if model.ragged().is_some() { MAX_TOKENS } else { MAX_ROWS };
         BatchOptions {
-            max_rows: self.max_rows.unwrap_or(allowed.unwrap_or(1).min(MAX_ROWS)),
+            max_rows: self.max_rows.unwrap_or(allowed.unwrap_or(1).min(max_rows)),
             deadline: Duration::from_micros(self.deadline_us),
             threads: self.threads,
             calls: self.calls,

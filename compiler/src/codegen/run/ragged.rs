@@ -151,7 +151,7 @@ struct SequenceFrame<'g> {
 
 impl SequenceFrame<'_> {
     /// Emits the body of `(frame, begin, end, copy)`: runs the sequences whose first row is in `begin..end`, except
-    /// those that are too long for one thread.
+    /// those that are too long for one thread. A sequence without rows at the end of the batch counts to the last row.
     fn run(&self, f: &mut FuncCtx, params: &[Value], parts: &[EmittedPart<'_>]) -> Result<()> {
         let [frame, begin, end, copy] = *params else {
             return Err(Error::internal("the function of a group has four parameters"));
@@ -160,11 +160,15 @@ impl SequenceFrame<'_> {
         let own = frame_on_stack(f);
         self.open(f, frame, own);
         let limit = f.load_word(frame, frame::MAX_ROWS_ALONE);
+        // Sequences without rows at the end of the batch begin after the last row.
+        let rows = f.dim(&Dim::from(&self.ragged.rows))?;
+        let last_row = f.ins().iadd_imm_s(rows, -1);
         self.for_each(
             f,
             frame,
             |f, first, length| {
-                let is_own = f.is_within(first, begin, end);
+                let row = f.ins().smin(first, last_row);
+                let is_own = f.is_within(row, begin, end);
                 let fits = f.ins().icmp(IntCC::SignedLessThanOrEqual, length, limit);
                 Ok(f.ins().band(is_own, fits))
             },

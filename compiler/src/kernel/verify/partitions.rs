@@ -25,7 +25,7 @@ pub(super) fn verify(program: &Program) -> Result<()> {
 
         end = kernels.end;
         if !cuts.contains(&end) {
-            return error("it ends within a region");
+            return error("it ends within a region or a group of a ragged batch");
         }
         if !names.insert(name) {
             return error("its name is not unique");
@@ -51,7 +51,8 @@ pub(super) fn verify(program: &Program) -> Result<()> {
     }
 }
 
-/// Indices of the kernels before which no region is open, and the number of kernels.
+/// Indices of the kernels before which neither a region nor a group of a ragged batch is open, and the number of
+/// kernels.
 fn cuts(program: &Program) -> BTreeSet<usize> {
     let mut cuts = BTreeSet::from([0]);
     let mut depth = 0_i64;
@@ -61,7 +62,8 @@ fn cuts(program: &Program) -> BTreeSet<usize> {
             Some(Control::End) => depth -= 1,
             _ => {}
         }
-        if depth == 0 {
+        let joins_next = program.ragged.as_ref().is_some_and(|ragged| ragged.joins_next(idx));
+        if depth == 0 && !joins_next {
             cuts.insert(idx + 1);
         }
     }

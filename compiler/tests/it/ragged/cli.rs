@@ -86,7 +86,7 @@ fn masked_model() -> Vec<u8> {
 }
 
 /// A folder with the masked model, and padded inputs of 2 and 4 tokens; padding is 100.
-struct Files {
+pub(super) struct Files {
     folder: tempfile::TempDir,
 }
 
@@ -106,7 +106,7 @@ const X: [f32; 24] = {
 const MASK: [f32; 8] = [1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0];
 
 impl Files {
-    fn new() -> Files {
+    pub(super) fn new() -> Files {
         let files = Files { folder: tempfile::tempdir().expect("a folder") };
         std::fs::write(files.path("masked.onnx"), masked_model()).expect("a model");
         npy::write(Path::new(&files.path("x.npy")), &[2, 4, 3], &X);
@@ -114,7 +114,7 @@ impl Files {
         files
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(super) fn path(&self, name: &str) -> String {
         self.folder.path().join(name).to_str().expect("UTF-8").to_string()
     }
 

@@ -2,21 +2,29 @@
 
 mod c_programs;
 mod cli;
+mod convolutions;
+mod empty;
+mod fuzzed;
 pub(crate) mod graphs;
 mod lengths;
 mod packed;
+mod profile;
 mod random;
 mod refusals;
 mod serving;
 mod session;
 
-use graphs::{FORMS, MAX_LENGTH, MAX_SEQUENCES, MaskForm, encoder};
+use crate::random_cases::check_random;
+use graphs::{FORMS, MAX_LENGTH, MAX_SEQUENCES, MaskForm, embedded, encoder, layer, padded};
 use session::{Session, cases};
+use symshape::Dim;
 use symshape_compiler::{
-    RaggedRequest,
+    RaggedRequest, Result,
+    graph::Graph,
     kernel::{MemorySpace, walk},
     pipeline::Pipeline,
 };
+use symshape_runtime::DType;
 
 #[test]
 fn sequences_have_the_bits_that_they_have_alone() {
@@ -26,6 +34,31 @@ fn sequences_have_the_bits_that_they_have_alone() {
             [1, 2, 3].iter().for_each(|threads| session.compare(&lengths, *threads));
         }
     }
+}
+
+/// Exports look the mask up in a list of all elements, at places that they compute.
+#[test]
+fn masks_that_are_looked_up_by_computed_places_are_followed() {
+    let build = || -> Result<Graph> {
+        let (mut g, ids, mask) = padded("looked_up")?;
+        let [n, s] = [Dim::symbol("N"), Dim::symbol("S")];
+        let sequence = g.index(DType::I64, vec![n.clone(), 1.into()], Dim::symbol("$0"))?;
+        let width = g.dim(DType::I64, s.clone())?;
+        let [sequence, width] = g.broadcast(&[sequence, width])?[..] else { unreachable!() };
+        let first = g.mul(sequence, width)?;
+        let position = g.index(DType::I64, vec![1.into(), s.clone()], Dim::symbol("$1"))?;
+        let [first, position] = g.broadcast(&[first, position])?[..] else { unreachable!() };
+        let place = g.add(first, position)?;
+        let flat = g.reshape(mask, vec![n * s])?;
+        let mask = g.gather(flat, place, 0)?;
+
+        let x = embedded(&mut g, ids)?;
+        let x = layer(&mut g, x, mask, MaskForm::Selected, 10)?;
+        g.output("hidden", x)?;
+        Ok(g)
+    };
+    let mut session = Session::new(&build().expect("a valid graph"), &RaggedRequest::along("S"));
+    cases().iter().for_each(|lengths| session.compare(lengths, 2));
 }
 
 #[test]
@@ -65,4 +98,11 @@ fn random_batches_have_the_bits_of_their_sequences() {
         let threads = 1 + below(3) as u32;
         session.compare(&lengths, threads);
     }
+}
+
+#[test]
+fn random_padded_graphs_that_are_accepted_have_the_values_of_the_evaluator() {
+    // About a fifth of the graphs is accepted.
+    let cases = random::cases(96);
+    check_random(cases, 64, cases / 12, |bytes| Ok(fuzzed::run(bytes) > 0));
 }

@@ -39,6 +39,8 @@ fn wrong_offsets_are_refused_before_any_kernel_runs() {
     assert!(error.contains("T = 61"), "{error}");
     let error = session.call_with(&[1, 99, 3], &[0, 1, 3]).expect_err("an unknown token").to_string();
     assert!(error.contains("99"), "{error}");
+    let error = session.call_with_narrow_offsets(&[1, 2, 3], &[0, 1, 3]).expect_err("32 bits").to_string();
+    assert!(error.contains("`offsets`") && error.contains("i64") && error.contains("i32"), "{error}");
     // The context works after errors.
     session.compare(&[3, 1, 20], 2);
 }
@@ -107,6 +109,25 @@ fn models_whose_results_depend_on_padding_are_refused() {
         g.div(x, count)
     });
     assert!(error.contains("an axis of the size S"), "{error}");
+}
+
+#[test]
+fn refusals_name_the_input_that_masks_most() {
+    let build = || -> Result<Graph> {
+        let (mut g, ids, mask) = padded("refused")?;
+        let x = embedded(&mut g, ids)?;
+        let x = layer(&mut g, x, mask, FORMS[0], 10)?;
+        g.origin = "pool".into();
+        let mean = g.mean(x, &[1], false)?;
+        g.output("mean", mean)?;
+        Ok(g)
+    };
+    let graph = build().expect("a valid graph");
+    let lowered = Pipeline::new(&graph).ragged(RaggedRequest::along("S")).lower();
+    let error = lowered.map(|_| ()).expect_err("padding reaches the mean").to_string();
+    // The proof with the mask comes to the mean. Without a mask, or with the ids as one, it ends in the attention.
+    let words = ["`mean`", "pool", "--ragged S with the mask `mask`: it reduces all tokens"];
+    assert!(words.iter().all(|words| error.contains(words)), "{error}");
 }
 
 #[test]

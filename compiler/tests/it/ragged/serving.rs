@@ -172,6 +172,11 @@ fn malformed_requests_are_refused_before_they_wait() {
     let error = refused(6, &[0, 1, 2, 3, 4, 5, 6]);
     assert!(error.contains("got 6 sequences; a batch has 1 to 5"), "{error}");
 
+    let ids_of_three = TensorRef::new(&[3], &ids[..3]).expect("sized");
+    let narrow = TensorRef::new(&[2], &[0_i32, 3]).expect("sized");
+    let error = batcher.submit(&[ids_of_three, narrow]).expect_err("32 bits").to_string();
+    assert!(error.contains("offsets") && error.contains("i64") && error.contains("i32"), "{error}");
+
     // A token outside of the table fails alone.
     let mut context = Context::new(&model).expect("memory");
     let request = Request::of(vec![4, 9], &mut Random(7), &mut context);

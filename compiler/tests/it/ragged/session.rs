@@ -67,6 +67,14 @@ impl Session {
         Ok((0..outputs.len()).map(|idx| outputs.get(idx).elems::<f32>().expect("floats").to_vec()).collect())
     }
 
+    pub(super) fn call_with_narrow_offsets(&mut self, ids: &[i64], offsets: &[i32]) -> Result<(), CallError> {
+        let ids_shape = [ids.len()];
+        let offsets_shape = [offsets.len()];
+        let ids = TensorRef::new(&ids_shape, ids).expect("sized");
+        let offsets = TensorRef::new(&offsets_shape, offsets).expect("sized");
+        self.ragged.run_views(&[ids, offsets]).map(|_| ())
+    }
+
     fn padded_call(&mut self, lengths: &[usize], padding: i64) -> Vec<Vec<f32>> {
         let width = lengths.iter().copied().max().unwrap_or(1);
         let mut ids = Vec::new();

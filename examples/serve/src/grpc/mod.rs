@@ -207,5 +207,13 @@ fn properties(server: &Server) -> HashMap<String, String> {
     let tensors = model.inputs().iter().chain(model.outputs());
     let dims = tensors.map(|info| (format!("dims {}", info.name()), info.dims().join(", ")));
     let rows = ("max_rows".to_owned(), server.engine.max_rows().to_string());
-    symbols.chain(dims).chain([rows]).collect()
+    let ragged = model.ragged().into_iter().flat_map(|ragged| {
+        let offsets = model.inputs()[ragged.offsets()].name();
+        let length = ragged.length();
+        [
+            ("ragged offsets".to_owned(), offsets.to_owned()),
+            (format!("length {}", length.name()), length.to_string()),
+        ]
+    });
+    symbols.chain(dims).chain([rows]).chain(ragged).collect()
 }

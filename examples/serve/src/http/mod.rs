@@ -20,7 +20,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 use std::{collections::HashMap, sync::Arc};
-use symshape_runtime::{SymbolInfo, TensorInfo};
+use symshape_runtime::{Model, RaggedInfo, SymbolInfo, TensorInfo};
 
 /// The parts of the path by name, or the error of a path that is not text.
 type Parts = Result<Path<HashMap<String, String>>, PathRejection>;
@@ -99,18 +99,22 @@ async fn model_metadata(State(server): State<Arc<Server>>, parts: Parts) -> Resu
     let tensors = |infos: &[TensorInfo]| infos.iter().map(tensor_metadata).collect::<Vec<_>>();
     let symbols = model.symbols().iter().map(|symbol| (symbol.name().to_owned(), symbol_metadata(symbol)));
     let symbols: serde_json::Map<_, _> = symbols.collect();
+    let mut parameters = json!({
+        "symbols": symbols,
+        "max_rows": server.engine.max_rows(),
+        "max_body_bytes": server.frontend.limits.body_bytes,
+        "arena_bytes": model.arena_max(),
+    });
+    if let Some(ragged) = model.ragged() {
+        parameters["ragged"] = ragged_metadata(model, ragged);
+    }
     Ok(Json(json!({
         "name": server.frontend.name,
         "versions": [VERSION],
         "platform": PLATFORM,
         "inputs": tensors(model.inputs()),
         "outputs": tensors(model.outputs()),
-        "parameters": {
-            "symbols": symbols,
-            "max_rows": server.engine.max_rows(),
-            "max_body_bytes": server.frontend.limits.body_bytes,
-            "arena_bytes": model.arena_max(),
-        },
+        "parameters": parameters,
     })))
 }
 
@@ -131,6 +135,13 @@ fn symbol_metadata(symbol: &SymbolInfo) -> Value {
     } else {
         json!({ "values": symbol.values(), "range": words })
     }
+}
+
+/// The input of offsets, and the range of the length of a sequence.
+fn ragged_metadata(model: &Model, ragged: &RaggedInfo) -> Value {
+    let mut length = symbol_metadata(ragged.length());
+    length["name"] = ragged.length().name().into();
+    json!({ "offsets": model.inputs()[ragged.offsets()].name(), "length": length })
 }
 
 async fn model_infer(State(server): State<Arc<Server>>, parts: Parts, request: Request) -> Response {
