@@ -14,6 +14,7 @@ mod at_padding;
 mod batch;
 mod contents;
 mod divide;
+mod origin;
 mod padding;
 mod request;
 mod token_input;

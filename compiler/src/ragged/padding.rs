@@ -16,6 +16,7 @@
 use super::{
     at_padding::{self, AtPadding},
     contents,
+    origin::{Found, Origin, Refusal, Token, add, has_axis, reduce, union, without_axes},
     token_input::TokenInput,
 };
 use crate::{
@@ -26,57 +27,6 @@ use crate::{
 use cranelift_entity::SecondaryMap;
 use symshape::{Dim, Facts, Node as DimNode, Symbol};
 use symshape_runtime::DType;
-
-/// Where the elements of a value come from.
-#[derive(Clone, PartialEq, Debug)]
-struct Origin {
-    /// The sequence of an element; `None` if all sequences share it.
-    sequence: Option<Dim>,
-    /// The tokens of an element, and what is known if this one is padding.
-    tokens: Vec<Token>,
-    /// What is known about an element without tokens.
-    value: AtPadding,
-}
-
-impl Default for Origin {
-    fn default() -> Origin {
-        Origin { sequence: None, tokens: Vec::new(), value: AtPadding::Any }
-    }
-}
-
-/// A token of an element.
-#[derive(Clone, PartialEq, Debug)]
-struct Token {
-    /// The position in the sequence.
-    at: Dim,
-    /// What is known about the element if this position is padding, or outside of `0..S` where `is_padded` allows it.
-    padding: AtPadding,
-    /// A [`Op::Pad`] has added positions before or after those of the sequence.
-    is_padded: bool,
-}
-
-impl Token {
-    fn new(at: Dim, padding: AtPadding) -> Token {
-        Token { at, padding, is_padded: false }
-    }
-}
-
-impl Origin {
-    /// What is known about the element if the position `at` is padding.
-    fn at(&self, at: &Dim) -> AtPadding {
-        let token = self.tokens.iter().find(|token| token.at == *at);
-        token.map_or(self.alone(), |token| token.padding)
-    }
-
-    /// What is known about all elements.
-    fn alone(&self) -> AtPadding {
-        if self.tokens.is_empty() { self.value } else { AtPadding::Any }
-    }
-
-    fn is_shared(&self) -> bool {
-        self.sequence.is_none() && self.tokens.is_empty()
-    }
-}
 
 /// The axes of the padded graph.
 #[derive(Clone, Copy)]
@@ -126,30 +76,6 @@ struct Proof<'p> {
     padded: Padded<'p>,
     /// The origins of the values, or the reason why a value must not reach an output.
     origins: SecondaryMap<Value, Option<Found>>,
-}
-
-type Found = Result<Origin, Refusal>;
-
-/// The reason why a proof fails, and the node that it concerns.
-#[derive(Clone, Debug)]
-struct Refusal {
-    reason: String,
-    /// Empty until the node is known.
-    node: String,
-    /// The number of nodes before it.
-    position: usize,
-}
-
-impl From<String> for Refusal {
-    fn from(reason: String) -> Refusal {
-        Refusal { reason, node: String::new(), position: 0 }
-    }
-}
-
-impl From<&str> for Refusal {
-    fn from(reason: &str) -> Refusal {
-        reason.to_string().into()
-    }
 }
 
 impl Proof<'_> {
@@ -207,7 +133,7 @@ impl Proof<'_> {
                 Ok(origin)
             }
             Op::View { shape, index } => self.moved(self.of(node.operands[0])?, shape, index),
-            Op::Pad { lo, hi, value } => self.pad(self.of(node.operands[0])?, lo, hi, *value),
+            Op::Pad { lo, hi, value } => self.pad(node, lo, hi, *value),
             Op::Concat { axis } => self.concat(node, *axis),
             Op::Gather { shape, coords } => self.gather(node, shape, coords),
             Op::Reduce { op, axes } => self.reduce(node, *op, axes),
@@ -359,7 +285,9 @@ impl Proof<'_> {
         Err(format!("it reads position {at} along {symbol}, which is not an axis of all positions").into())
     }
 
-    fn pad(&self, operand: &Origin, lo: &[Dim], hi: &[Dim], added: Scalar) -> Found {
+    fn pad(&self, node: &Node, lo: &[Dim], hi: &[Dim], added: Scalar) -> Found {
+        let operand = self.of(node.operands[0])?;
+        let shape = self.padded.graph.shape(node.operands[0]);
         let is_zero = |dim: &Dim| dim.as_i64() == Some(0);
         let mut origin = operand.clone();
         for (k, (lo, hi)) in lo.iter().zip(hi).enumerate() {
@@ -369,6 +297,10 @@ impl Proof<'_> {
             }
             if grows && operand.sequence.as_ref().is_some_and(|at| at.contains(&axis(k))) {
                 return Err("it pads the axis of the sequences".into());
+            }
+            // Elements that all positions share end with the padded length, and not with that of a sequence.
+            if !is_zero(hi) && self.is_padded(&shape[k]) && !has_axis(operand, k) {
+                return Err(format!("it adds positions after an axis of the size {}", shape[k]).into());
             }
             for token in origin.tokens.iter_mut().filter(|token| grows && token.at.contains(&axis(k))) {
                 let is_plain = token.at.as_symbol() == Some(&axis(k)) && !token.is_padded;
@@ -589,69 +521,4 @@ fn visits_all(facts: &Facts, at: &Dim, symbol: &Symbol, shape: &[Dim]) -> bool {
         },
         _ => false,
     }
-}
-
-fn has_axis(origin: &Origin, k: usize) -> bool {
-    let tokens = origin.tokens.iter().map(|token| &token.at);
-    tokens.chain(&origin.sequence).any(|at| at.contains(&axis(k)))
-}
-
-/// Adds a token. If it is there already, both facts hold, and a known one is kept.
-fn add(tokens: &mut Vec<Token>, token: Token) {
-    match tokens.iter_mut().find(|other| other.at == token.at) {
-        None => tokens.push(token),
-        Some(other) if other.padding == AtPadding::Any => other.padding = token.padding,
-        Some(_) => {}
-    }
-}
-
-/// The origin of elements that are computed from elements of all these values.
-fn union(operands: &[&Origin]) -> Found {
-    let mut origin = Origin::default();
-    for operand in operands {
-        match (&origin.sequence, &operand.sequence) {
-            (Some(a), Some(b)) if a != b => {
-                return Err("it combines elements of different sequences".into());
-            }
-            (None, Some(at)) => origin.sequence = Some(at.clone()),
-            _ => {}
-        }
-        operand.tokens.iter().for_each(|token| add(&mut origin.tokens, token.clone()));
-    }
-    Ok(origin)
-}
-
-fn reduce(operand: &Origin, op: ReduceOp, axes: &[usize]) -> Found {
-    let is_reduced = |at: &Dim| axes.iter().any(|k| at.contains(&axis(*k)));
-    if operand.sequence.as_ref().is_some_and(is_reduced) {
-        return Err("it reduces the sequences of the batch to one".into());
-    }
-    let mut kept = Origin { sequence: operand.sequence.clone(), ..Origin::default() };
-    for token in &operand.tokens {
-        if !is_reduced(&token.at) {
-            // Only zeros add up to a known value.
-            let stays = op == ReduceOp::Sum && token.padding.is_zero();
-            let padding = if stays { token.padding } else { AtPadding::Any };
-            kept.tokens.push(Token::new(token.at.clone(), padding));
-        } else if !axes.iter().any(|k| token.at.as_symbol() == Some(&axis(*k))) {
-            return Err("it reduces a part of the tokens".into());
-        } else if !token.padding.is_neutral(op) {
-            return Err("it reduces all tokens, and padding is not masked".into());
-        }
-    }
-    Ok(without_axes(&kept, axes))
-}
-
-/// The origin after these axes are removed, which no coordinate contains.
-fn without_axes(origin: &Origin, axes: &[usize]) -> Origin {
-    let renamed = |at: &Dim| {
-        at.substitute(&|symbol| {
-            let k = (0..crate::graph::MAX_RANK).find(|k| axis(*k) == *symbol)?;
-            let removed = axes.iter().filter(|other| **other < k).count();
-            Some(axis(k - removed).into())
-        })
-    };
-    let tokens = origin.tokens.iter().map(|token| Token { at: renamed(&token.at), ..token.clone() });
-    let sequence = origin.sequence.as_ref().map(renamed);
-    Origin { sequence, tokens: tokens.collect(), ..Origin::default() }
 }

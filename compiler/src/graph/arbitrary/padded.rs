@@ -291,7 +291,16 @@ impl Steps<'_, '_> {
         let dilation = if (before + after) % 2 == 0 && self.source.coin() { 2 } else { 1 };
         let width = (before + after) / dilation + 1;
         let windows = self.g.window(padded, &[1], &[width], &[1], &[dilation])?;
-        let pooled = if self.source.coin() {
+        let pooled = if self.source.below(4) == 0 {
+            // The mean of the positions that are not added.
+            let sum = self.g.reduce(ReduceOp::Sum, windows, &[3], false)?;
+            let one = self.g.number(DType::F32, 1.0)?;
+            let ones = self.g.broadcast_to(one, &[1.into(), sym("S"), 1.into()])?;
+            let ones = self.g.pad(ones, &lo, &hi, Scalar::f32(0.0))?;
+            let ones = self.g.window(ones, &[1], &[width], &[1], &[dilation])?;
+            let count = self.g.reduce(ReduceOp::Sum, ones, &[3], false)?;
+            self.both(sum, count, Graph::div)?
+        } else if self.source.coin() {
             let op = self.source.pick(&[ReduceOp::Max, ReduceOp::Sum]);
             self.g.reduce(op, windows, &[3], false)?
         } else {

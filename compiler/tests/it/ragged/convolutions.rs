@@ -124,6 +124,17 @@ fn windows_that_contain_other_padding_are_refused() {
     });
     refused(second, "padding is not masked by 0.0");
 
+    // The number of positions in each window: in a batch, the last token has a neighbour.
+    let counted = graph(|g, x, _| {
+        let one = g.scalar(Scalar::f32(1.0))?;
+        let ones = g.broadcast_to(one, &[1.into(), Dim::symbol("S"), 1.into()])?;
+        let windows = windows(g, ones, [1, 1], 0.0, 3, 1)?;
+        let count = sums(g, windows)?;
+        let [x, count] = g.broadcast(&[x, count])?[..] else { unreachable!() };
+        g.div(x, count)
+    });
+    refused(counted, "it adds positions after an axis of the size S");
+
     let masked_and_padded = |g: &mut Graph, x: Value, mask: Value| -> Result<Value> {
         let x = masked(g, x, mask, 0.0)?;
         g.pad(x, &[0.into(), 1.into(), 0.into()], &[0.into(), 1.into(), 0.into()], Scalar::f32(0.0))
