@@ -150,24 +150,8 @@ fn emit_for(f: &mut FuncCtx, kernel: &Kernel, axis: &Axis, body: &[Stmt]) -> Res
 }
 
 fn emit_if(f: &mut FuncCtx, kernel: &Kernel, cond: Local, then: &[Stmt], otherwise: &[Stmt]) -> Result<()> {
-    let then_block = f.create_block();
-    let otherwise_block = f.create_block();
-    let after = f.create_block();
     let cond = f.local(cond)?;
-    let exit = f.ins().brif(cond, then_block, &[], otherwise_block, &[]);
-
-    for (block, body) in [(then_block, then), (otherwise_block, otherwise)] {
-        f.switch_to_block(block);
-        f.builder.seal_block(block);
-        f.push_scope(exit);
-        emit_all(f, kernel, body)?;
-        f.ins().jump(after, &[]);
-        f.pop_scope();
-    }
-
-    f.switch_to_block(after);
-    f.builder.seal_block(after);
-    Ok(())
+    f.branch(cond, |f| emit_all(f, kernel, then), |f| emit_all(f, kernel, otherwise))
 }
 
 fn emit_while(f: &mut FuncCtx, kernel: &Kernel, cond: Local, body: &[Stmt]) -> Result<()> {
@@ -223,21 +207,10 @@ fn unless_done(
         Some(StripOutcome::Done) => return Ok(()),
         Some(StripOutcome::MayFail(failed, retry)) => (failed, retry),
     };
-    let again = f.create_block();
-    let after = f.create_block();
-    let exit = f.ins().brif(failed, again, &[], after, &[]);
-    f.builder.set_cold_block(again);
-
-    f.switch_to_block(again);
-    f.builder.seal_block(again);
-    f.push_scope(exit);
-    scalar(f, Some(retry))?;
-    f.ins().jump(after, &[]);
-    f.pop_scope();
-
-    f.switch_to_block(after);
-    f.builder.seal_block(after);
-    Ok(())
+    f.when(failed, |f| {
+        f.mark_cold();
+        scalar(f, Some(retry))
+    })
 }
 
 /// Emits a strip as a loop over scalar code.

@@ -5,7 +5,7 @@
 use super::FuncCtx;
 use crate::{codegen::vector::convention::machine_code_signature, error::Result, kernel::Axis};
 use cranelift_codegen::ir::{
-    Block, BlockArg, InstBuilder, MemFlagsData, Type, Value, condcodes::IntCC, types,
+    Block, BlockArg, Inst, InstBuilder, MemFlagsData, Type, Value, condcodes::IntCC, types,
 };
 use cranelift_module::FuncId;
 use symshape_runtime::abi::Code;
@@ -19,6 +19,13 @@ impl FuncCtx<'_, '_> {
     /// Continues in `block`: later instructions are appended to it.
     pub(crate) fn switch_to_block(&mut self, block: Block) {
         self.builder.switch_to_block(block);
+    }
+
+    /// Says that the current block seldom runs.
+    pub(crate) fn mark_cold(&mut self) {
+        if let Some(block) = self.builder.current_block() {
+            self.builder.set_cold_block(block);
+        }
     }
 
     /// Loads an `i64` from memory that is valid and aligned.
@@ -185,6 +192,52 @@ impl FuncCtx<'_, '_> {
         self.builder.seal_block(after);
         self.pop_scope();
         self.switch_to_block(after);
+        Ok(())
+    }
+
+    /// `if cond { then } else { otherwise }`, where any value but 0 holds.
+    pub(crate) fn branch(
+        &mut self,
+        cond: Value,
+        then: impl FnOnce(&mut Self) -> Result<()>,
+        otherwise: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let then_block = self.create_block();
+        let otherwise_block = self.create_block();
+        let after = self.create_block();
+        let exit = self.ins().brif(cond, then_block, &[], otherwise_block, &[]);
+        self.arm(then_block, after, exit, then)?;
+        self.arm(otherwise_block, after, exit, otherwise)?;
+        self.switch_to_block(after);
+        self.builder.seal_block(after);
+        Ok(())
+    }
+
+    /// `if cond { body }`, where any value but 0 holds.
+    pub(crate) fn when(&mut self, cond: Value, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let inside = self.create_block();
+        let after = self.create_block();
+        let exit = self.ins().brif(cond, inside, &[], after, &[]);
+        self.arm(inside, after, exit, body)?;
+        self.switch_to_block(after);
+        self.builder.seal_block(after);
+        Ok(())
+    }
+
+    /// Emits the body of a branch that `exit` jumps to.
+    fn arm(
+        &mut self,
+        inside: Block,
+        after: Block,
+        exit: Inst,
+        body: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        self.switch_to_block(inside);
+        self.builder.seal_block(inside);
+        self.push_scope(exit);
+        body(self)?;
+        self.ins().jump(after, &[]);
+        self.pop_scope();
         Ok(())
     }
 

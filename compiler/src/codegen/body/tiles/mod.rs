@@ -35,7 +35,7 @@ use crate::{
     kernel::{Contraction, Kernel, Program, Rhs},
     scalar::Precision,
 };
-use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC, types};
+use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
 pub(super) use plan::Isa;
 use symshape::Facts;
 use symshape_runtime::DType;
@@ -68,13 +68,11 @@ pub(super) fn contraction(
     let last = f.dim(plan.last_rows())?;
     let outer = f.dim(for_few_rows.last_rows())?;
     let has_few_rows = f.ins().icmp(IntCC::SignedLessThan, last, outer);
-    let has_few_rows = f.ins().uextend(types::I64, has_few_rows);
-    // A branch is a loop of one iteration or none.
-    let zero = f.int(0);
-    let one = f.int(1);
-    let has_many_rows = f.ins().isub(one, has_few_rows);
-    f.for_range(zero, has_few_rows, |f, _| emit::contraction(f, &for_few_rows, None))?;
-    f.for_range(zero, has_many_rows, |f, _| emit::contraction(f, &plan, None))?;
+    f.branch(
+        has_few_rows,
+        |f| emit::contraction(f, &for_few_rows, None),
+        |f| emit::contraction(f, &plan, None),
+    )?;
     Ok(true)
 }
 

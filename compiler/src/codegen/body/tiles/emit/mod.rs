@@ -48,23 +48,10 @@ pub(super) fn contraction(f: &mut FuncCtx, plan: &TilePlan, range: Option<Iterat
     let has_rows = f.ins().icmp_imm_s(IntCC::SignedGreaterThan, count, 0);
     let has_columns = f.ins().icmp(IntCC::SignedLessThan, columns.begin, columns.end);
     let has_elements = f.ins().band(has_rows, has_columns);
-    let work = f.create_block();
-    let done = f.create_block();
-    let exit = f.ins().brif(has_elements, work, &[], done, &[]);
-    f.switch_to_block(work);
-    f.builder.seal_block(work);
-    f.push_scope(exit);
-
-    by_row_count(f, plan, count, columns, range)?;
-    if plan.dot().is_amx() {
-        release_tiles(f)?;
-    }
-
-    f.ins().jump(done, &[]);
-    f.pop_scope();
-    f.switch_to_block(done);
-    f.builder.seal_block(done);
-    Ok(())
+    f.when(has_elements, |f| {
+        by_row_count(f, plan, count, columns, range)?;
+        if plan.dot().is_amx() { release_tiles(f) } else { Ok(()) }
+    })
 }
 
 /// Emits the loops for `count` rows of the last row axis: those of the plan for more rows where there is more than one
@@ -81,16 +68,12 @@ fn by_row_count(
         return reduction_parts(f, plan, &rows, columns, range);
     };
 
-    // A branch is a loop of one iteration or none.
-    let zero = f.int(0);
-    let one = f.int(1);
     let has_more_rows = rows.has_tiles(f, plan, 2)?;
-    let end = f.ins().isub(one, has_more_rows);
-    f.for_range(zero, end, |f, _| reduction_parts(f, plan, &rows, columns, range))?;
-    f.for_range(zero, has_more_rows, |f, _| {
+    let more_rows = |f: &mut FuncCtx| {
         let rows = RowTiles::emit(f, for_more_rows, count);
         reduction_parts(f, for_more_rows, &rows, columns, range)
-    })
+    };
+    f.branch(has_more_rows, more_rows, |f| reduction_parts(f, plan, &rows, columns, range))
 }
 
 /// Ends the use of tile registers, which slow down other code of the thread while they are configured.
@@ -110,36 +93,30 @@ fn reduction_parts(
     columns: IterationRange,
     range: Option<IterationRange>,
 ) -> Result<()> {
-    let is_blocked = if plan.k_blocking.is_some() { plan.is_k_blocked() } else { Some(false) };
-    let zero = f.int(0);
-    let one = f.int(1);
-    let has_many_rows = match is_blocked {
-        Some(is_blocked) => f.int(i64::from(is_blocked)),
-        None => rows.has_tiles(f, plan, plan.tiles_to_block())?,
+    let whole = |f: &mut FuncCtx| {
+        let tiles = ColumnTiles::emit(f, plan, rows, columns, ReductionPart::Whole)?;
+        blocks::blocks(f, plan, rows, &[tiles], columns, range)
     };
-
-    // A branch is a loop of one iteration or none.
-    if is_blocked != Some(true) {
-        let end = f.ins().isub(one, has_many_rows);
-        f.for_range(zero, end, |f, _| {
-            let tiles = ColumnTiles::emit(f, plan, rows, columns, ReductionPart::Whole)?;
-            blocks::blocks(f, plan, rows, &[tiles], columns, range)
-        })?;
-    }
-    let Some(k_blocking) = plan.k_blocking.as_ref().filter(|_| is_blocked != Some(false)) else {
-        return Ok(());
-    };
-    let stream = k_blocking.stream;
-    let mut parts = vec![ReductionPart::First(stream)];
-    if k_blocking.parts() > 2 {
-        parts.push(ReductionPart::Middle(stream));
-    }
-    parts.push(ReductionPart::Last(stream));
-    f.for_range(zero, has_many_rows, |f, _| {
+    let Some(k_blocking) = &plan.k_blocking else { return whole(f) };
+    let in_parts = |f: &mut FuncCtx| {
+        let stream = k_blocking.stream;
+        let mut parts = vec![ReductionPart::First(stream)];
+        if k_blocking.parts() > 2 {
+            parts.push(ReductionPart::Middle(stream));
+        }
+        parts.push(ReductionPart::Last(stream));
         let tiles: Vec<ColumnTiles> = parts
             .into_iter()
             .map(|part| ColumnTiles::emit(f, plan, rows, columns, part))
             .collect::<Result<_>>()?;
         blocks::blocks(f, plan, rows, &tiles, columns, range)
-    })
+    };
+    match plan.is_k_blocked() {
+        Some(true) => in_parts(f),
+        Some(false) => whole(f),
+        None => {
+            let has_many_rows = rows.has_tiles(f, plan, plan.tiles_to_block())?;
+            f.branch(has_many_rows, in_parts, whole)
+        }
+    }
 }

@@ -74,7 +74,6 @@ impl RowTiles {
     pub(super) fn has_tiles(&self, f: &mut FuncCtx, plan: &TilePlan, count: i64) -> Result<Value> {
         let outer = f.dim(&plan.contraction.outer_rows())?;
         let tiles = f.ins().imul(self.tiles, outer);
-        let has_tiles = f.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, tiles, count);
-        Ok(f.ins().uextend(types::I64, has_tiles))
+        Ok(f.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, tiles, count))
     }
 }
