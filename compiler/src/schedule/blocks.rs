@@ -19,7 +19,7 @@ use super::{
     neighbours::{REACH, may_pass},
 };
 use crate::{
-    Result,
+    Error, Result,
     kernel::{
         Access, Axis, BufferId, Contraction, Control, Kernel, Local, MemorySpace, Program, Rhs, Stmt,
         upper_bound,
@@ -52,8 +52,7 @@ pub(super) fn fuse(program: &mut Program) -> Result<()> {
     let mut last = 0;
     while last < program.kernels.len() {
         if let Some((first, middle)) = triple(program, last) {
-            let fused = join(program, first, middle, last);
-            program.kernels[last] = fused;
+            program.kernels[last] = join(program, first, middle, last)?;
             program.kernels.remove(middle);
             program.kernels.remove(first);
             last -= 2;
@@ -266,19 +265,17 @@ struct RowBlock {
     facts: Facts,
 }
 
-fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kernel {
+fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Result<Kernel> {
     let kernels = [first, middle, last].map(|at| program.kernels[at].clone());
-    let strides = accesses_by_rows(program, kernels.each_ref()).unwrap_or_default();
-    let before = RowKernel::of(&kernels[0]);
-    let Some((before, (groups, row))) = before.as_ref().and_then(|before| Some((before, before.groups()?)))
-    else {
-        return kernels[2].clone();
-    };
+    let not_by_rows = || Error::internal("kernels that are fused must loop over the same rows");
+    let strides = accesses_by_rows(program, kernels.each_ref()).ok_or_else(not_by_rows)?;
+    let before = RowKernel::of(&kernels[0]).ok_or_else(not_by_rows)?;
+    let (groups, row) = before.groups().ok_or_else(not_by_rows)?;
+    let n_groups = count(groups).as_i64().ok_or_else(not_by_rows)?;
     let mut symbols = FreshSymbols::for_one_kernel(program);
     let outer = &before.outer;
     outer.iter().for_each(|axis| symbols.reserve(axis.var.clone()));
 
-    let n_groups = count(groups).as_i64().unwrap_or(1);
     let rows = (block_rows(program) / n_groups).max(1);
     let block = Axis { var: symbols.fresh(), extent: program.facts.simplify(&row.extent.ceil_div(rows)) };
     let is_one_block = block.extent.as_i64() == Some(1);
@@ -299,7 +296,8 @@ fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kern
     let mut fused = Kernel::default();
     let mut body = Vec::new();
     for kernel in &kernels {
-        body.push(body_of_block(&shared, &mut symbols, kernel, fused.locals.len()));
+        let stmt = body_of_block(&shared, &mut symbols, kernel, fused.locals.len());
+        body.push(stmt.ok_or_else(not_by_rows)?);
         kernel.locals.values().for_each(|dtype| _ = fused.locals.push(*dtype));
     }
 
@@ -321,7 +319,7 @@ fn join(program: &mut Program, first: usize, middle: usize, last: usize) -> Kern
         .rev()
         .fold(body, |body, (depth, axis)| vec![Stmt::For { axis, parallel: depth < n_parallel, body }]);
     fused.name = kernels.each_ref().map(|kernel| kernel.name.as_str()).join(", ");
-    fused
+    Ok(fused)
 }
 
 impl RowBlock {
@@ -361,17 +359,19 @@ impl RowsOfBlock {
     }
 }
 
-/// The body of one kernel over the rows of a block.
-fn body_of_block(block: &RowBlock, symbols: &mut FreshSymbols, kernel: &Kernel, shift: usize) -> Stmt {
+/// The body of one kernel over the rows of a block. `None` if the kernel does not loop over such rows.
+fn body_of_block(
+    block: &RowBlock,
+    symbols: &mut FreshSymbols,
+    kernel: &Kernel,
+    shift: usize,
+) -> Option<Stmt> {
     let own = RowsOfBlock::new(block, symbols);
     let steps = own.steps(block);
     let all: Vec<Axis> = block.axes().cloned().collect();
-    let rows = RowKernel::of(kernel);
-    let axes: Vec<Axis> = rows.iter().flat_map(RowKernel::axes).cloned().collect();
-    let (Some(rows), Some(lens)) = (rows, merged(&block.facts, &all, &axes)) else {
-        let axis = Axis { var: symbols.fresh(), extent: Dim::zero() };
-        return Stmt::For { axis, parallel: false, body: vec![] };
-    };
+    let rows = RowKernel::of(kernel)?;
+    let axes: Vec<Axis> = rows.axes().cloned().collect();
+    let lens = merged(&block.facts, &all, &axes)?;
 
     let mut values: BTreeMap<Symbol, Dim> = BTreeMap::new();
     let mut at = 0;
@@ -412,7 +412,7 @@ fn body_of_block(block: &RowBlock, symbols: &mut FreshSymbols, kernel: &Kernel, 
         local: &|local| Local::from_u32(local.as_u32() + shift as u32),
     };
 
-    match rows.work {
+    Some(match rows.work {
         RowBody::Plain(body) => {
             let body = walk::rewrite(body, &by);
             let looped = |body, axis: &Axis| vec![Stmt::For { axis: axis.clone(), parallel: false, body }];
@@ -423,5 +423,5 @@ fn body_of_block(block: &RowBlock, symbols: &mut FreshSymbols, kernel: &Kernel, 
             let without_rows = Contraction { m: vec![], ..contraction.clone() };
             Stmt::Contraction(Box::new(Contraction { m, ..by.contraction(&without_rows) }))
         }
-    }
+    })
 }

@@ -37,7 +37,9 @@ pub(super) fn conflicts(program: &Program, axis: &Axis, body: &[Stmt], facts: &F
         }
         let sites: Vec<&GuardedAccess> =
             collector.sites.iter().filter(|site| site.access.buffer == buffer).collect();
-        if !has_disjoint_windows(axis, &sites, &collector.vars, facts) {
+        let is_proven =
+            has_disjoint_windows(axis, &sites, &collector.vars, facts) || has_own_residues(axis, &sites);
+        if !is_proven {
             conflicts.push(format!("{buffer:?}: iterations over {} are independent", axis.var));
         }
     }
@@ -53,9 +55,6 @@ fn has_disjoint_windows(
     facts: &Facts,
 ) -> bool {
     let Some((coef, _)) = sites.iter().find_map(|site| linear(site, &axis.var)) else { return false };
-    if sites.iter().all(|site| has_own_residues(axis, site, &coef)) {
-        return true;
-    }
     let mut bases: Vec<Dim> = Vec::new();
     for site in sites {
         let Some((own, rest)) = linear(site, &axis.var) else { return false };
@@ -86,16 +85,19 @@ fn has_disjoint_windows(
         .all(|(idx, base)| bases[..idx].iter().all(|other| are_apart(base, other) || are_apart(other, base)))
 }
 
-/// Whether the residues of the addresses, by the period of `coef * axis.extent`, are in the window of the iteration.
-fn has_own_residues(axis: &Axis, site: &GuardedAccess, coef: &Dim) -> bool {
-    let Some((own, rest)) = linear(site, &axis.var) else { return false };
-    let facts = &site.facts;
-    let period = facts.simplify(&(coef * &axis.extent));
-    if !facts.prove_eq(&own, coef).is_yes() || !facts.prove_le(&Dim::one(), &period).is_yes() {
-        return false;
-    }
-    let residue = facts.simplify(&rest.modulo(period));
-    facts.prove_le(&Dim::zero(), &residue).is_yes() && facts.prove_lt(&residue, coef).is_yes()
+/// Whether the residues of each iteration's addresses, by the period of all windows, are in its window.
+fn has_own_residues(axis: &Axis, sites: &[&GuardedAccess]) -> bool {
+    let Some((coef, _)) = sites.iter().find_map(|site| linear(site, &axis.var)) else { return false };
+    sites.iter().all(|site| {
+        let Some((own, rest)) = linear(site, &axis.var) else { return false };
+        let facts = &site.facts;
+        let period = facts.simplify(&(&coef * &axis.extent));
+        if !facts.prove_eq(&own, &coef).is_yes() || !facts.prove_le(&Dim::one(), &period).is_yes() {
+            return false;
+        }
+        let residue = facts.simplify(&rest.modulo(period));
+        facts.prove_le(&Dim::zero(), &residue).is_yes() && facts.prove_lt(&residue, &coef).is_yes()
+    })
 }
 
 fn linear(site: &GuardedAccess, var: &Symbol) -> Option<(Dim, Dim)> {
