@@ -1,18 +1,21 @@
 //! Resampling: each axis separately, as a weighted sum of a few gathered neighbours.
 
+mod coordinates;
+mod interpolation;
+mod resized_axis;
+
 use crate::{
     error::{Error, Result},
     graph::{Graph, Value, axis},
     import::{
         constant,
-        node::{
-            OnnxNode,
-            axes::{larger, normal_axes},
-        },
+        node::{OnnxNode, axes::normal_axes},
     },
-    scalar::{CompareOp, ReduceOp, Scalar},
 };
+use coordinates::{beyond, coordinates};
+use interpolation::{clamped, interpolated, nearest};
 use num_traits::ToPrimitive;
+use resized_axis::{ResizedAxis, Sampling, Scale};
 use symshape::Dim;
 use symshape_runtime::DType;
 
@@ -21,51 +24,6 @@ ops! {
     Resize 11 resize,
     Upsample 7 upsample_attribute,
     Upsample 9 resize_by_scales,
-}
-
-/// The largest number of taps that are added term by term.
-const MAX_TERMS: i64 = 4;
-
-/// How one axis is resampled.
-struct ResizedAxis {
-    /// Index of the axis.
-    k: usize,
-    /// Old size.
-    from: Dim,
-    to: Dim,
-    scale: Scale,
-    /// Start and end of the sampled region for `tf_crop_and_resize`, doubles relative to the axis.
-    roi: Option<[Value; 2]>,
-}
-
-/// The ratio of the new size to the old one, before rounding.
-#[derive(Clone, Copy)]
-enum Scale {
-    /// The ratio of the rounded sizes.
-    Sizes,
-    Number(f64),
-    /// A double of rank 0, known only at run time.
-    Found(Value),
-}
-
-impl Scale {
-    fn number(self) -> Option<f64> {
-        match self {
-            Scale::Number(scale) => Some(scale),
-            Scale::Sizes | Scale::Found(_) => None,
-        }
-    }
-}
-
-/// The attributes of a resampling node.
-struct Sampling<'a> {
-    mode: &'a str,
-    coordinates: &'a str,
-    nearest: &'a str,
-    cubic: f64,
-    exclude_outside: bool,
-    antialias: bool,
-    extrapolation: f64,
 }
 
 /// The input, scaled along each axis by the attribute `scales`. `mode` is `nearest` or `linear`.
@@ -381,251 +339,4 @@ fn whole_repeats(g: &Graph, along: &ResizedAxis, how: &Sampling) -> Option<i64> 
     );
 
     (exact && repeats && how.mode == "nearest").then_some(times)
-}
-
-/// The coordinate in the old axis of each index of the new one, as doubles.
-fn coordinates(g: &mut Graph, along: &ResizedAxis, how: &Sampling) -> Result<Value> {
-    let position = g.index(DType::I64, vec![along.to.clone()], axis(0).into())?;
-    let position = g.cast(DType::F64, position)?;
-    let from = g.dim(DType::F64, along.from.clone())?;
-    let to = g.dim(DType::F64, along.to.clone())?;
-
-    let scale = match along.scale {
-        Scale::Number(scale) => g.number(DType::F64, scale)?,
-        Scale::Found(scale) => scale,
-        Scale::Sizes => g.div(to, from)?,
-    };
-
-    let one = g.number(DType::F64, 1.0)?;
-    let half = g.number(DType::F64, 0.5)?;
-
-    let centre = |g: &mut Graph| -> Result<Value> {
-        let shifted = g.add(position, half)?;
-        let scaled = g.div(shifted, scale)?;
-        g.sub(scaled, half)
-    };
-
-    // An axis of one element has no steps.
-    let single = g.compare(CompareOp::Le, to, one)?;
-
-    // The new size before rounding. ONNX's reference divides the axis into that many steps.
-    let exact = g.mul(scale, from)?;
-    let exact = if matches!(along.scale, Scale::Sizes) { to } else { exact };
-    let last = g.sub(from, one)?;
-    let steps = g.sub(exact, one)?;
-
-    match how.coordinates {
-        "half_pixel" => centre(g),
-        "asymmetric" => g.div(position, scale),
-        "pytorch_half_pixel" => {
-            let at = centre(g)?;
-            let zero = g.number(DType::F64, 0.0)?;
-            g.select(single, zero, at)
-        }
-        "align_corners" => {
-            let way = g.mul(position, last)?;
-            let at = g.div(way, steps)?;
-            let zero = g.number(DType::F64, 0.0)?;
-            g.select(single, zero, at)
-        }
-        "half_pixel_symmetric" => {
-            let full = g.mul(scale, from)?;
-            let part = g.div(to, full)?;
-            let rest = g.sub(one, part)?;
-            let middle = g.mul(from, half)?;
-            let offset = g.mul(middle, rest)?;
-            let at = centre(g)?;
-            g.add(offset, at)
-        }
-        "tf_crop_and_resize" => {
-            let [start, end] = along.roi.ok_or_else(|| Error::internal("each axis must have a region"))?;
-            let span = g.sub(end, start)?;
-            let first = g.mul(start, last)?;
-            let span = g.mul(span, last)?;
-            let way = g.mul(position, span)?;
-            let walked = g.div(way, steps)?;
-            let at = g.add(first, walked)?;
-            let middle = g.add(start, end)?;
-            let middle = g.mul(middle, half)?;
-            let middle = g.mul(middle, last)?;
-            g.select(single, middle, at)
-        }
-        other => Err(Error::invalid(format!("unknown coordinate_transformation_mode `{other}`"))),
-    }
-}
-
-/// Whether coordinates are outside of the old axis, broadcastable with a result of `rank` axes.
-fn beyond(g: &mut Graph, at: Value, along: &ResizedAxis, rank: usize) -> Result<Value> {
-    let zero = g.number(DType::F64, 0.0)?;
-    let last = g.dim(DType::F64, &along.from - 1)?;
-    let below = g.compare(CompareOp::Lt, at, zero)?;
-    let above = g.compare(CompareOp::Gt, at, last)?;
-    let out = g.or(below, above)?;
-    g.unsqueeze(out, &(1..rank - along.k).collect::<Vec<_>>())
-}
-
-fn nearest(g: &mut Graph, at: Value, how: &str) -> Result<Value> {
-    let half = g.number(DType::F64, 0.5)?;
-    match how {
-        "floor" => g.floor(at),
-        "ceil" => g.ceil(at),
-        "round_prefer_floor" => {
-            let shifted = g.sub(at, half)?;
-            g.ceil(shifted)
-        }
-        "round_prefer_ceil" => {
-            let shifted = g.add(at, half)?;
-            g.floor(shifted)
-        }
-        other => Err(Error::invalid(format!("unknown nearest_mode `{other}`"))),
-    }
-}
-
-/// Coordinates as indices, clamped to the old axis.
-fn clamped(g: &mut Graph, at: Value, along: &ResizedAxis) -> Result<Value> {
-    let at = g.cast(DType::I64, at)?;
-    let zero = g.scalar(Scalar::i64(0))?;
-    let last = g.dim(DType::I64, &along.from - 1)?;
-    let at = g.max(at, zero)?;
-    g.min(at, last)
-}
-
-/// The weighted sum of the neighbours of `at`, whose positions and weights are tables `[taps, O]`.
-fn interpolated(g: &mut Graph, x: Value, at: Value, along: &ResizedAxis, how: &Sampling) -> Result<Value> {
-    let reach = if how.mode == "cubic" { 2 } else { 1 };
-    let support: Dim = match (how.antialias, along.scale.number()) {
-        (false, _) => reach.into(),
-        (true, Some(scale)) => ((reach as f64 / scale.min(1.0)).ceil().min(1e4) as i64).into(),
-        // A scale known at run time is at least the ratio of the sizes, so these neighbours suffice.
-        (true, None) => {
-            let to = larger(g, &along.to, &Dim::one());
-            let wide = g.facts.simplify(&(&along.from * reach).ceil_div(to));
-            g.facts.simplify(&larger(g, &wide, &reach.into()))
-        }
-    };
-
-    let taps = g.facts.simplify(&(&support * 2));
-    let floor = g.floor(at)?;
-    let ratio = g.sub(at, floor)?;
-    let floor = g.unsqueeze(floor, &[0])?;
-    let ratio = g.unsqueeze(ratio, &[0])?;
-
-    let offset = g.index(DType::I64, vec![taps.clone(), Dim::one()], Dim::from(axis(0)) - (support - 1))?;
-    let offset = g.cast(DType::F64, offset)?;
-    let place = g.add(floor, offset)?;
-    let distance = g.sub(offset, ratio)?;
-    let one = g.number(DType::F64, 1.0)?;
-
-    let distance = match along.scale {
-        _ if !how.antialias => distance,
-        Scale::Number(scale) => {
-            let shrink = g.number(DType::F64, scale.min(1.0))?;
-            g.mul(distance, shrink)?
-        }
-        Scale::Found(scale) => {
-            let shrink = g.min(scale, one)?;
-            g.mul(distance, shrink)?
-        }
-        Scale::Sizes => {
-            let from = g.dim(DType::F64, along.from.clone())?;
-            let to = g.dim(DType::F64, along.to.clone())?;
-            let ratio = g.div(to, from)?;
-            let shrink = g.min(ratio, one)?;
-            g.mul(distance, shrink)?
-        }
-    };
-
-    let distance = g.abs(distance)?;
-    let mut weight =
-        if how.mode == "cubic" { cubic(g, distance, how.cubic)? } else { triangle(g, distance)? };
-    if how.exclude_outside {
-        let zero = g.number(DType::F64, 0.0)?;
-        let last = g.dim(DType::F64, &along.from - 1)?;
-        let above = g.compare(CompareOp::Ge, place, zero)?;
-        let below = g.compare(CompareOp::Le, place, last)?;
-        let inside = g.and(above, below)?;
-        weight = g.select(inside, weight, zero)?;
-    }
-
-    if how.exclude_outside || how.antialias {
-        let sum = g.reduce(ReduceOp::Sum, weight, &[0], true)?;
-        weight = g.div(weight, sum)?;
-    }
-
-    let place = clamped(g, place, along)?;
-    let dtype = g.dtype(x);
-    let wide = if dtype.is_float() { dtype } else { DType::F32 };
-
-    let weight = g.cast(wide, weight)?;
-    let x = g.cast(wide, x)?;
-    let y = match taps.as_i64() {
-        Some(taps) if taps <= MAX_TERMS => sum_of_taps(g, x, place, weight, taps, along.k)?,
-        _ => contraction_of_taps(g, x, place, weight, along.k)?,
-    };
-
-    g.cast(dtype, y)
-}
-
-/// The sum over few taps, term by term.
-fn sum_of_taps(g: &mut Graph, x: Value, place: Value, weight: Value, taps: i64, k: usize) -> Result<Value> {
-    let after: Vec<usize> = (1..g.rank(x) - k).collect();
-    let mut sum = None;
-    for tap in 0..taps {
-        let row = |g: &mut Graph, table: Value| {
-            let row = g.slice(table, 0, tap.into(), Dim::one(), 1)?;
-            g.squeeze(row, &[0])
-        };
-        let place = row(g, place)?;
-        let weight = row(g, weight)?;
-        let weight = g.unsqueeze(weight, &after)?;
-        let near = g.gather(x, place, k)?;
-        let term = g.mul(near, weight)?;
-        sum = Some(match sum {
-            None => term,
-            Some(sum) => g.add(sum, term)?,
-        });
-    }
-    sum.ok_or_else(|| Error::internal("resampling without taps"))
-}
-
-/// The sum over many taps: `[…, taps, O]` gathered and contracted with the weights.
-fn contraction_of_taps(g: &mut Graph, x: Value, place: Value, weight: Value, k: usize) -> Result<Value> {
-    let near = g.gather(x, place, k)?;
-    let labels: Vec<u8> = (0..g.rank(near) as u8).map(|k| b'A' + k).collect();
-    let tap = labels[k];
-    let to = labels[k + 1];
-    let out: Vec<u8> = labels.iter().copied().filter(|label| *label != tap).collect();
-    g.contract(near, &labels, weight, &[tap, to], &out)
-}
-
-/// `max(0, 1 - d)`.
-fn triangle(g: &mut Graph, distance: Value) -> Result<Value> {
-    let one = g.number(DType::F64, 1.0)?;
-    let slope = g.sub(one, distance)?;
-    g.relu(slope)
-}
-
-/// Keys' cubic kernel with the coefficient `a`.
-fn cubic(g: &mut Graph, d: Value, a: f64) -> Result<Value> {
-    let mut horner = |coefficients: [f64; 4]| -> Result<Value> {
-        let mut acc = g.number(DType::F64, coefficients[0])?;
-        for coefficient in &coefficients[1..] {
-            let product = g.mul(acc, d)?;
-            let coefficient = g.number(DType::F64, *coefficient)?;
-            acc = g.add(product, coefficient)?;
-        }
-        Ok(acc)
-    };
-
-    let near = horner([a + 2.0, -(a + 3.0), 0.0, 1.0])?;
-    let far = horner([a, -5.0 * a, 8.0 * a, -4.0 * a])?;
-
-    let one = g.number(DType::F64, 1.0)?;
-    let two = g.number(DType::F64, 2.0)?;
-    let zero = g.number(DType::F64, 0.0)?;
-    let is_near = g.compare(CompareOp::Le, d, one)?;
-    let is_far = g.compare(CompareOp::Lt, d, two)?;
-    let far = g.select(is_far, far, zero)?;
-
-    g.select(is_near, near, far)
 }
