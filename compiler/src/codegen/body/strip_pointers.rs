@@ -10,6 +10,7 @@ use crate::{
 };
 use num_traits::ToPrimitive;
 use symshape::{Dim, Facts, NormalForms};
+use symshape_runtime::DType;
 
 /// Largest distance in bytes between streams that share a pointer; offsets of instructions have 32 bits.
 const MAX_DISTANCE: i32 = 1 << 28;
@@ -33,11 +34,14 @@ impl Pointer {
             Pointer::Stream(stream) => stream,
         };
 
-        // Microkernels distinguish a unit step only for 32-bit elements with a stride from column to column: they can
-        // load a vector of rows. Other streams count as strided, so that their strips share a key.
-        let is_word = program.buffers[stream.origin.buffer].dtype.size_bytes() == 4;
+        // Microkernels distinguish a unit step only for words and floats of 16 bits with a stride from column to
+        // column: they can load a vector of rows. Other streams count as strided, so that their strips share a key.
+        let dtype = program.buffers[stream.origin.buffer].dtype;
+        let has_squares = dtype.size_bytes() == 4 || matches!(dtype, DType::F16 | DType::BF16);
         match step(&stream.row) {
-            StreamStep::Unit if !is_word || step(&stream.column) != StreamStep::Stride => StreamStep::Stride,
+            StreamStep::Unit if !has_squares || step(&stream.column) != StreamStep::Stride => {
+                StreamStep::Stride
+            }
             other => other,
         }
     }

@@ -115,6 +115,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
         VInst::LoadLanes(dst, temp, mems) => {
             mems.iter().fold(none, Operands::read_mem).set_early(*dst).set_early(*temp)
         }
+        VInst::LoadQuads(dst, mems) => mems.iter().fold(none, Operands::read_mem).set(*dst),
         VInst::Gather(dst, mask, mem, offsets) => {
             none.read_mem(mem).read(*offsets).set_early(*dst).set_early(*mask)
         }
@@ -283,7 +284,7 @@ fn rename_other(
 ) {
     match step {
         VInst::Constant(dst, _) | VInst::WideConstant(dst, _) => *dst = vector(*dst, true),
-        VInst::LoadLanes(dst, _, mems) => {
+        VInst::LoadLanes(dst, _, mems) | VInst::LoadQuads(dst, mems) => {
             mems.iter_mut().for_each(|at| mem(at, int));
             *dst = vector(*dst, true);
         }

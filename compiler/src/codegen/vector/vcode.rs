@@ -314,6 +314,8 @@ pub enum VInst {
     LoadFirst(Vector, Mem, Int, Mask),
     /// Lane `i` from address `i`. The second register is clobbered.
     LoadLanes(Vector, Vector, Vec<Mem>),
+    /// Four lanes from each address, in order.
+    LoadQuads(Vector, Vec<Mem>),
     /// Lane `i` from the address plus four times lane `i` of the second vector, a signed integer. The address has no
     /// index register. The mask is clobbered.
     Gather(Vector, Mask, Mem, Vector),

@@ -482,3 +482,42 @@ fn strided_columns_are_read_in_squares() {
         }
     }
 }
+
+#[test]
+fn strided_columns_of_16_bits_are_read_in_squares() {
+    // y[r, c] = x[c, r + 1]
+    let sizes = || (0..20).chain([31, 32, 33, 50]);
+    for (ty, bits) in [(Ty::F16, 0x3c00_u16), (Ty::Bf16, 0x3f80)] {
+        let mut body = Body::default();
+        let x = body.push(Op::Load(0), ty).expect("supported");
+        let x = body.push(Op::Cast(x), Ty::F32).expect("supported");
+        body.push(Op::Store(1, x), Ty::F32).expect("supported");
+        for (isa, fma) in isas() {
+            let phases = vec![Phase::Loop { extent: 0, body: body.clone() }];
+            let mut key = strip(phases, vec![StreamStep::Stride, StreamStep::Unit]);
+            key.streams[0].offset = 2;
+            (key.rows, key.row_steps) = (true, vec![StreamStep::Unit, StreamStep::Stride]);
+            let compiled = Compiled::new(&MicrokernelKey::Strip(key.clone()), &*isa, fma);
+            for (rows, columns) in sizes().flat_map(|rows| sizes().map(move |columns| (rows, columns))) {
+                // Floats from 1 up, with different bits. The memory ends with the last element that is read.
+                let x: Vec<u16> = (0..columns * (rows + 1)).map(|at| bits + at as u16 % 1000).collect();
+                let mut y = vec![f32::NAN; rows * columns + 1];
+                let mut args = vec![0; key.slots()];
+                args[StripKey::ROWS] = rows as i64;
+                args[key.extent(0)] = columns as i64;
+                set(&mut args, &key, 0, address(&x), 2, 2 * (rows + 1));
+                set(&mut args, &key, 1, address_mut(&mut y), 4 * columns, 4);
+                compiled.call(&mut args);
+                for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                    let stored = x[column * (rows + 1) + row + 1];
+                    let wanted = match ty {
+                        Ty::F16 => half::f16::from_bits(stored).to_f32(),
+                        _ => half::bf16::from_bits(stored).to_f32(),
+                    };
+                    assert_eq!(y[row * columns + column], wanted, "{ty:?} {rows} rows, {columns} columns");
+                }
+                assert!(y[rows * columns].is_nan());
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@
 //! and held in registers.
 //!
 //! A stream whose rows are contiguous, but whose columns are strided, is read along the rows. Squares of as many rows
-//! and columns as a vector has lanes are transpose in registers. So a matrix transposition uses whole vectors on both
+//! and columns as a vector has lanes are transposed in registers. So a matrix transposition uses whole vectors on both
 //! sides.
 //!
 //! Each element is computed by the same instructions as without the interchange.
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::codegen::{
     microkernel::{
-        body,
+        body, memory,
         op::{Body, Op, StreamStep, Ty},
     },
     vector::{
@@ -45,8 +45,8 @@ pub(super) struct Columns<'a> {
 enum Gain {
     /// These streams, of these element types, stay in registers.
     Held(Vec<(u32, Ty)>),
-    /// This stream is read in squares.
-    Squares(u32),
+    /// This stream, of this element type, is read in squares.
+    Squares(u32, Ty),
 }
 
 /// The loads of a body by how the interchange treats them.
@@ -55,7 +55,7 @@ struct Loads {
     /// The streams that are the same for all rows.
     held: Vec<(u32, Ty)>,
     /// The streams whose columns are strided and whose rows are contiguous.
-    strided: Vec<u32>,
+    strided: Vec<(u32, Ty)>,
 }
 
 impl Loads {
@@ -70,11 +70,11 @@ impl Loads {
             }
             match op {
                 Op::Load(stream) if key.step(stream) == StreamStep::Stride => {
-                    let is_word = matches!(ty, Ty::F32 | Ty::I32);
-                    if !is_word || row_step(stream) != StreamStep::Unit {
+                    let has_squares = matches!(ty, Ty::F32 | Ty::I32 | Ty::F16 | Ty::Bf16);
+                    if !has_squares || row_step(stream) != StreamStep::Unit {
                         return None;
                     }
-                    loads.strided.push(stream);
+                    loads.strided.push((stream, ty));
                 }
                 Op::Load(stream)
                     if row_step(stream) == StreamStep::Fixed && !loads.held.contains(&(stream, ty)) =>
@@ -109,7 +109,7 @@ impl<'a> Columns<'a> {
         let loads = Loads::of(key, body)?;
         let gain = match loads.strided[..] {
             [] => Gain::Held(loads.held),
-            [stream] => Gain::Squares(stream),
+            [(stream, ty)] => Gain::Squares(stream, ty),
             _ => return None,
         };
 
@@ -126,7 +126,7 @@ impl<'a> Columns<'a> {
                     && held.len() >= MIN_HELD
                     && held.len() + self.body.pressure(&is_held) <= shape.registers
             }
-            Gain::Squares(stream) => {
+            Gain::Squares(stream, _) => {
                 let pressure = self.body.pressure(&|other| other == *stream);
                 self.body.cost() <= MAX_SQUARE_COST && shape.lanes + pressure < shape.registers
             }
@@ -141,7 +141,7 @@ impl<'a> Columns<'a> {
 
         // Adjacent squares fill cache lines of the result before these are evicted.
         let widths: &[usize] = match self.gain {
-            Gain::Squares(_) if 4 * lanes < LINE_BYTES as usize => &[2, 1],
+            Gain::Squares(..) if 4 * lanes < LINE_BYTES as usize => &[2, 1],
             _ => &[1],
         };
         for &vectors in widths {
@@ -161,7 +161,7 @@ impl<'a> Columns<'a> {
     fn emit_down(&self, b: &mut Builder, access: VectorAccess<'_>, position: &Position, vectors: usize) {
         match &self.gain {
             Gain::Held(held) => self.emit_held(b, access, held),
-            Gain::Squares(stream) => self.emit_squares(b, access, position, *stream, vectors),
+            Gain::Squares(stream, ty) => self.emit_squares(b, access, position, (*stream, *ty), vectors),
         }
     }
 
@@ -183,7 +183,7 @@ impl<'a> Columns<'a> {
         b: &mut Builder,
         access: VectorAccess<'_>,
         position: &Position,
-        stream: u32,
+        (stream, ty): (u32, Ty),
         vectors: usize,
     ) {
         let place = access.strip.key.streams[stream as usize];
@@ -200,7 +200,7 @@ impl<'a> Columns<'a> {
             let this = b.copy(first);
             first = b.address(Mem { base: this, index: Some((square_bytes, 1)), disp: 0 });
             let next = b.int_op(IntOp::Mul, square_bytes, vectors as i32);
-            squares.push(Square { first: this, disp: place.offset, stride, next, lanes: access.lanes });
+            squares.push(Square { first: this, disp: place.offset, ty, stride, next, lanes: access.lanes });
         }
 
         let emit_row = |b: &mut Builder, square: usize, elements: Vector| {
@@ -217,7 +217,7 @@ impl<'a> Columns<'a> {
                     emit_row(b, idx, vector);
                     row.advance(b);
                 }
-                b.advance(square.first, 4 * lanes as i32);
+                b.advance(square.first, (memory::elem_bytes(ty) * lanes) as i32);
             }
         });
         b.when(CompareOp::Gt, rows, 0, |b| {
@@ -275,6 +275,8 @@ struct Square {
     first: Int,
     /// Bytes from there to the stream.
     disp: i32,
+    /// The type of its elements.
+    ty: Ty,
     /// Bytes from column to column.
     stride: Int,
     /// Bytes to the square of the next columns, which is prefetched.
@@ -287,8 +289,8 @@ impl Square {
     /// Loads a vector for each row. `rows` are the number and mask of the rows that exist, if not all do.
     fn load(&self, b: &mut Builder, rows: Option<(Int, Mask)>) -> Vec<Vector> {
         let load_column = |b: &mut Builder, mem: Mem| match rows {
-            None => b.load(mem),
-            Some((rows, mask)) => b.load_first(mem, rows, mask),
+            None => memory::load(b, mem, self.ty),
+            Some((rows, mask)) => memory::load_first(b, mem, self.ty, rows, mask),
         };
 
         // The lines of a square are far apart, so no hardware foresees the next ones.
@@ -297,9 +299,15 @@ impl Square {
             b.prefetch(address);
         }
         let addresses = b.lane_addresses(self.first, self.stride);
+        let addresses = addresses.into_iter().map(|address| Mem { disp: self.disp, ..address });
+        let addresses: Vec<Mem> = addresses.collect();
+        let are_words = matches!(self.ty, Ty::F32 | Ty::I32);
+        if are_words && rows.is_none() && matches!(self.lanes, ActiveLanes::All) {
+            return b.load_transposed(&addresses);
+        }
+
         let mut columns = Vec::with_capacity(addresses.len());
-        for (column, address) in addresses.into_iter().enumerate() {
-            let mem = Mem { disp: self.disp, ..address };
+        for (column, mem) in addresses.into_iter().enumerate() {
             columns.push(match self.lanes {
                 ActiveLanes::All => load_column(b, mem),
                 ActiveLanes::First(count, _) => {

@@ -3,6 +3,7 @@
 
 mod f16;
 mod tiles;
+mod transpose;
 mod wide;
 
 use super::vcode::{
@@ -440,28 +441,6 @@ impl Builder {
         let dst = self.vector();
         self.push(VInst::Butterfly(dst, a, distance));
         dst
-    }
-
-    /// Transposes as many vectors as there are lanes: vector `i` of the result holds lane `i` of each vector.
-    ///
-    /// A stage pairs the vectors whose indices differ in one bit. It exchanges this bit of the vector's index with one
-    /// bit of the lane's index.
-    pub fn transpose(&mut self, mut rows: Vec<Vector>) -> Vec<Vector> {
-        let lanes = self.lanes();
-        debug_assert_eq!(rows.len(), lanes, "a square");
-        for stage in 0..lanes.trailing_zeros() as u8 {
-            let bit = 1 << stage;
-            for first in (0..lanes).filter(|row| row & bit == 0) {
-                let a = rows[first];
-                let b = rows[first | bit];
-                rows[first] = self.binary(VBinary::Exchange { stage, second: false }, a, b);
-                rows[first | bit] = self.binary(VBinary::Exchange { stage, second: true }, a, b);
-            }
-        }
-
-        // Stage 0 exchanges bit 1 of the lane's index, and stage 1 bit 0.
-        let vector_of = |lane: usize| lane & !3 | (lane & 1) << 1 | (lane & 2) >> 1;
-        (0..lanes).map(|lane| rows[vector_of(lane)]).collect()
     }
 
     /// Compares floats.

@@ -83,6 +83,10 @@ impl Translator<'_> {
                     }
                 }
             }
+            VInst::LoadQuads(dst, mems) => {
+                let value = self.load(types::F32X4, mems[0]);
+                self.set(*dst, value);
+            }
             VInst::Gather(dst, _, mem, offsets) => self.gather(*dst, *mem, *offsets),
             VInst::LoadOne(dst, mem) => {
                 let value = self.load(types::F32, *mem);

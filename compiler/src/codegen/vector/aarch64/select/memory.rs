@@ -87,6 +87,7 @@ impl Selector<'_> {
             VInst::Load(dst, mem) => self.access(Transfer::LDR_Q, self.vector(*dst), *mem),
             VInst::LoadFirst(dst, mem, n, _) => self.load_first(*dst, *mem, *n),
             VInst::LoadLanes(dst, _, mems) => self.load_lanes(*dst, mems),
+            VInst::LoadQuads(dst, mems) => self.access(Transfer::LDR_Q, self.vector(*dst), mems[0]),
             VInst::Gather(dst, _, mem, offsets) => self.gather(*dst, *mem, *offsets),
             VInst::LoadOne(dst, mem) => self.access(Transfer::LDR_S, self.vector(*dst), *mem),
             VInst::Broadcast(dst, mem) => {

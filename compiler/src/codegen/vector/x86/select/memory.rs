@@ -18,6 +18,7 @@ impl Selector<'_> {
             }
             VInst::LoadFirst(dst, mem, _, mask) => self.load_first(*dst, *mem, *mask),
             VInst::LoadLanes(dst, temp, mems) => self.load_lanes(*dst, *temp, mems),
+            VInst::LoadQuads(dst, mems) => self.load_quads(*dst, mems),
             VInst::Gather(dst, mask, mem, offsets) => self.gather(*dst, *mask, *mem, *offsets),
             VInst::LoadOne(dst, mem) => self.load_one(self.low(*dst), *mem),
             VInst::Broadcast(dst, mem) => {
@@ -159,11 +160,7 @@ impl Selector<'_> {
         let insert =
             self.simd.pick(Code::VEX_Vinsertps_xmm_xmm_xmmm32_imm8, Code::EVEX_Vinsertps_xmm_xmm_xmmm32_imm8);
 
-        let join = self.simd.pick(
-            Code::VEX_Vinsertf128_ymm_ymm_xmmm128_imm8,
-            Code::EVEX_Vinsertf32x4_zmm_k1z_zmm_xmmm128_imm8,
-        );
-
+        let join = self.insert_quad();
         for (part, four) in mems.chunks(4).enumerate() {
             let low = if part == 0 { self.low(dst) } else { self.low(temp) };
             for (lane, mem) in four.iter().enumerate() {
@@ -180,6 +177,29 @@ impl Selector<'_> {
                 self.asm.op(join, &[dst, dst, low.into(), (part as i32).into()]);
             }
         }
+    }
+
+    /// Loads four lanes from each address. An insertion from memory needs no shuffle unit.
+    fn load_quads(&mut self, dst: Vector, mems: &[Mem]) {
+        let load = self.simd.pick(Code::VEX_Vmovups_xmm_xmmm128, Code::EVEX_Vmovups_xmm_k1z_xmmm128);
+        let insert = self.insert_quad();
+        for (part, mem) in mems.iter().enumerate() {
+            let mem: Operand = self.mem(*mem).into();
+            if part == 0 {
+                self.asm.op(load, &[self.low(dst).into(), mem]);
+            } else {
+                let dst: Operand = self.vector(dst).into();
+                self.asm.op(insert, &[dst, dst, mem, (part as i32).into()]);
+            }
+        }
+    }
+
+    /// The instruction that replaces four lanes of a vector.
+    fn insert_quad(&self) -> Code {
+        self.simd.pick(
+            Code::VEX_Vinsertf128_ymm_ymm_xmmm128_imm8,
+            Code::EVEX_Vinsertf32x4_zmm_k1z_zmm_xmmm128_imm8,
+        )
     }
 
     /// Gathers all lanes. The instruction keeps the lanes that its mask leaves out, so it would wait for the register's
