@@ -54,7 +54,8 @@ pub fn jit(graph: &Graph) -> Result<Model> {
 /// The names of the passes and stages that an [`Observer`] sees.
 pub fn steps() -> impl Iterator<Item = &'static str> {
     let passes = opt::PASSES.iter().map(|(name, _)| *name);
-    let stages = ["optimize", "state", "ragged", "offload", "precision", "concats", "lower"].into_iter();
+    let stages =
+        ["optimize", "round_rows", "state", "ragged", "offload", "precision", "concats", "lower"].into_iter();
     let schedule_passes = schedule::PASSES.iter().map(|(name, _)| *name);
     passes.chain(stages).chain(schedule_passes).chain(["dead_stores", "schedule", "partition", "plan"])
 }
@@ -145,6 +146,10 @@ impl<'p> Pipeline<'p> {
         // Repeated layers and several passes ask the same questions.
         graph.facts = graph.facts.remembering();
         stages.optimize(&mut graph)?;
+        if state.row_type.is_some() {
+            stages.graph("round_rows", &mut graph, |graph| state::round_rows(graph, &state))?;
+            stages.optimize(&mut graph)?;
+        }
         stages.graph("state", &mut graph, |graph| state::declare(graph, &state))?;
         let batch = stages.ragged(&mut graph, &ragged, targets, &options)?;
 

@@ -13,6 +13,7 @@ use symshape_compiler::{
     profile::{Baseline, KernelProfile, Machine, Profile, Profiler, Profiles},
     quantise::{self, Activations, Quantised, RoundedActivations, WeightRequest, WeightTable},
     scalar::Precision,
+    state,
     target::Target,
     tensor::{Bytes, Tensor},
 };
@@ -47,6 +48,9 @@ pub(crate) struct Options {
     /// Whether to find pairs that are state.
     #[pyo3(item)]
     stateful: bool,
+    /// The type of appended rows of `f32`.
+    #[pyo3(item)]
+    state_type: Option<String>,
     /// The symbol of the length of sequences without padding.
     #[pyo3(item)]
     ragged: Option<String>,
@@ -270,7 +274,8 @@ impl Options {
     }
 
     fn state_request(&self) -> Result<StateRequest> {
-        StateRequest::new(self.state.iter().map(String::as_str), self.stateful)
+        let request = StateRequest::new(self.state.iter().map(String::as_str), self.stateful)?;
+        Ok(request.row_type(self.state_type.as_deref().map(state::row_type).transpose()?))
     }
 
     fn ragged_request(&self) -> RaggedRequest {

@@ -32,6 +32,7 @@ def compile(
     libraries: Iterable[str | os.PathLike] = (),
     stateful: bool = False,
     state: Mapping[str, str] | None = None,
+    state_type: str | None = None,
     ragged: str | None = None,
     ragged_batch: str | None = None,
     mask: str | None = None,
@@ -75,6 +76,9 @@ def compile(
     state : mapping of inputs to outputs, optional
         Such inputs: ``{"state": "stateN"}``. One ``*`` in both names stands for any text, as in
         ``{"past_key_values.*": "present.*"}``. It is an error if a pair can't be state.
+    state_type : str, optional
+        The type that appended rows of ``f32`` are stored in: ``f16`` or ``bf16``. ``symc compile --state-type``
+        measures the error.
     ragged : str, optional
         The symbol of the padded length: calls take the rows of sequences of different lengths, and compute nothing for
         padding. See :meth:`Model.run_padded`.
@@ -127,8 +131,8 @@ def compile(
     """
     source, path, options = _request(
         model, dims, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes, inputs=inputs, bind=bind,
-        bounds=bounds, custom=custom, libraries=libraries, stateful=stateful, state=state, ragged=ragged,
-        ragged_batch=ragged_batch, mask=mask, max_rows=max_rows, name=name, cpu=cpu, precision=precision,
+        bounds=bounds, custom=custom, libraries=libraries, stateful=stateful, state=state, state_type=state_type,
+        ragged=ragged, ragged_batch=ragged_batch, mask=mask, max_rows=max_rows, name=name, cpu=cpu, precision=precision,
         weights=weights, named_weights=named_weights, weight_error=weight_error,
         activations=activations, threads=threads,
     )
@@ -154,6 +158,7 @@ def _request(
     libraries: Iterable[str | os.PathLike] = (),
     stateful: bool = False,
     state: Mapping[str, str] | None = None,
+    state_type: str | None = None,
     ragged: str | None = None,
     ragged_batch: str | None = None,
     mask: str | None = None,
@@ -187,6 +192,7 @@ def _request(
         "libraries": [pathlib.Path(library) for library in libraries],
         "stateful": bool(stateful),
         "state": [f"{given}={made}" for given, made in (state or {}).items()],
+        "state_type": state_type,
         "ragged": ragged,
         **extra,
         "bounds": None if bounds is None else _text(pathlib.Path(bounds)),

@@ -267,10 +267,33 @@ def test_compile_refuses_pairs_that_are_no_state():
         (models.running_sum(), dict(state={"s": "nothing"}), "nothing"),
         (models.running_sum(), dict(state={"x*": "y"}), r"\*"),
         (models.relu(1), dict(stateful=True), "no pair of an input and an output is state"),
+        (models.running_sum(), dict(stateful=True, state_type="f16"), "no pair of the state has appended rows of f32"),
+        (models.running_sum(), dict(stateful=True, state_type="int4"), "expected f16 or bf16"),
+        (models.relu(1), dict(state_type="f16"), "add --stateful"),
     ]
     for proto, arguments, message in cases:
         with pytest.raises(symshape.SymshapeError, match=message):
             symshape.compile(proto, {"N": (1, 4)}, **arguments)
+
+
+def test_rows_of_16_bits_take_half_of_the_memory(decoder, tmp_path):
+    model = symshape.compile(models.decoder(mask=False), SIZES, stateful=True, state_type="f16", name="decoder")
+    state, wide = model.new_state(capacity=12), decoder.new_state(capacity=12)
+    steps = []
+    for first, size in ((0, 4), (4, 1), (5, 3), (8, 3)):
+        tokens = ids(*TOKENS[first : first + size])
+        steps.append(model(tokens, state=state)[0])
+        np.testing.assert_allclose(steps[-1], decoder(tokens, state=wide)[0], rtol=2e-2, atol=2e-2)
+    tensors = state.tensors()
+    assert {tensor.dtype for tensor in tensors.values()} == {np.dtype(np.float16)}
+    for name, tensor in wide.tensors().items():
+        np.testing.assert_allclose(tensors[name], tensor, rtol=2e-3, atol=2e-3)
+        assert tensors[name].nbytes == tensor.nbytes // 2
+
+    state.save(tmp_path / "half.state")
+    assert model.load_state(tmp_path / "half.state").length == len(TOKENS)
+    with pytest.raises(symshape.StateError):
+        decoder.load_state(tmp_path / "half.state")
 
 
 def test_grouped_attention_keeps_its_cache():

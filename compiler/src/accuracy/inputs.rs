@@ -47,6 +47,20 @@ pub(crate) fn even_lengths(ragged: &RaggedInfo, dims: &[i64]) -> Vec<usize> {
     (0..sequences).map(|k| rows / sequences + usize::from(k < rows % sequences)).collect()
 }
 
+/// As [`inputs`], for a model with state: its integers are 1. It may take masks, whose rows must have as many ones as
+/// its state has rows.
+pub(crate) fn inputs_of_step(model: &Model, dims: &[i64]) -> Result<Vec<Tensor>> {
+    let ones = |tensor: Tensor| {
+        if !tensor.dtype().is_int() {
+            return Ok(tensor);
+        }
+        let ones = vec![Scalar::from_i64(tensor.dtype(), 1); tensor.elems()];
+        let tensor = Tensor::from_scalars(tensor.dtype(), tensor.shape().to_vec(), &ones);
+        tensor.ok_or_else(|| Error::internal("as many elements"))
+    };
+    inputs(model, dims)?.into_iter().map(ones).collect()
+}
+
 fn tensor(seed: u64, info: &TensorInfo, model: &Model, dims: &[i64]) -> Result<Tensor> {
     random(seed, info.dtype(), shape(info, model, dims)?)
         .map_err(|error| error.at(format!("`{}`", info.name())))

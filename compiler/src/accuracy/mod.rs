@@ -11,7 +11,10 @@
 pub(crate) mod dims;
 pub(crate) mod distance;
 pub(crate) mod inputs;
+mod state;
 pub(crate) mod work;
+
+pub use state::{StateError, state_error};
 
 use self::{
     dims::{aligned, halved},
@@ -143,7 +146,7 @@ fn lower_for_check(graph: &Graph, precision: Precision) -> Result<Lowered> {
 fn compare_with_f32(graph: &Graph, lowered: Lowered) -> Result<AccuracyCheck> {
     let model = compile_with_tiles(&lowered)?;
     drop(lowered);
-    let calls = run_calls(graph, &model)?;
+    let calls = run_calls(graph, &model, inputs::inputs)?;
 
     // Keep only one of the two models in memory.
     drop(model);
@@ -152,7 +155,7 @@ fn compare_with_f32(graph: &Graph, lowered: Lowered) -> Result<AccuracyCheck> {
     let mut max_error = 0.0;
     let mut worst_at = String::new();
     for call in &calls {
-        let error = distance::max_error(&run_seeded(&model, &call.dims)?, &call.outputs);
+        let error = distance::max_error(&run_seeded(&model, &call.dims, inputs::inputs)?, &call.outputs);
         if error >= max_error {
             max_error = error;
             worst_at = inputs::binding(&model, &call.dims);
@@ -174,10 +177,13 @@ fn compile_with_tiles(Lowered { program, plan, options, .. }: &Lowered) -> Resul
     emit::jit::jit(program, plan, &options).map(|(model, _)| model)
 }
 
+/// Makes the seeded inputs of a call with these dims.
+type MakeInputs = fn(&Model, &[i64]) -> Result<Vec<Tensor>>;
+
 /// Runs the model on seeded inputs with these dims and returns its outputs.
-fn run_seeded(model: &Model, dims: &[i64]) -> Result<Vec<Tensor>> {
+fn run_seeded(model: &Model, dims: &[i64], make_inputs: MakeInputs) -> Result<Vec<Tensor>> {
     let limit = |error: String| Error::new(ErrorKind::Limit, error);
-    let inputs = inputs::inputs(model, dims)?;
+    let inputs = make_inputs(model, dims)?;
     let mut context = Context::new(model).map_err(|error| limit(error.to_string()))?;
     let outputs = context.run_views(&tensor::refs(&inputs)?).map_err(|error| limit(error.to_string()))?;
     Ok(tensor::copies(&outputs))
@@ -196,7 +202,7 @@ struct MeasuredCall {
 ///
 /// # Errors
 /// When calls take too long at all sizes, or the model refuses all of them.
-fn run_calls(graph: &Graph, model: &Model) -> Result<Vec<MeasuredCall>> {
+fn run_calls(graph: &Graph, model: &Model, make_inputs: MakeInputs) -> Result<Vec<MeasuredCall>> {
     let work = |dims: &[i64]| {
         let Work { multiplications, elements } = work::work(graph, model, dims, UnknownSizes::UpperBound);
         multiplications + MULTIPLICATIONS_PER_ELEMENT * elements
@@ -207,7 +213,7 @@ fn run_calls(graph: &Graph, model: &Model) -> Result<Vec<MeasuredCall>> {
     // Runs a call unless it is too much work or has run before, and returns the number of calls so far.
     let mut run = |dims: Vec<i64>, max_work: f64| {
         if work(&dims) <= max_work && calls.iter().all(|call| call.dims != dims) {
-            match run_seeded(model, &dims) {
+            match run_seeded(model, &dims, make_inputs) {
                 Ok(outputs) => calls.push(MeasuredCall { dims, outputs }),
                 Err(error) => failure = error,
             }

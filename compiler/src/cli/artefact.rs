@@ -8,6 +8,7 @@ use super::{
     stateful::StateSummary,
 };
 use crate::{
+    accuracy::StateError,
     emit,
     error::{Error, Result},
     kernel::{Program, RepeatedWeight},
@@ -151,6 +152,13 @@ impl Summary {
             memory_bytes: None,
             weight_table: None,
             activations: None,
+        }
+    }
+
+    /// Adds the error of the rows of the state, if it was measured.
+    pub(super) fn set_row_error(&mut self, error: Option<StateError>) {
+        if let Some(state) = &mut self.state {
+            state.row_error = error;
         }
     }
 

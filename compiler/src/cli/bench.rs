@@ -158,8 +158,11 @@ fn cases(model: &Model, args: &Args) -> Result<Vec<Case>> {
             if let Some(lengths) = Lengths::at(model, &dims) {
                 return ragged_case(model, &lengths);
             }
-            let state = if model.state().is_empty() { None } else { Some(state(model, &dims)?) };
-            Ok(Case { at: inputs::binding(model, &dims), inputs: inputs::inputs(model, &dims)?, state })
+            let at = inputs::binding(model, &dims);
+            if model.state().is_empty() {
+                return Ok(Case { at, inputs: inputs::inputs(model, &dims)?, state: None });
+            }
+            Ok(Case { at, inputs: inputs::inputs_of_step(model, &dims)?, state: Some(state(model, &dims)?) })
         })
         .collect()
 }

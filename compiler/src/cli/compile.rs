@@ -10,10 +10,11 @@ use super::{
     progress::Progress,
     ragged,
     source::{self, milliseconds},
-    web,
+    stateful, web,
     weight_types::WeightTypeArgs,
 };
 use crate::{
+    accuracy::StateError,
     codegen::{self, ModuleKind},
     emit,
     error::{At, Error, Result},
@@ -163,6 +164,8 @@ struct ModelToCompile {
     weight_table: Option<WeightTable>,
     /// The effect of rounded activations, if the command line asks for them.
     activations: Option<ActivationSummary>,
+    /// The error of rows of another type, if the command line names one.
+    state_error: Option<StateError>,
 }
 
 /// Compiles the model to an artefact, or prints the text of a stage.
@@ -301,6 +304,7 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     let compile_ms = milliseconds(start);
     summary.weight_table = model.weight_table.clone();
     summary.activations = model.activations.clone();
+    summary.set_row_error(model.state_error.clone());
     summary.print(output.path, bytes, lowered.plan.arena_max, compile_ms, args.json);
     Ok(Verdict::Yes)
 }
@@ -415,17 +419,22 @@ fn lower_with_bounds(
     let options = args.precision.choose(&args.model, &graph, targets, &request.options, progress)?;
     let options = options.half_weights(weight_table.as_ref().is_some_and(WeightTable::has_halves));
     watch.lap("accuracy");
+    let state = args.dims.state.request()?;
+    // The text of a stage has no summary.
+    let state_error =
+        if args.emit.is_none() { stateful::row_error(&args.model, &graph, &state, progress)? } else { None };
+    watch.lap("state error");
 
     progress.say("lowering");
     let observer = &mut |name, result: Ir<'_>| watch.step(name, result);
     let pipeline = Pipeline::new(&graph)
         .targets(targets)
         .options(options)
-        .state(args.dims.state.request()?)
+        .state(state)
         .ragged(args.ragged.request())
         .observe(observer);
     let lowered = pipeline.lower().at(|| args.model.display().to_string())?;
-    Ok(ModelToCompile { lowered, size_note: None, weight_table, activations })
+    Ok(ModelToCompile { lowered, size_note: None, weight_table, activations, state_error })
 }
 
 /// The graph with the types of weights that the command line names, and their table.
@@ -448,7 +457,13 @@ fn lower_with_dynamic_memory(
     let choose_options =
         |graph: &Graph| args.precision.choose(&args.model, graph, targets, &request.options, progress);
     let (lowered, note) = grow::lowered(&args.model, options, targets, &request.options, &choose_options)?;
-    Ok(ModelToCompile { lowered, size_note: Some(note), weight_table: None, activations: None })
+    Ok(ModelToCompile {
+        lowered,
+        size_note: Some(note),
+        weight_table: None,
+        activations: None,
+        state_error: None,
+    })
 }
 
 /// Notes on standard error that no code of the artefact has the precision of the command line.

@@ -1,15 +1,20 @@
 //! State on the command line: its arguments, its file, and the words about it.
 
-use super::errors::{at_path, usage};
+use super::{
+    errors::{at_path, usage},
+    progress::Progress,
+};
 use crate::{
+    accuracy::{self, StateError},
     error::{At, Error, ErrorKind, Result},
+    graph::Graph,
     kernel::Program,
-    state::StateRequest,
+    state::{self, StateRequest},
     tensor::Tensor,
 };
 use serde_json::{Value as Json, json};
 use std::{ffi::OsString, fs, path::Path};
-use symshape_runtime::{Model, State};
+use symshape_runtime::{DType, Model, State};
 
 /// Inputs that are outputs of the call before.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -21,23 +26,28 @@ pub(super) struct StateArgs {
     /// Find the inputs that are outputs of the call before, by definitions, names and shapes
     #[arg(long)]
     pub stateful: bool,
+    /// Store the appended rows of f32, such as keys and values, as f16 or bf16. `symc compile` measures the error
+    #[arg(long, value_name = "TYPE", value_parser = state::row_type)]
+    pub state_type: Option<DType>,
 }
 
 impl StateArgs {
     /// Whether a model with state is wanted.
     pub(super) fn is_given(&self) -> bool {
-        self.stateful || !self.pairs.is_empty()
+        self.stateful || !self.pairs.is_empty() || self.state_type.is_some()
     }
 
     /// The request for the compiler.
     pub(super) fn request(&self) -> Result<StateRequest> {
-        StateRequest::new(self.pairs.iter().map(String::as_str), self.stateful)
+        let request = StateRequest::new(self.pairs.iter().map(String::as_str), self.stateful)?;
+        Ok(request.row_type(self.state_type))
     }
 
     /// The command line of these arguments.
     pub(super) fn command_line(&self) -> impl Iterator<Item = OsString> {
         let pairs = self.pairs.iter().flat_map(|pair| [OsString::from("--state"), pair.into()]);
-        pairs.chain(self.stateful.then(|| "--stateful".into()))
+        let row_type = self.state_type.map(|row_type| format!("--state-type={row_type}").into());
+        pairs.chain(self.stateful.then(|| "--stateful".into())).chain(row_type)
     }
 
     /// Refuses the arguments in a command that calls models without state.
@@ -58,6 +68,8 @@ pub(super) struct StateSummary {
     formula: String,
     /// The largest number of states of a call, or why it takes one.
     max_states: Result<u64, String>,
+    /// The error of rows of 16 bits, if it was measured.
+    pub(super) row_error: Option<StateError>,
 }
 
 impl StateSummary {
@@ -78,6 +90,7 @@ impl StateSummary {
             max_bytes: max_bytes.unwrap_or(u64::MAX),
             formula: bytes.to_string(),
             max_states,
+            row_error: None,
         })
     }
 
@@ -94,16 +107,47 @@ impl StateSummary {
             Ok(max) => format!("a call takes up to {max} states"),
             Err(cause) => format!("a call takes one state, because {cause}"),
         };
-        format!("state at most {} B ({names}{rows}; {states})", self.max_bytes)
+        let error = self.row_error.as_ref().map_or(String::new(), error_phrase);
+        format!("state at most {} B ({names}{rows}; {states}{error})", self.max_bytes)
     }
 
     /// The entry of the summary's object.
     pub(super) fn json(&self) -> Json {
+        let row_error = self.row_error.as_ref().map(|error| {
+            json!({ "type": error.row_type.to_string(), "max_error": error.max_error, "at": error.at })
+        });
         json!({
             "pairs": self.pairs, "length": self.length, "capacity": self.capacity, "max_bytes": self.max_bytes,
             "bytes": self.formula, "max_states": *self.max_states.as_ref().unwrap_or(&1),
-            "one_state": self.max_states.as_ref().err(),
+            "one_state": self.max_states.as_ref().err(), "row_error": row_error,
         })
+    }
+}
+
+/// The words about the error of rows of 16 bits.
+fn error_phrase(StateError { row_type, max_error, at }: &StateError) -> String {
+    let at = if at.is_empty() { String::new() } else { format!(" at {at}") };
+    format!("; rows as {row_type} move an output by at most {max_error:.1e} of its largest element{at}")
+}
+
+/// The error of the rows that the request rounds. Where it can't be measured, standard error says why.
+pub(super) fn row_error(
+    path: &Path,
+    graph: &Graph,
+    request: &StateRequest,
+    progress: &Progress,
+) -> Result<Option<StateError>> {
+    if request.row_type.is_none() {
+        return Ok(None);
+    }
+    progress.say("measuring the error of the state");
+    match accuracy::state_error(graph, request) {
+        Err(error) if error.kind() == ErrorKind::Usage => Err(error),
+        Err(error) => {
+            eprintln!("symc: {}: the error of the state is not measured: {error}", path.display());
+            Ok(None)
+        }
+        measured => measured,
     }
 }
 

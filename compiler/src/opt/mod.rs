@@ -19,7 +19,7 @@ pub(crate) mod quantised;
 pub(crate) mod rebuild;
 pub(crate) mod rebuild_by_uses;
 pub(crate) mod share;
-pub(crate) mod state_scales;
+pub(crate) mod state_operands;
 pub mod store_bf16;
 pub(crate) mod views;
 
@@ -58,7 +58,7 @@ pub const PASSES: &[(&str, Pass)] = &[
 
 /// The passes that run last, before lowering, by name. They are about memory: offload targets see the graph before.
 pub const MEMORY_PASSES: &[(&str, Pass)] =
-    &[("state_scales", state_scales::state_scales), ("concats", concats::concats)];
+    &[("state_operands", state_operands::state_operands), ("concats", concats::concats)];
 
 /// Runs the passes that save copies.
 ///

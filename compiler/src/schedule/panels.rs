@@ -228,6 +228,8 @@ impl Packing<'_> {
 #[derive(Clone)]
 struct Operand {
     access: Access,
+    /// The type of its elements; panels are `f32`.
+    element: DType,
     /// The address of its first element.
     origin: Dim,
     depth: Dim,
@@ -251,7 +253,9 @@ impl Operand {
         }
         let (column, _) = facts.linear_in(&access.index, &contraction.n.var)?;
 
-        let is_float = contraction.dtype == DType::F32 && program.buffers[access.buffer].dtype == DType::F32;
+        let element = program.buffers[access.buffer].dtype;
+        let is_float =
+            contraction.dtype == DType::F32 && matches!(element, DType::F32 | DType::F16 | DType::BF16);
         let has_many_rows = facts.bounds(&contraction.rows()).hi.is_none_or(|hi| hi >= MIN_ROWS.into());
         if column.as_i64() == Some(1) || !is_float || !has_many_rows {
             return None;
@@ -260,7 +264,7 @@ impl Operand {
             let mut axes = contraction.k.iter().chain([&contraction.n]);
             axes.any(|axis| axis.var == *symbol).then(Dim::zero)
         });
-        Some(Operand { access: access.clone(), origin, depth: contraction.depth(), facts })
+        Some(Operand { access: access.clone(), element, origin, depth: contraction.depth(), facts })
     }
 
     /// Elements of the panels of this many columns.
@@ -300,7 +304,10 @@ impl Operand {
 
         let mut code = InstSeq::default();
         let from = Access { buffer: self.access.buffer, index: facts.simplify(&at) };
-        let value = code.push(Inst::Load(from));
+        let mut value = code.push(Inst::Load(from));
+        if self.element != DType::F32 {
+            value = code.push(Inst::Cast(DType::F32, value));
+        }
         code.push(Inst::Store(Access { buffer, index: facts.simplify(&place) }, value));
 
         let mut k = k.into_iter();

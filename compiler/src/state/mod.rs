@@ -8,13 +8,20 @@
 //! Pairs come from the caller ([`StateRequest::pairs`]) or are found ([`find`]). Each is proven on the optimised graph
 //! ([`prove`]). The pass adds the capacity to the graph's symbols, and the fact that the rows after a call fit in it.
 //! Later stages give state memory of its own, see [`crate::kernel::StateBlock`].
+//!
+//! On request, appended rows of `f32` are rounded to 16 bits before ([`round_rows`]).
 
 mod find;
 mod id;
+mod pairs;
 mod pattern;
 mod prove;
+mod request;
+mod round_rows;
 
 pub use pattern::PairPattern;
+pub use request::{StateRequest, row_type};
+pub use round_rows::round_rows;
 
 use crate::{
     error::{Error, Result},
@@ -26,44 +33,6 @@ use symshape::{Declaration, Dim, Relation, Symbol};
 /// The name of the symbol that is the number of rows that a state has memory for.
 const CAPACITY: &str = "capacity";
 
-/// The state that a caller wants a model to have.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct StateRequest {
-    /// Pairs of an input and an output, or patterns of them. It is an error if one can't be state.
-    pub pairs: Vec<PairPattern>,
-    /// Whether to add all pairs that can be found and proven.
-    pub find: bool,
-}
-
-impl StateRequest {
-    /// All pairs that can be found and proven.
-    pub fn find() -> StateRequest {
-        StateRequest { pairs: Vec::new(), find: true }
-    }
-
-    /// These pairs, each as `IN=OUT` with `*` in both for any text; and with `find`, all pairs that can be found.
-    ///
-    /// # Errors
-    /// `Usage` if a pair has another form.
-    pub fn new<'t>(pairs: impl IntoIterator<Item = &'t str>, find: bool) -> Result<StateRequest> {
-        let pairs = pairs.into_iter().map(str::parse).collect::<Result<_>>()?;
-        Ok(StateRequest { pairs, find })
-    }
-
-    /// These pairs, and no others.
-    ///
-    /// # Errors
-    /// As [`StateRequest::new`].
-    pub fn pairs<'t>(pairs: impl IntoIterator<Item = &'t str>) -> Result<StateRequest> {
-        StateRequest::new(pairs, false)
-    }
-
-    /// Whether the model keeps no state.
-    pub fn is_empty(&self) -> bool {
-        self.pairs.is_empty() && !self.find
-    }
-}
-
 /// Declares the requested state of `graph`, which must be optimised.
 ///
 /// # Errors
@@ -73,27 +42,7 @@ pub fn declare(graph: &mut Graph, request: &StateRequest) -> Result<()> {
         return Ok(());
     }
 
-    let mut proofs: Vec<Proof> = Vec::new();
-    for pattern in &request.pairs {
-        for (input, output) in pattern.matches(graph)? {
-            if let Some(other) = proofs.iter().find(|proof| proof.input == input || proof.output == output) {
-                let names = other.names(graph);
-                return Err(Error::invalid(format!("--state {pattern}: {names} is declared already")));
-            }
-            let proof = prove::prove(graph, input, output);
-            proofs.push(proof.map_err(|cause| Error::invalid(format!("--state {pattern}: {cause}")))?);
-        }
-    }
-    if request.find {
-        find::add(graph, &mut proofs);
-    }
-    if proofs.is_empty() {
-        let message = "--stateful: no pair of an input and an output is state: no output is an input with new rows, \
-                       and no names and shapes agree; declare pairs with --state IN=OUT";
-        return Err(Error::invalid(message));
-    }
-
-    proofs.sort_by_key(|proof| proof.input);
+    let proofs = pairs::proofs(graph, request)?;
     let rows = rows(graph, &proofs)?;
     let pairs: Vec<_> = proofs.into_iter().map(|proof| proof.pair()).collect();
     let id = id::id(graph, &pairs);

@@ -23,7 +23,7 @@ use std::{
     path::{Path, PathBuf},
     time::Instant,
 };
-use symshape_runtime::{Context, Model, State};
+use symshape_runtime::{Context, DType, Model, State};
 
 /// Arguments of `symc case`.
 #[derive(clap::Args)]
@@ -177,6 +177,8 @@ struct Compiled {
     taken: Vec<usize>,
     /// The names of all outputs, those of the state included.
     outputs: Vec<String>,
+    /// The types of all outputs in the model file.
+    output_types: Vec<DType>,
     /// Whether the results are random.
     is_random: bool,
 }
@@ -236,13 +238,14 @@ fn compile(args: &CaseArgs) -> Result<Compiled> {
     let graph = import::import(&model, &options)?;
     let is_random = import::seed::has_random_results(&model, &options, &graph);
     let outputs = graph.outputs.iter().map(|(name, _)| name.clone()).collect();
+    let output_types = graph.outputs.iter().map(|(_, value)| graph.dtype(*value)).collect();
     let pipeline = Pipeline::new(&graph).state(args.dims.state.request()?).ragged(args.ragged.request());
     let model = pipeline.jit()?;
     // State is not read from the data sets.
     let is_state = |name: &String| model.state().iter().any(|tensor| tensor.input() == name);
     let taken: Vec<usize> = taken;
     let taken = taken.into_iter().filter(|idx| !is_state(&names[*idx])).collect();
-    Ok(Compiled { model, names, taken, outputs, is_random })
+    Ok(Compiled { model, names, taken, outputs, output_types, is_random })
 }
 
 /// Runs the data sets.
@@ -370,18 +373,26 @@ fn compare_outputs(
 /// The outputs of a call and the content of the state, in the order of the model's outputs.
 fn all_outputs(compiled: &Compiled, outputs: Vec<Tensor>, state: Option<&State>) -> Result<Vec<Tensor>> {
     let mut outputs = outputs.into_iter();
-    let tensor = |name: &String| {
+    let tensor = |(name, dtype): (&String, &DType)| {
         let at = compiled.model.state().iter().position(|tensor| tensor.output() == name);
         let tensor = match (at, state) {
             (Some(at), Some(state)) => {
                 let bytes = Bytes::Owned(state.tensor_bytes(at).into());
-                Tensor::new(compiled.model.state()[at].dtype(), state.shape(at), bytes)
+                let own = Tensor::new(compiled.model.state()[at].dtype(), state.shape(at), bytes);
+                // Rows of --state-type are compared as those of the model.
+                own.and_then(|own| if own.dtype() == *dtype { Some(own) } else { as_f32(&own) })
             }
             _ => outputs.next(),
         };
         tensor.ok_or_else(|| Error::internal("the outputs of a call and the state are all outputs"))
     };
-    compiled.outputs.iter().map(tensor).collect()
+    compiled.outputs.iter().zip(&compiled.output_types).map(tensor).collect()
+}
+
+/// The elements of a tensor of floats as `f32`.
+fn as_f32(tensor: &Tensor) -> Option<Tensor> {
+    let elems: Vec<f32> = (0..tensor.elems()).map(|idx| tensor.get(idx).as_f64() as f32).collect();
+    Tensor::from_f32(tensor.shape().to_vec(), &elems)
 }
 
 /// The data sets of a case with their numbers, which may have gaps.

@@ -120,3 +120,46 @@ fn bench_times_a_step_at_a_length() {
     let error = refusal(&[&args[..], &DIMS].concat());
     assert!(error.contains("C source can't have state"), "{error}");
 }
+
+#[test]
+fn rows_of_16_bits_have_a_measured_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let right = case(folder.path(), 0.0);
+    // Integers below 2,048 are f16.
+    let args = ["test", "--stateful", "--state-type", "f16", right.to_str().expect("a path")];
+    let (code, text) = run(&[&args[..], &DIMS].concat());
+    assert_eq!(code, Some(0), "{text}");
+
+    let path = |name: &str| folder.path().join(name).to_str().expect("a path").to_string();
+    std::fs::write(path("rows.onnx"), model().encode_to_vec()).expect("a model");
+    let compile = ["compile", &path("rows.onnx"), "--stateful", "-o", &path("rows.so"), "--state-type"];
+    for (row_type, below) in [("f16", 1e-3), ("bf16", 8e-3)] {
+        let summary = &json(&[&compile[..], &[row_type], &DIMS].concat())[0];
+        let error = &summary["state"]["row_error"];
+        assert_eq!(error["type"], row_type);
+        let max_error = error["max_error"].as_f64().expect("a number");
+        assert!(max_error > below / 100.0 && max_error < below, "{row_type}: {max_error}");
+    }
+
+    let error = refusal(&[&compile[..], &["i4"], &DIMS].concat());
+    assert!(error.contains("--state-type") && error.contains("expected f16 or bf16"), "{error}");
+    let compile = ["compile", &path("rows.onnx"), "-o", &path("rows.so"), "--state-type", "f16"];
+    let error = refusal(&[&compile[..], &DIMS].concat());
+    assert!(error.contains("add --stateful or --state IN=OUT"), "{error}");
+}
+
+#[test]
+fn grouped_attention_is_timed_and_compiled_with_rows_of_16_bits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a path").to_string();
+    std::fs::write(path("grouped.onnx"), super::grouped::model().encode_to_vec()).expect("a model");
+    let dims = ["--dim", "N=1..3", "--dim", "S=1..5", "--dim", "P=0..12", "--dim", "T=P+S", "--stateful"];
+    let bench = ["bench", &path("grouped.onnx"), "--at", "N=2,S=3,P=7", "--min-ms", "1"];
+    let lines = json(&[&bench[..], &dims].concat());
+    assert_eq!(lines[0]["at"], "N=2,S=3,P=7,capacity=17");
+
+    let compile = ["compile", &path("grouped.onnx"), "-o", &path("grouped.so"), "--state-type", "f16"];
+    let summary = &json(&[&compile[..], &dims].concat())[0];
+    let max_error = summary["state"]["row_error"]["max_error"].as_f64().expect("a measured error");
+    assert!(max_error > 1e-6 && max_error < 1e-3, "{max_error}");
+}

@@ -33,7 +33,7 @@ fn int64(name: &str, dims: &[&str]) -> ValueInfoProto {
 }
 
 /// Attention of four query heads and two key heads of 8, whose lengths are those of a mask.
-fn model() -> ModelProto {
+pub(super) fn model() -> ModelProto {
     let grouped = node(
         "com.microsoft:GroupQueryAttention",
         &["q", "k", "v", "past_k", "past_v", "last", "total"],

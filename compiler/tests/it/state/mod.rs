@@ -5,6 +5,7 @@ mod cli;
 mod graphs;
 mod grouped;
 mod random;
+mod row_types;
 mod session;
 mod several;
 mod streaming;
@@ -15,9 +16,10 @@ use graphs::{delays, gated, rows_first};
 use session::{Session, refused};
 use symshape_compiler::{
     StateRequest,
-    kernel::{verify, walk},
+    kernel::{Program, verify, walk},
     pipeline::Pipeline,
 };
+use symshape_runtime::DType;
 
 #[test]
 fn decoder_equals_the_one_without_state() {
@@ -70,6 +72,7 @@ fn stores_to_the_state_are_proven_to_be_new_rows() {
     let models = [
         (decoder(4, 12), StateRequest::find()),
         (rows_first(), StateRequest::find()),
+        (decoder(4, 12), StateRequest::find().row_type(DType::F16)),
         (gated(), overwritten),
         (delays(), delayed),
         (streaming::encoder(1, 2), StateRequest::find()),
@@ -85,8 +88,15 @@ fn stores_to_the_state_are_proven_to_be_new_rows() {
 
 #[test]
 fn attention_reads_keys_and_values_in_the_state() {
-    let lowered = Pipeline::new(&decoder(4, 12)).state(StateRequest::find()).lower().expect("supported");
-    let program = &lowered.program;
+    // Rows of 16 bits become floats in the contractions.
+    for row_type in [None, Some(DType::F16), Some(DType::BF16)] {
+        let request = StateRequest::find().row_type(row_type);
+        let lowered = Pipeline::new(&decoder(4, 12)).state(request).lower().expect("supported");
+        assert_only_contractions_read_the_state(&lowered.program);
+    }
+}
+
+fn assert_only_contractions_read_the_state(program: &Program) {
     for tensor in &program.state.as_ref().expect("state").tensors {
         let mut readers = 0;
         for kernel in &program.kernels {

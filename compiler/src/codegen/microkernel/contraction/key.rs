@@ -212,8 +212,8 @@ pub struct TileKey {
     pub levels: u8,
     /// The form of rhs.
     pub rhs: Rhs,
-    /// The element type of panels of floats: `F32`, or a half, which is converted when it is read. `F32` for all other
-    /// forms and multiplications.
+    /// The element type of panels of floats or of contiguous columns: `F32`, or a half, which is converted when it is
+    /// read. `F32` for all other forms and multiplications.
     pub rhs_element: Ty,
     /// Whether to prefetch the panels of the next tile of columns.
     pub prefetch_panels: bool,

@@ -186,7 +186,7 @@ impl<'a> Tile<'a> {
                 }
 
                 if let Rhs::Panels(width) = self.key.rhs {
-                    let bytes = (self.panel_bytes() * width as usize * block) as i32;
+                    let bytes = (self.element_bytes() * width as usize * block) as i32;
                     b.advance(rhs, bytes);
                     if let Some(prefetch) = self.prefetch.filter(|_| block == UNROLL) {
                         prefetch.advance(b, bytes, &panels);
@@ -304,8 +304,8 @@ impl<'a> Tile<'a> {
         scaled(lhs, &self.multiples, row)
     }
 
-    /// Bytes of an element of packed panels.
-    fn panel_bytes(&self) -> usize {
+    /// Bytes of an element of packed panels or of consecutive columns.
+    fn element_bytes(&self) -> usize {
         memory::elem_bytes(self.key.rhs_element)
     }
 
@@ -322,16 +322,16 @@ impl<'a> Tile<'a> {
         match self.key.rhs {
             Rhs::Panels(width) => {
                 let width = width as usize;
-                let offset = self.panel_bytes() * (first % width + width * k);
+                let offset = self.element_bytes() * (first % width + width * k);
                 let mem = panel_mem(rhs, panels, first / width).plus(offset);
                 memory::load(b, mem, self.key.rhs_element)
             }
             Rhs::FewBits(_) => unreachable!("few bits are read in groups"),
             Rhs::Rows => {
-                let mem = Mem::from(rhs).plus(4 * first);
+                let mem = Mem::from(rhs).plus(self.element_bytes() * first);
                 match self.tail.get(vector) {
-                    None => b.load(mem),
-                    Some(&(n, mask)) => b.load_first(mem, n, mask),
+                    None => memory::load(b, mem, self.key.rhs_element),
+                    Some(&(n, mask)) => memory::load_first(b, mem, self.key.rhs_element, n, mask),
                 }
             }
             Rhs::Scattered => self.gather(b, vector, rhs, column.expect("read with the strides")),

@@ -120,7 +120,7 @@ fn plan_args(f: &mut FuncCtx, plan: &TilePlan) -> Result<TileArgs> {
         args.set(TileKey::BLOCK, f.dim(block)?);
         args.set(TileKey::BLOCKS, f.dim(&plan.contraction.depth().ceil_div(block))?);
     } else {
-        args.set(TileKey::RHS_K, f.dim(&(&plan.rhs.stream.row * 4))?);
+        args.set(TileKey::RHS_K, f.dim(&(&plan.rhs.stream.row * plan.rhs.element_bytes()))?);
     }
     if let Some(packing) = plan.packing.as_ref().filter(|packing| packing.dot.is_amx()) {
         args.set(TileKey::LHS_PLANE, f.dim(&packing.part_bytes())?);
@@ -132,7 +132,7 @@ fn plan_args(f: &mut FuncCtx, plan: &TilePlan) -> Result<TileArgs> {
         args.set(slot, f.dim(&reduction.extent)?);
         if level > 0 {
             args.set(slot + 1, f.dim(&(&reduction.lhs_step * plan.lhs.unit_bytes))?);
-            args.set(slot + 2, f.dim(&(&reduction.rhs_step * 4))?);
+            args.set(slot + 2, f.dim(&(&reduction.rhs_step * plan.rhs.element_bytes()))?);
         }
     }
     for (idx, stream) in plan.streams.iter().enumerate() {

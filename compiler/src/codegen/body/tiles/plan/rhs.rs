@@ -30,7 +30,8 @@ pub(crate) struct RhsPlan {
     /// Its first element, at column 0 and reduction index 0. `column` is the step from panel to panel or from column to
     /// column, `row` that of the innermost reduction loop.
     pub(crate) stream: Stream,
-    /// The element type of panels of floats, see [`TileKey::rhs_element`](contraction::TileKey::rhs_element).
+    /// The element type of panels of floats or of consecutive columns, see
+    /// [`TileKey::rhs_element`](contraction::TileKey::rhs_element).
     pub(crate) element: Ty,
     /// The rhs in memory, where microkernels write the panels at run time, a tile of columns at a time.
     pub(crate) source: Option<PanelSource>,
@@ -135,12 +136,7 @@ impl RhsPlan {
                 if packing.is_some() {
                     return Some((rhs, no_steps(contraction)));
                 }
-                let element = match program.buffers[*buffer].dtype {
-                    DType::F32 => Ty::F32,
-                    DType::F16 => Ty::F16,
-                    DType::BF16 => Ty::Bf16,
-                    _ => return None,
-                };
+                let element = float_element(program, *buffer)?;
                 let is_whole_panels = (*width as usize).is_multiple_of(PANEL);
                 is_whole_panels.then(|| (RhsPlan { element, ..rhs }, no_steps(contraction)))
             }
@@ -200,7 +196,17 @@ pub(super) fn few_bits_code(form: FewBitsForm) -> Option<FewBitsCode> {
     Some(FewBitsCode { bits: form.bits as u8, scale, has_zeros: form.has_zeros, dot: None })
 }
 
-/// A rhs of `f32` that is read in place; no row moves it.
+/// The type of the elements of a buffer, if they become floats where they are read.
+fn float_element(program: &Program, buffer: BufferId) -> Option<Ty> {
+    match program.buffers[buffer].dtype {
+        DType::F32 => Some(Ty::F32),
+        DType::F16 => Some(Ty::F16),
+        DType::BF16 => Some(Ty::Bf16),
+        _ => None,
+    }
+}
+
+/// A rhs of floats that is read in place; no row moves it.
 fn in_memory(
     program: &Program,
     facts: &Facts,
@@ -210,17 +216,18 @@ fn in_memory(
     let (steps, rest) = linear_steps(facts, &access.index, &contraction.k)?;
     let (column, index) = linear_parts(facts, &rest, Some(&contraction.n.var))?;
     let is_moved = |dim: &Dim| contraction.m.iter().any(|axis| dim.contains(&axis.var));
-    let is_f32 = program.buffers[access.buffer].dtype == DType::F32;
-    if !is_f32 || is_moved(&index) || is_moved(&column) || steps.iter().any(is_moved) {
+    let element = float_element(program, access.buffer)?;
+    if is_moved(&index) || is_moved(&column) || steps.iter().any(is_moved) {
         return None;
     }
 
     let form = match column.as_i64() {
         Some(1) => contraction::Rhs::Rows,
-        _ => contraction::Rhs::Scattered,
+        _ if element == Ty::F32 => contraction::Rhs::Scattered,
+        _ => return None,
     };
 
     let row = steps.last()?.clone();
     let stream = Stream { origin: Access { buffer: access.buffer, index }, row, column };
-    Some((RhsPlan { form, stream, element: Ty::F32, source: None }, steps))
+    Some((RhsPlan { form, stream, element, source: None }, steps))
 }
