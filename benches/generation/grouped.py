@@ -44,8 +44,7 @@ class Symshape:
     def __init__(self, threads):
         symshape = imported("symshape")
         dims = {"S": (1, 4), "P": (0, PAST), "T": "P + S"}
-        self.model = symshape.compile(model(shared=False), dims, stateful=True)
-        self.model.threads = threads
+        self.model = symshape.compile(model(shared=False), dims, stateful=True, threads=threads)
         self.new, past = inputs()
         self.state = self.model.new_state(CAPACITY)
         self.state.set(dict(zip((tensor.input for tensor in self.model.contract.state), past)))

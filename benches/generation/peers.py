@@ -81,7 +81,8 @@ class Symshape(Fed):
         source = existing(folder / "model.onnx")
         if not artefact.exists() or artefact.stat().st_mtime < source.stat().st_mtime:
             dims = dict(text.split("=") for text in json.loads((folder / "settings.json").read_text())["dims"])
-            symshape.compile(source, dims, stateful=True).save(artefact)
+            # Scratch memory for as many threads as the largest number that is measured.
+            symshape.compile(source, dims, stateful=True, threads=2).save(artefact)
         self.model = symshape.load(artefact)
         self.model.threads = threads
         self.names = [tensor.name for tensor in self.model.contract.inputs]

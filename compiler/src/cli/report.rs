@@ -57,6 +57,8 @@ pub(super) struct Args {
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
     let graph = source::graph(&args.model, &args.dims.options(&args.model)?)?;
+    let rounded = args.precision.round_activations(&args.model, &graph, &progress)?;
+    let graph = rounded.map_or(graph, |rounded| rounded.graph);
 
     progress.say("lowering");
     let is_measured = args.profile.is_some() || !args.lengths.is_empty();
