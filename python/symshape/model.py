@@ -139,7 +139,10 @@ class Model:
 
     @property
     def threads(self) -> int:
-        """The number of threads of a call. The results have the same bits for any number."""
+        """The number of threads of a call. The results have the same bits for any number.
+
+        Kernels with scratch memory, such as attention, use no more threads than :func:`compile` has planned for.
+        """
         return self._threads
 
     @threads.setter
