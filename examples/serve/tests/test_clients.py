@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
-from service import CHANNELS, Service, compile_block, example, load_alone
+from service import CHANNELS, Service, compile_block, example
 
 SIZES = [(1, 1), (1, 2), (3, 33), (15, 127), (16, 128)]
 
@@ -17,26 +17,6 @@ SIZES = [(1, 1), (1, 2), (3, 33), (15, 127), (16, 128)]
 @pytest.fixture(scope="module")
 def artefact(tmp_path_factory):
     return compile_block(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def alone(artefact):
-    return load_alone(artefact)
-
-
-@pytest.fixture(scope="module")
-def service(artefact):
-    with Service(artefact) as service:
-        yield service
-
-
-@pytest.fixture(params=["http", "grpc"])
-def protocol(request, service):
-    """The module of a client, and a client."""
-    module = getattr(tritonclient, request.param)
-    client = module.InferenceServerClient(getattr(service, request.param))
-    yield module, client
-    client.close()
 
 
 def infer(module, client, x, **options):

@@ -10,7 +10,7 @@ import onnx
 import pytest
 import tritonclient.grpc
 import tritonclient.http
-from service import SYMC, Service, load_alone, load_file
+from service import SYMC, Service, load_file
 from tritonclient.utils import InferenceServerException
 
 SEQUENCES, LENGTH = 16, 40
@@ -29,24 +29,9 @@ def artefact(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def alone(artefact):
-    return load_alone(artefact)
-
-
-@pytest.fixture(scope="module")
-def service(artefact):
-    with Service(artefact) as service:
-        yield service
-        assert service.metric("symshape_requests_running") == 0
-
-
-@pytest.fixture(params=["http", "grpc"])
-def protocol(request, service):
-    """The module of a client, and a client."""
-    module = getattr(tritonclient, request.param)
-    client = module.InferenceServerClient(getattr(service, request.param))
-    yield module, client
-    client.close()
+def service(service):
+    yield service
+    assert service.metric("symshape_requests_running") == 0
 
 
 def call(lengths, seed=0):
