@@ -1,9 +1,7 @@
 //! The error of a model whose state has rows of 16 bits.
 
-use super::{distance, inputs, run_calls, run_seeded};
-use crate::{
-    error::Result, graph::Graph, opt, pipeline::Pipeline, state, state::StateRequest, tensor::Tensor,
-};
+use super::{inputs, run_calls, worst};
+use crate::{error::Result, graph::Graph, opt, pipeline::Pipeline, state, state::StateRequest};
 use symshape_runtime::DType;
 
 /// The largest error of an output that rows of 16 bits cause.
@@ -35,18 +33,9 @@ pub fn state_error(graph: &Graph, request: &StateRequest) -> Result<Option<State
     drop(model);
     let model = Pipeline::new(&rounded).jit()?;
 
-    // The outputs that keep their type.
-    let kept: Vec<usize> = (0..graph.outputs.len())
-        .filter(|idx| graph.dtype(graph.outputs[*idx].1) == rounded.dtype(rounded.outputs[*idx].1))
-        .collect();
-    let select = |outputs: &[Tensor]| kept.iter().map(|idx| outputs[*idx].clone()).collect::<Vec<_>>();
-    let mut worst = StateError { row_type, max_error: 0.0, at: String::new() };
-    for call in &calls {
-        let outputs = run_seeded(&model, &call.dims, inputs::inputs_of_step)?;
-        let max_error = distance::max_error(&select(&call.outputs), &select(&outputs));
-        if max_error >= worst.max_error {
-            worst = StateError { row_type, max_error, at: inputs::binding(&model, &call.dims) };
-        }
-    }
-    Ok(Some(worst))
+    // Outputs that are state have other types.
+    let dtype = |graph: &Graph, idx: usize| graph.dtype(graph.outputs[idx].1);
+    let keeps_type = |idx| dtype(graph, idx) == dtype(&rounded, idx);
+    let (max_error, at) = worst(&calls, &model, inputs::inputs_of_step, keeps_type)?;
+    Ok(Some(StateError { row_type, max_error, at }))
 }
