@@ -4,7 +4,10 @@ use super::{
     Access, BufferId, InstSeq, Local,
     few_bits::{ElementPlace, FewBitsForm, MAX_UNPACKED_COLUMNS, WIDTH},
 };
-use crate::scalar::Precision;
+use crate::{
+    error::{Error, Result},
+    scalar::Precision,
+};
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
@@ -65,11 +68,17 @@ impl FewBitsPanels {
     }
 
     /// The place of the element of a contraction.
-    pub(crate) fn place(&self, contraction: &Contraction) -> Option<ElementPlace> {
+    ///
+    /// # Errors
+    /// The panels have no known size; the verifier refuses such a contraction.
+    pub(crate) fn place(&self, contraction: &Contraction) -> Result<ElementPlace> {
         let row = |row: Dim, axis: &Axis| row * &axis.extent + Dim::from(&axis.var);
         let k = contraction.k.iter().fold(Dim::zero(), row);
         let column = Dim::from(&contraction.n.var);
-        Some(self.form.place(&self.base, self.panel_bytes(contraction)?, &k, &column))
+        let panel_bytes = self.panel_bytes(contraction);
+        let panel_bytes =
+            panel_bytes.ok_or_else(|| Error::internal("panels of few bits of an unknown size"))?;
+        Ok(self.form.place(&self.base, panel_bytes, &k, &column))
     }
 }
 

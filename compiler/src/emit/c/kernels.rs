@@ -13,7 +13,7 @@ use super::{
     tiles::Tiles,
 };
 use crate::{
-    error::{At, Error, Result},
+    error::{At, Result},
     kernel::{
         Access, Axis, BufferId, Contraction, FewBitsPanels, Inst, InstSeq, MemorySpace, Rhs, Stmt, few_bits,
         walk,
@@ -276,8 +276,7 @@ impl KernelPrinter<'_> {
         panels: &FewBitsPanels,
         ColumnNames { first, end, sums }: &ColumnNames,
     ) -> Result<()> {
-        let place = panels.place(contraction);
-        let place = place.ok_or_else(|| Error::internal("panels of few bits of an unknown size"))?;
+        let place = panels.place(contraction)?;
         let lhs_name = self.fresh('a');
         let rhs_name = self.fresh('w');
         let n = self.symbol(&contraction.n)?;

@@ -17,8 +17,7 @@ impl KernelPrinter<'_> {
         panels: &FewBitsPanels,
         ColumnNames { first, end, sums }: &ColumnNames,
     ) -> Result<()> {
-        let place = panels.place(contraction);
-        let place = place.ok_or_else(|| Error::internal("panels of few bits of an unknown size"))?;
+        let place = panels.place(contraction)?;
         let depth = contraction.depth().as_i64().ok_or_else(|| Error::internal("a depth of few bits"))?;
         let block = i64::from(panels.form.block);
         let n = self.symbol(&contraction.n)?;

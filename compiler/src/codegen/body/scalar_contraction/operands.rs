@@ -2,7 +2,7 @@
 
 use crate::{
     codegen::function::FuncCtx,
-    error::{Error, Result},
+    error::Result,
     kernel::{Access, Contraction, FewBitsPanels, few_bits::ElementPlace},
 };
 use cranelift_codegen::ir::{InstBuilder, Value, types};
@@ -23,8 +23,7 @@ pub(super) fn load_few_bits(
     contraction: &Contraction,
     panels: &FewBitsPanels,
 ) -> Result<Value> {
-    let place = panels.place(contraction);
-    let place = place.ok_or_else(|| Error::internal("panels of few bits of an unknown size"))?;
+    let place = panels.place(contraction)?;
     let scale = load_scale(f, panels, &place)?;
     let integer = load_integer(f, panels, &place)?;
     let integer = f.cast(DType::I32, DType::F32, integer);

@@ -3,7 +3,7 @@
 use super::operands::{load_integer, load_operand, load_scale};
 use crate::{
     codegen::function::FuncCtx,
-    error::{Error, Result},
+    error::Result,
     kernel::{Contraction, FewBitsPanels},
     scalar::activations::{MAX_CODE, SMALLEST},
 };
@@ -13,8 +13,7 @@ use symshape_runtime::DType;
 
 /// Emits the sum of one element of the result.
 pub(super) fn sum(f: &mut FuncCtx, contraction: &Contraction, panels: &FewBitsPanels) -> Result<Value> {
-    let place = panels.place(contraction);
-    let place = place.ok_or_else(|| Error::internal("panels of few bits of an unknown size"))?;
+    let place = panels.place(contraction)?;
     let block = i64::from(panels.form.block);
     let depth = f.dim(&contraction.depth())?;
     let blocks = f.dim(&contraction.depth().ceil_div(block))?;
