@@ -8,7 +8,7 @@ use crate::{
     scalar::{CompareOp, ReduceOp, Scalar},
     tensor::Tensor,
 };
-use symshape::{Declaration, Dim, Symbol};
+use symshape::{Declaration, Dim};
 use symshape_runtime::DType;
 
 /// The largest number of sequences. The symbol is `N`.
@@ -32,10 +32,7 @@ pub const TOKENS: i64 = 7;
 pub fn encoder(source: &mut RandomSource<'_>) -> Result<Graph> {
     let mut g = Graph { name: "padded".into(), ..Graph::default() };
     for (name, hi) in [("N", MAX_SEQUENCES), ("S", MAX_LENGTH)] {
-        let symbol = Symbol::new(name);
-        let declared = g.facts.declare(&symbol, Declaration::range(1, hi));
-        debug_assert!(declared.is_ok(), "the ranges are not empty");
-        g.symbols.push(symbol);
+        g.symbol(name, Declaration::range(1, hi))?;
     }
     let ids = g.input("ids", DType::I64, vec![sym("N"), sym("S")])?;
     let x = g.input("x", DType::F32, vec![sym("N"), sym("S"), WIDTH.into()])?;

@@ -7,7 +7,7 @@ use crate::{
     scalar::{CompareOp, ReduceOp, Scalar},
     tensor::Tensor,
 };
-use symshape::{Declaration, Dim, Symbol};
+use symshape::{Declaration, Dim};
 use symshape_runtime::DType;
 
 /// The largest number of rows of a state before a call. The symbol is `P`.
@@ -27,10 +27,7 @@ pub const MAX_BATCH: i64 = 5;
 pub fn decoder(source: &mut RandomSource<'_>) -> Result<Graph> {
     let mut g = Graph { name: "stateful".into(), ..Graph::default() };
     for (name, lo, hi) in [("N", 1, MAX_BATCH), ("S", 1, MAX_NEW), ("P", 0, MAX_PAST)] {
-        let symbol = Symbol::new(name);
-        let declared = g.facts.declare(&symbol, Declaration::range(lo, hi));
-        debug_assert!(declared.is_ok(), "the ranges are not empty");
-        g.symbols.push(symbol);
+        g.symbol(name, Declaration::range(lo, hi))?;
     }
 
     let width = 1 + source.below(9) as i64;
