@@ -220,7 +220,9 @@ impl Stages<'_> {
             batch = Some(ragged::declare(graph, length, request)?);
             Ok(())
         })?;
-        // The mask is constant now.
+        // The mask is constant now, and places that depend on the number of the sequence are known. A look-up of the
+        // mask at such places becomes a view in a second round.
+        self.optimize(graph)?;
         self.optimize(graph)?;
         Ok(batch)
     }

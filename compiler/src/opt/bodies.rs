@@ -1,7 +1,8 @@
 //! Simplifies elementwise bodies. Operands that repeat one element become constants of the body, steps of constants are
-//! computed, the laws of `laws.rs` are applied, and a body that returns a parameter is removed.
+//! computed, comparisons that the bounds of indices decide become constants, the laws of `laws.rs` are applied, and a
+//! body that returns a parameter is removed.
 
-use super::{laws, rebuild::rebuild};
+use super::{index_ranges, laws, rebuild::rebuild};
 use crate::{
     error::Result,
     graph::{Graph, Node, Op, Value},
@@ -16,6 +17,7 @@ pub(crate) fn bodies(graph: &mut Graph) -> Result<()> {
     rebuild(graph, |new, node| {
         let Op::Map(body) = &node.op else { return Ok(None) };
         let (body, operands) = inline_numbers(new, body, node);
+        let body = index_ranges::decide(new, body, &operands);
         let (body, operands) = drop_unused(simplify(&body), &operands);
         let (body, operands) = through_producers(new, body, operands);
         if operands.is_empty() {

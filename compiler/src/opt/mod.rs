@@ -12,6 +12,7 @@ pub(crate) mod concats;
 pub(crate) mod dead;
 pub(crate) mod f32_arithmetic;
 pub(crate) mod fold;
+pub(crate) mod index_ranges;
 pub(crate) mod keep_f32;
 pub mod laws;
 pub(crate) mod padded_taps;

@@ -9,7 +9,7 @@ use symshape::Dim;
 pub(super) struct Origin {
     /// The sequence of an element; `None` if all sequences share it.
     pub(super) sequence: Option<Dim>,
-    /// The tokens of an element, and what is known if this one is padding.
+    /// The tokens of an element, and the facts if this one is padding.
     pub(super) tokens: Vec<Token>,
     /// What is known about an element without tokens.
     pub(super) value: AtPadding,

@@ -146,7 +146,7 @@ fn windows_that_contain_other_padding_are_refused() {
         g.slice(turned, 1, 1.into(), Dim::symbol("S"), 1)
     });
     refused(from_the_end, "padded sizes");
-    // The last position is no token of all sequences.
+    // The last position is not a token of every sequence.
     let all_but_one = graph(move |g, x, mask| {
         let padded = masked_and_padded(g, x, mask)?;
         let most = g.slice(padded, 1, 1.into(), Dim::symbol("S") - 1, 1)?;

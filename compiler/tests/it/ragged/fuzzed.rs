@@ -1,5 +1,5 @@
 //! Ragged calls of random padded encoders: each sequence has the bits that it has alone, and the values that the
-//! reference evaluator gives to it alone and in a padded batch, whatever stands in padding.
+//! reference evaluator gives to it alone and in a padded batch with any elements in padding.
 
 use crate::tensors::refs;
 use symshape_compiler::{

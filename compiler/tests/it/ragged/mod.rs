@@ -23,6 +23,7 @@ use symshape_compiler::{
     graph::Graph,
     kernel::{MemorySpace, walk},
     pipeline::Pipeline,
+    scalar::{CompareOp, Scalar},
 };
 use symshape_runtime::DType;
 
@@ -36,9 +37,9 @@ fn sequences_have_the_bits_that_they_have_alone() {
     }
 }
 
-/// Exports look the mask up in a list of all elements, at places that they compute.
-#[test]
-fn masks_that_are_looked_up_by_computed_places_are_followed() {
+/// An encoder of two layers whose mask is looked up in a list of all elements, as exports do. Negative places count from
+/// the end of the list. Without `is_looked_up`, the layers take the mask itself.
+fn with_looked_up_mask(is_looked_up: bool) -> Graph {
     let build = || -> Result<Graph> {
         let (mut g, ids, mask) = padded("looked_up")?;
         let [n, s] = [Dim::symbol("N"), Dim::symbol("S")];
@@ -49,16 +50,40 @@ fn masks_that_are_looked_up_by_computed_places_are_followed() {
         let position = g.index(DType::I64, vec![1.into(), s.clone()], Dim::symbol("$1"))?;
         let [first, position] = g.broadcast(&[first, position])?[..] else { unreachable!() };
         let place = g.add(first, position)?;
+        let zero = g.scalar(Scalar::i64(0))?;
+        let is_negative = g.compare(CompareOp::Lt, place, zero)?;
+        let count = g.dim(DType::I64, n.clone() * &s)?;
+        let from_end = g.add(place, count)?;
+        let place = g.select(is_negative, from_end, place)?;
         let flat = g.reshape(mask, vec![n * s])?;
-        let mask = g.gather(flat, place, 0)?;
+        let looked_up = g.gather(flat, place, 0)?;
 
+        let mask = if is_looked_up { looked_up } else { mask };
         let x = embedded(&mut g, ids)?;
         let x = layer(&mut g, x, mask, MaskForm::Selected, 10)?;
+        let x = layer(&mut g, x, mask, MaskForm::Selected, 20)?;
         g.output("hidden", x)?;
         Ok(g)
     };
-    let mut session = Session::new(&build().expect("a valid graph"), &RaggedRequest::along("S"));
+    build().expect("a valid graph")
+}
+
+#[test]
+fn masks_that_are_looked_up_by_computed_places_are_followed() {
+    let mut session = Session::new(&with_looked_up_mask(true), &RaggedRequest::along("S"));
     cases().iter().for_each(|lengths| session.compare(lengths, 2));
+}
+
+/// A mask that stayed in memory from layer to layer would keep all kernels between in the group of a sequence.
+#[test]
+fn masks_that_are_looked_up_leave_no_kernel() {
+    let [direct, looked_up] = [false, true].map(|is_looked_up| {
+        let graph = with_looked_up_mask(is_looked_up);
+        let lowered = Pipeline::new(&graph).ragged(RaggedRequest::along("S").mask("mask")).lower();
+        lowered.expect("supported")
+    });
+    assert_eq!(looked_up.program.kernels.len(), direct.program.kernels.len(), "{}", looked_up.program);
+    assert_eq!(looked_up.plan.arena_max, direct.plan.arena_max);
 }
 
 #[test]
