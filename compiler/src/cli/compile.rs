@@ -162,7 +162,7 @@ struct ModelToCompile {
     size_note: Option<String>,
     /// The types of the weights, if the command line names any.
     weight_table: Option<WeightTable>,
-    /// The effect of rounded activations, if the command line asks for them.
+    /// The effect of rounded activations, if the command line has them.
     activations: Option<ActivationSummary>,
     /// The error of rows of another type, if the command line names one.
     state_error: Option<StateError>,

@@ -110,7 +110,7 @@ fn open(path: &Path, dims: &DimArgs) -> Result<Loaded> {
     let plain = dims.dims.is_empty() && dims.inputs.is_empty() && dims.binds.is_empty();
     if !plain || !dims.customs.is_empty() || dims.state.is_given() {
         let message = format!(
-            "{}: --dim, --input, --bind, --custom, --state and --stateful are for ONNX models",
+            "{}: --dim, --input, --bind, --custom, --state, --stateful and --state-type are for ONNX models",
             path.display()
         );
         return Err(usage(message));

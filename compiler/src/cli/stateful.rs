@@ -53,7 +53,9 @@ impl StateArgs {
     /// Refuses the arguments in a command that calls models without state.
     pub(super) fn refuse(&self, command: &str, instead: &str) -> Result<()> {
         if self.is_given() {
-            return Err(usage(format!("{command} takes neither --state nor --stateful: {instead}")));
+            return Err(usage(format!(
+                "{command} takes neither --state nor --stateful nor --state-type: {instead}"
+            )));
         }
         Ok(())
     }

@@ -34,7 +34,8 @@ pub(crate) fn state_operands(graph: &mut Graph) -> Result<()> {
 
 /// The contraction that replaces `node`, if one of its operands is state that is scaled or cast.
 fn moved(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
-    let Op::Contraction { dtype, .. } = &node.op else { return Ok(None) };
+    let Op::Contraction { lhs, rhs, out, dtype, .. } = &node.op else { return Ok(None) };
+    let labels = [lhs, rhs];
     if !dtype.is_float() || node.operands[0] == node.operands[1] {
         return Ok(None);
     }
@@ -42,6 +43,12 @@ fn moved(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
         let Some(read) = StateRead::of(new, node.operands[side]) else { continue };
         let other = node.operands[1 - side];
         if new.dtype(other) != new.dtype(node.operands[side]) {
+            continue;
+        }
+        // Microkernels convert the right operand, which has the columns of the result, and not the left one.
+        let has_columns =
+            out.last().is_some_and(|label| labels[side].contains(label) && !labels[1 - side].contains(label));
+        if read.steps.casts && !has_columns {
             continue;
         }
         let mut operands = node.operands.clone();
@@ -88,7 +95,7 @@ impl StateRead {
     }
 }
 
-/// What becomes of an element of the state before it is multiplied: first a cast, then a product with a constant.
+/// The steps of an element of the state before it is multiplied: first a cast, then a product with a constant.
 #[derive(Clone, Copy, PartialEq, Default)]
 struct Steps {
     /// Whether 16 bits become `f32`.

@@ -9,6 +9,7 @@ use symshape::Dim;
 use symshape_compiler::{
     StateRequest,
     graph::{Graph, eval::eval},
+    kernel::{BufferId, Stmt},
     opt,
     pipeline::Pipeline,
     scalar::ReduceOp,
@@ -138,4 +139,39 @@ fn requests_without_appended_rows_of_f32_are_refused() {
     assert!(cause.contains("add --stateful or --state IN=OUT"), "{cause}");
     let cause = error(&sums(), request(DType::I8));
     assert!(cause.contains("--state-type i8: expected f16 or bf16"), "{cause}");
+}
+
+/// Microkernels read a right operand of 16 bits, but not a left one.
+#[test]
+fn state_on_the_left_of_a_product_becomes_floats_before() {
+    let mut g = graph("scores", &[("S", 1, 4), ("P", 0, 12)]);
+    let [s, p] = ["S", "P"].map(Dim::symbol);
+    let x = g.input("x", DType::F32, vec![s.clone(), 8.into()]).expect("an input");
+    let past = g.input("past", DType::F32, vec![p, 8.into()]).expect("an input");
+    let present = g.concat(&[past, x], 0).expect("rows");
+    let turned = g.transpose(x, &[1, 0]).expect("a matrix");
+    let y = g.matmul(present, turned).expect("a product");
+    g.output("y", y).expect("an output");
+    g.output("present", present).expect("an output");
+
+    let request = request(DType::F16);
+    let lowered = Pipeline::new(&g).state(request.clone()).lower().expect("supported");
+    let program = &lowered.program;
+    let mut left = Vec::new();
+    program.kernels.iter().for_each(|kernel| left_operands(&kernel.body, &mut left));
+    assert!(!left.is_empty(), "{program}");
+    assert!(left.iter().all(|buffer| program.buffers[*buffer].dtype == DType::F32), "{program}");
+
+    let mut session = Session::between(&g, &rounded(&g, DType::F16), &request, 1, 12);
+    [4, 1, 3, 4].iter().for_each(|chunk| session.step(*chunk));
+}
+
+fn left_operands(body: &[Stmt], found: &mut Vec<BufferId>) {
+    for stmt in body {
+        match stmt {
+            Stmt::Contraction(contraction) => found.push(contraction.lhs.buffer),
+            Stmt::For { body, .. } => left_operands(body, found),
+            _ => {}
+        }
+    }
 }
