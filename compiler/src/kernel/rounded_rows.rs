@@ -9,8 +9,8 @@
 //! codes                                     2 or 4 in each word
 //! ```
 //!
-//! Stored codes of weights are higher than the integers by an offset, and the second word makes up for it: it is what
-//! sums of products start from. Codes of activations are in the order in which microkernels select those of weights.
+//! Stored codes of weights are higher than the integers by an offset. Sums of products start from the second word,
+//! which corrects that. Codes of activations are in the order in which microkernels select those of weights.
 
 use super::few_bits::FewBitsForm;
 use crate::scalar::activations::MAX_DEPTH;

@@ -107,11 +107,11 @@ impl Program {
     }
 
     /// Holds the outputs against `expected`.
-    pub(crate) fn assert_gives(&self, what: &str, inputs: &[Tensor], expected: &[Tensor]) {
+    pub(crate) fn assert_gives(&self, call: &str, inputs: &[Tensor], expected: &[Tensor]) {
         let sizes: Vec<usize> = expected.iter().map(|tensor| tensor.bytes().len()).collect();
         let answer = self.call(inputs, &sizes);
-        assert_eq!(number(&answer, 0), 0, "{what}: refused");
-        assert_eq!(number(&answer, 2), 0, "{what}: failed");
+        assert_eq!(number(&answer, 0), 0, "{call}: refused");
+        assert_eq!(number(&answer, 2), 0, "{call}: failed");
         let mut rest = &answer[24..];
         for (idx, expected) in expected.iter().enumerate() {
             let (bytes, tail) = rest.split_at(expected.bytes().len());
@@ -126,16 +126,16 @@ impl Program {
                     _ => 2e-5,
                 };
                 let close = a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= step * (1.0 + b.abs());
-                assert!(close, "{what}: output {idx} [{elem}]: {a}, not {b}");
+                assert!(close, "{call}: output {idx} [{elem}]: {a}, not {b}");
             }
         }
     }
 
     /// Holds the bits of the outputs against `expected`.
-    pub(crate) fn assert_gives_bits(&self, what: &str, inputs: &[Tensor], expected: &[Tensor]) {
+    pub(crate) fn assert_gives_bits(&self, call: &str, inputs: &[Tensor], expected: &[Tensor]) {
         let forms: Vec<_> = expected.iter().map(|tensor| (tensor.dtype(), tensor.shape().to_vec())).collect();
         for (idx, (got, expected)) in self.outputs(inputs, &forms).iter().zip(expected).enumerate() {
-            assert!(got.bytes() == expected.bytes(), "{what}: output {idx} differs");
+            assert!(got.bytes() == expected.bytes(), "{call}: output {idx} differs");
         }
     }
 

@@ -3,8 +3,8 @@
 //!
 //! A word of 32 bits in each lane of rhs has the codes of a group of reduction indices. Shifted to the right by a
 //! multiple of their bits and masked, it has two or four of them, which one instruction multiplies with as many codes
-//! of lhs. Codes are not signed yet: they are higher by half of their range. The sums of a block begin with what takes
-//! that back, and the products of zero points.
+//! of lhs. Codes are not signed yet: they are higher by half of their range. The sums of a block begin with the
+//! correction for that and for the zero points.
 
 use super::{
     few_bits_panels::Panels,
