@@ -22,6 +22,9 @@ use crate::{
 };
 use symshape_runtime::Model;
 
+/// Most rounds of the optimiser over the graph of one sequence of a ragged batch.
+const RAGGED_ROUNDS: usize = 8;
+
 /// Name of the partition target that machine code is generated for.
 pub const CPU: &str = "cpu";
 
@@ -220,10 +223,15 @@ impl Stages<'_> {
             batch = Some(ragged::declare(graph, length, request)?);
             Ok(())
         })?;
-        // The mask is constant now, and places that depend on the number of the sequence are known. A look-up of the
-        // mask at such places becomes a view in a second round.
-        self.optimize(graph)?;
-        self.optimize(graph)?;
+        // The mask and the number of the sequence are constant now. A look-up of the mask at computed places disappears
+        // in several rounds: the places become known, then it is a view, then a constant.
+        for _ in 0..RAGGED_ROUNDS {
+            let before = operators(graph);
+            self.optimize(graph)?;
+            if operators(graph) == before {
+                break;
+            }
+        }
         Ok(batch)
     }
 
@@ -319,6 +327,11 @@ impl Stages<'_> {
             observer(name, result);
         }
     }
+}
+
+/// The operators of all nodes, and how many operands each has.
+fn operators(graph: &Graph) -> Vec<(&'static str, usize)> {
+    graph.nodes.values().map(|node| (node.op.name(), node.operands.len())).collect()
 }
 
 /// Refuses what ragged batches can't be combined with.

@@ -99,13 +99,9 @@ fn inline(
     (Body { params, steps, result: outer[body.result.0 as usize] }, values)
 }
 
-/// Turns operands that repeat one element into constants of the body, as long as one operand is left.
+/// Turns operands that repeat one element into constants of the body.
 fn inline_numbers(graph: &Graph, body: &Body, node: &Node) -> (Body, Vec<Value>) {
-    let mut constants: Vec<Option<Scalar>> =
-        node.operands.iter().map(|value| number(graph, *value)).collect();
-    if constants.iter().all(Option::is_some) {
-        constants[0] = None;
-    }
+    let constants: Vec<Option<Scalar>> = node.operands.iter().map(|value| number(graph, *value)).collect();
     let kept: Vec<usize> = (0..constants.len()).filter(|i| constants[*i].is_none()).collect();
     let fixed: Vec<Scalar> = constants.iter().flatten().copied().collect();
     let mut next_kept = 0..kept.len() as u32;
