@@ -38,6 +38,8 @@ pub enum Level {
     Aarch64,
     /// NEON with dot products of bytes: the extension `dotprod`, which ARMv8.4 includes.
     Aarch64Dotprod,
+    /// NEON with dot products and products of matrices of bytes: the extension `i8mm`, which ARMv8.6 includes.
+    Aarch64I8mm,
     /// RV64GC: no vectors.
     Riscv64,
     /// RV64GC with V.
@@ -46,7 +48,7 @@ pub enum Level {
 
 impl Level {
     /// All levels, the lowest of each architecture first.
-    pub const ALL: [Level; 9] = [
+    pub const ALL: [Level; 10] = [
         Level::X86V2,
         Level::X86V3,
         Level::X86V4,
@@ -54,6 +56,7 @@ impl Level {
         Level::X86V4Amx,
         Level::Aarch64,
         Level::Aarch64Dotprod,
+        Level::Aarch64I8mm,
         Level::Riscv64,
         Level::Riscv64V,
     ];
@@ -68,6 +71,7 @@ impl Level {
             Level::X86V4Amx => "x86-64-v4-amx",
             Level::Aarch64 => "aarch64",
             Level::Aarch64Dotprod => "aarch64-dotprod",
+            Level::Aarch64I8mm => "aarch64-i8mm",
             Level::Riscv64 => "riscv64",
             Level::Riscv64V => "riscv64v",
         }
@@ -81,9 +85,9 @@ impl Level {
     /// Bytes of the widest vector register.
     pub const fn vector_bytes(self) -> usize {
         match self {
-            Level::X86V2 | Level::Aarch64 | Level::Aarch64Dotprod | Level::Riscv64 | Level::Riscv64V => 16,
             Level::X86V3 => 32,
             Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => 64,
+            _ => 16,
         }
     }
 
@@ -94,7 +98,7 @@ impl Level {
 
     /// Whether one instruction multiplies and sums four pairs of bytes per lane.
     pub const fn multiplies_bytes(self) -> bool {
-        matches!(self, Level::X86V4Vnni | Level::X86V4Amx | Level::Aarch64Dotprod)
+        matches!(self, Level::X86V4Vnni | Level::X86V4Amx | Level::Aarch64Dotprod | Level::Aarch64I8mm)
     }
 
     /// Whether microkernels of the level convert halves to floats by instructions.
@@ -113,7 +117,9 @@ impl Level {
             Level::X86V2 | Level::X86V3 | Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => {
                 architecture == Architecture::X86_64
             }
-            Level::Aarch64 | Level::Aarch64Dotprod => matches!(architecture, Architecture::Aarch64(_)),
+            Level::Aarch64 | Level::Aarch64Dotprod | Level::Aarch64I8mm => {
+                matches!(architecture, Architecture::Aarch64(_))
+            }
             Level::Riscv64 | Level::Riscv64V => matches!(architecture, Architecture::Riscv64(_)),
         }
     }
@@ -129,7 +135,7 @@ impl Level {
             Level::X86V2 => V2.to_vec(),
             Level::X86V3 => [V2, V3].concat(),
             Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => [V2, V3, V4].concat(),
-            Level::Aarch64 | Level::Aarch64Dotprod => Vec::new(),
+            Level::Aarch64 | Level::Aarch64Dotprod | Level::Aarch64I8mm => Vec::new(),
             Level::Riscv64 => vec!["has_zca", "has_zcd"],
             Level::Riscv64V => vec!["has_v", "has_zca", "has_zcd"],
         }
@@ -380,7 +386,12 @@ fn host_level() -> Option<Level> {
 #[cfg(target_arch = "aarch64")]
 fn host_level() -> Option<Level> {
     let has_dots = std::arch::is_aarch64_feature_detected!("dotprod");
-    Some(if has_dots { Level::Aarch64Dotprod } else { Level::Aarch64 })
+    let has_matrices = std::arch::is_aarch64_feature_detected!("i8mm");
+    Some(match (has_dots, has_matrices) {
+        (true, true) => Level::Aarch64I8mm,
+        (true, false) => Level::Aarch64Dotprod,
+        (false, _) => Level::Aarch64,
+    })
 }
 
 #[cfg(target_arch = "riscv64")]

@@ -150,11 +150,15 @@ fn aarch64_computes_what_graphs_say() {
 }
 
 /// The levels of artefacts, and the machines that run them.
-const AARCH64_LEVELS: [(&str, &[&str]); 4] = [
+const AARCH64_LEVELS: [(&str, &[&str]); 8] = [
     ("aarch64", &["qemu-aarch64", "-cpu", "cortex-a57"]),
     ("aarch64-dotprod", &["qemu-aarch64", "-cpu", "neoverse-n1"]),
+    ("aarch64-i8mm", &["qemu-aarch64", "-cpu", "max"]),
     ("aarch64,aarch64-dotprod", &["qemu-aarch64", "-cpu", "cortex-a57"]),
     ("aarch64,aarch64-dotprod", &["qemu-aarch64", "-cpu", "neoverse-n1"]),
+    ("aarch64,aarch64-dotprod,aarch64-i8mm", &["qemu-aarch64", "-cpu", "cortex-a57"]),
+    ("aarch64,aarch64-dotprod,aarch64-i8mm", &["qemu-aarch64", "-cpu", "neoverse-n1"]),
+    ("aarch64,aarch64-dotprod,aarch64-i8mm", &["qemu-aarch64", "-cpu", "max"]),
 ];
 
 #[test]

@@ -32,6 +32,7 @@ fn rank(level: Level) -> i64 {
         Level::X86V4Amx => detect::AVX512_AMX,
         Level::Aarch64 => aarch64::detect::NEON,
         Level::Aarch64Dotprod => aarch64::detect::DOTPROD,
+        Level::Aarch64I8mm => aarch64::detect::I8MM,
         Level::X86V2 | Level::Riscv64 | Level::Riscv64V => detect::BASE,
     }
 }

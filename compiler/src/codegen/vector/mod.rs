@@ -59,6 +59,7 @@ pub(crate) fn for_level(level: Level, isa: &dyn TargetIsa) -> Box<dyn VectorIsa>
         Level::X86V4Amx => Box::new(X86::AVX512_AMX),
         Level::Aarch64 => Box::new(Aarch64::NEON),
         Level::Aarch64Dotprod => Box::new(Aarch64::DOTPROD),
+        Level::Aarch64I8mm => Box::new(Aarch64::I8MM),
         Level::X86V2 | Level::Riscv64 | Level::Riscv64V => Box::new(Portable::new(isa)),
     }
 }

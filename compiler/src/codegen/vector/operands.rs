@@ -150,6 +150,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
         VInst::Fma(dst, a, b, c)
         | VInst::FmaLane(dst, a, b, _, c)
         | VInst::DotSigned(dst, a, b, c)
+        | VInst::DotMatrix(dst, a, b, c)
         | VInst::DotSignedLane(dst, a, b, _, c) => none.read(*c).read(*a).read(*b).set(*dst),
         // The first operand is copied to the destination before the others are read.
         VInst::AndOr(dst, a, b, c) => none.read(*a).read(*b).read(*c).set_early(*dst),
@@ -249,6 +250,7 @@ pub(super) fn rename(
         VInst::Fma(dst, a, b, c)
         | VInst::FmaLane(dst, a, b, _, c)
         | VInst::DotSigned(dst, a, b, c)
+        | VInst::DotMatrix(dst, a, b, c)
         | VInst::DotSignedLane(dst, a, b, _, c)
         | VInst::AndOr(dst, a, b, c)
         | VInst::DotBytes(dst, a, b, c) => {

@@ -377,6 +377,9 @@ pub enum VInst {
     DotSigned(Vector, Vector, Vector, Vector),
     /// `a · b[lane] + c`: the four bytes of one lane of `b` are multiplied with those of each lane of `a`.
     DotSignedLane(Vector, Vector, Vector, u8, Vector),
+    /// `dst = c + a · bᵀ`, where both factors have two rows of eight signed bytes, and `c` and `dst` two rows of two
+    /// lanes. Only on ISAs whose shape has `matrix_dots`.
+    DotMatrix(Vector, Vector, Vector, Vector),
     /// `(a & b) | c`, bit by bit. Only on ISAs with 32 registers of 16 lanes.
     AndOr(Vector, Vector, Vector, Vector),
     /// See [`VBinary`].

@@ -91,7 +91,7 @@ fn samples(fields: &[Field]) -> Vec<Vec<i64>> {
 #[ignore = "needs an assembler for aarch64"]
 fn the_table_has_the_words_of_an_assembler() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut source = ".arch armv8.2-a+dotprod+fp16\n".to_string();
+    let mut source = ".arch armv8.2-a+dotprod+fp16+i8mm\n".to_string();
     let mut expected: Vec<(String, u32)> = Vec::new();
     for row in rows() {
         for sample in samples(&row.fields) {

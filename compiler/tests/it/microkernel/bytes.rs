@@ -198,6 +198,8 @@ fn rows_are_packed_contiguously() {
 fn assert_sums_are_exact(isa: &dyn VectorIsa, fma: bool, dot: DotOp, [rows, columns, groups]: [usize; 3]) {
     let group = dot.group() as usize;
     let depth = group * groups;
+    // Elements of a column that are adjacent in a panel.
+    let run = if dot == DotOp::Matrix { 2 * group } else { group };
     // Signed bytes, or 16 bits on both sides of zero.
     let elements = |count: usize, seed: u32, shift: i32| -> Vec<i32> {
         let element = |byte: u8| if group == 4 { i32::from(byte as i8) } else { i32::from(byte) - shift };
@@ -209,10 +211,10 @@ fn assert_sums_are_exact(isa: &dyn VectorIsa, fma: bool, dot: DotOp, [rows, colu
     let a = elements(rows * depth, 3, 3);
     let b = elements(16 * depth, 5, 200);
     // Panels of bytes begin with the values that sums start from.
-    let start: Vec<i32> =
-        (0..16).map(|column| if dot == DotOp::Signed { 1000 * column - 77 } else { 0 }).collect();
+    let has_start = matches!(dot, DotOp::Signed | DotOp::Matrix);
+    let start: Vec<i32> = (0..16).map(|column| if has_start { 1000 * column - 77 } else { 0 }).collect();
     let mut panel = packed(&b);
-    if dot == DotOp::Signed {
+    if has_start {
         panel.splice(0..0, start.iter().flat_map(|value| value.to_le_bytes()));
     }
     let lhs = packed(&a);
@@ -237,7 +239,7 @@ fn assert_sums_are_exact(isa: &dyn VectorIsa, fma: bool, dot: DotOp, [rows, colu
     Compiled::new(&MicrokernelKey::Tile(key), isa, fma).call(&mut args);
     for (at, got) in y[..rows * columns].iter().enumerate() {
         let (row, column) = (at / columns, at % columns);
-        let product = |k: usize| a[row * depth + k] * b[(k / group * 16 + column) * group + k % group];
+        let product = |k: usize| a[row * depth + k] * b[(k / run * 16 + column) * run + k % run];
         let expected = start[column] + (0..depth).map(product).sum::<i32>();
         assert_eq!(*got, expected, "{dot:?} on {} {row}, {column}", isa.name());
     }
@@ -253,6 +255,11 @@ fn sums_of_products_are_exact() {
         for sizes in [[1, 16, 5], [4, 16, 40], [6, 16, 7], [3, 11, 9]] {
             if isa.shape().signed_dots {
                 assert_sums_are_exact(&*isa, fma, DotOp::Signed, sizes);
+            }
+        }
+        for sizes in [[1, 16, 6], [4, 16, 40], [5, 16, 2], [6, 16, 8], [3, 11, 10]] {
+            if isa.shape().matrix_dots {
+                assert_sums_are_exact(&*isa, fma, DotOp::Matrix, sizes);
             }
         }
     }

@@ -62,6 +62,9 @@ fn own_encodings() -> Vec<Box<dyn VectorIsa>> {
     if std::arch::is_aarch64_feature_detected!("dotprod") {
         isas.push(Box::new(Aarch64::DOTPROD));
     }
+    if std::arch::is_aarch64_feature_detected!("i8mm") {
+        isas.push(Box::new(Aarch64::I8MM));
+    }
     isas
 }
 

@@ -105,6 +105,9 @@ pub enum DotOp {
     /// Four signed bytes of both operands: the sum of all products, in 32 bits. Panels begin with a row as those of
     /// [`DotOp::Vnni`] do.
     Signed,
+    /// Eight signed bytes of two rows of lhs and of two columns of rhs: the four sums of all products, in 32 bits.
+    /// Panels begin with a row as those of [`DotOp::Vnni`] do. Then they list eight bytes of a column after another.
+    Matrix,
     /// Pairs of bf16 on tile registers. Elements have this number of parts.
     AmxBf16(Bf16Parts),
     /// Four bytes on tile registers, unsigned in lhs and signed in rhs. Panels begin with a row as those of
@@ -119,7 +122,7 @@ impl DotOp {
             DotOp::F32 => 4,
             DotOp::I16Pairs => 2,
             DotOp::AmxBf16(parts) => 2 * i64::from(parts.rhs),
-            DotOp::Vnni | DotOp::Signed | DotOp::AmxBytes => 1,
+            DotOp::Vnni | DotOp::Signed | DotOp::Matrix | DotOp::AmxBytes => 1,
         }
     }
 
@@ -127,7 +130,7 @@ impl DotOp {
     pub(crate) fn is_amx(self) -> bool {
         match self {
             DotOp::AmxBf16(_) | DotOp::AmxBytes => true,
-            DotOp::F32 | DotOp::I16Pairs | DotOp::Vnni | DotOp::Signed => false,
+            DotOp::F32 | DotOp::I16Pairs | DotOp::Vnni | DotOp::Signed | DotOp::Matrix => false,
         }
     }
 
@@ -135,14 +138,14 @@ impl DotOp {
     pub(crate) fn byte_form(self) -> ByteForm {
         match self {
             DotOp::Vnni | DotOp::AmxBytes => ByteForm::Unsigned,
-            DotOp::Signed => ByteForm::Signed,
+            DotOp::Signed | DotOp::Matrix => ByteForm::Signed,
             DotOp::F32 | DotOp::I16Pairs | DotOp::AmxBf16(_) => ByteForm::Halves,
         }
     }
 
     /// Whether panels begin with a row that the accumulators start from.
     pub(crate) fn starts_from_panels(self) -> bool {
-        matches!(self, DotOp::Vnni | DotOp::Signed | DotOp::AmxBytes)
+        matches!(self, DotOp::Vnni | DotOp::Signed | DotOp::Matrix | DotOp::AmxBytes)
     }
 
     /// Elements that 32 bits hold.
@@ -150,8 +153,13 @@ impl DotOp {
         match self {
             DotOp::F32 => 1,
             DotOp::I16Pairs | DotOp::AmxBf16(_) => 2,
-            DotOp::Vnni | DotOp::Signed | DotOp::AmxBytes => 4,
+            DotOp::Vnni | DotOp::Signed | DotOp::Matrix | DotOp::AmxBytes => 4,
         }
+    }
+
+    /// Elements of a column that one multiplication takes: the reduction is padded to a multiple of them.
+    pub(crate) fn depth_step(self) -> i64 {
+        if self == DotOp::Matrix { 2 * self.group() } else { self.group() }
     }
 
     /// The bf16 parts of an element of each operand. Other types have one part.

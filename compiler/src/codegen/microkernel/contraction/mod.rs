@@ -20,6 +20,7 @@ mod epilogue;
 mod few_bits;
 mod few_bits_panels;
 mod key;
+mod matrix;
 mod prefetch;
 mod rounded;
 mod tile;
@@ -55,6 +56,8 @@ pub(crate) fn narrow_vectors(shape: VectorShape) -> usize {
 /// multiply-add, as far as registers allow.
 pub fn wide_vectors(shape: VectorShape, rows: usize, dot: DotOp) -> usize {
     let wide = match (shape.registers, rows) {
+        // Pairs of rows are multiplied, so an odd row takes as many registers as two.
+        (_, 3) if dot == DotOp::Matrix => 4,
         (16, 1) => 8,
         // `I16Pairs` adds with a second instruction, and the sum of two products needs a register until then.
         (16, 3) if dot == DotOp::I16Pairs => 2,
@@ -92,7 +95,11 @@ pub(crate) fn emit(key: &TileKey, shape: VectorShape) -> VCode {
                 tile.rounded(b, code, lhs, rhs);
             }
             Rhs::FewBits(code) => tile.few_bits(b, code, lhs, rhs),
-            Rhs::Panels(_) | Rhs::Rows | Rhs::Scattered => tile.level(b, key.levels - 1, lhs, rhs),
+            Rhs::Panels(_) | Rhs::Rows | Rhs::Scattered => {
+                tile.pair_rows(b);
+                tile.level(b, key.levels - 1, lhs, rhs);
+                tile.unpair_rows(b);
+            }
         }
         match key.part.stored() {
             Some(stream) => tile.store_partial_sums(b, stream),

@@ -16,7 +16,10 @@ use crate::{
 };
 
 /// The unroll factor of the innermost loop.
-const UNROLL: usize = 4;
+pub(super) const UNROLL: usize = 4;
+
+/// The sums of two rows in pairs of columns: two registers for each vector of columns.
+pub(super) type Pair = Vec<[Vector; 2]>;
 
 /// The registers of a tile.
 pub(super) struct Tile<'a> {
@@ -31,7 +34,9 @@ pub(super) struct Tile<'a> {
     pub(super) accumulators: Vec<Vec<Vector>>,
     /// The current row of each epilogue stream.
     pub(super) streams: Vec<Int>,
-    prefetch: Option<PanelPrefetch>,
+    pub(super) prefetch: Option<PanelPrefetch>,
+    /// The sums of pairs of rows, if [`DotOp::Matrix`] multiplies. Empty otherwise.
+    pub(super) pairs: Vec<Pair>,
     /// In tail tiles, for each vector the number of columns from its first lane on, and the mask of its existing
     /// columns.
     pub(super) tail: Vec<(Int, Mask)>,
@@ -65,7 +70,22 @@ impl<'a> Tile<'a> {
         let streams = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect();
         let tail = if key.tail { tail_lanes(b, key) } else { Vec::new() };
         let prefetch = PanelPrefetch::new(b, key, rhs);
-        Tile { key, lhs, multiples, rhs, accumulators, streams, prefetch, tail, held: Vec::new() }
+        let mut tile = Tile {
+            key,
+            lhs,
+            multiples,
+            rhs,
+            accumulators,
+            streams,
+            prefetch,
+            pairs: Vec::new(),
+            tail,
+            held: Vec::new(),
+        };
+        if key.dot == DotOp::Matrix {
+            tile.pairs = tile.pairs_of_rows(b);
+        }
+        tile
     }
 
     /// A tile whose accumulators are tile registers; its epilogue reads them from memory.
@@ -83,6 +103,7 @@ impl<'a> Tile<'a> {
             accumulators: Vec::new(),
             streams,
             prefetch: None,
+            pairs: Vec::new(),
             tail,
             held: Vec::new(),
         };
@@ -138,6 +159,9 @@ impl<'a> Tile<'a> {
     /// Loop `level` of the reduction from these addresses on. The pointer to packed panels runs through all levels.
     pub(super) fn level(&self, b: &mut Builder, level: u8, lhs: Int, rhs: Int) {
         let count = b.arg(TileKey::level(level));
+        if level == 0 && self.key.dot == DotOp::Matrix {
+            return self.multiply_pairs(b, count, lhs, rhs);
+        }
         if level == 0 {
             return self.innermost(b, count, lhs, rhs);
         }
@@ -296,6 +320,7 @@ impl<'a> Tile<'a> {
             }
             DotOp::Vnni => b.set_dot_bytes(accumulator, x, y),
             DotOp::Signed => b.set_dot_signed(accumulator, x, y),
+            DotOp::Matrix => unreachable!("pairs of rows are multiplied"),
             DotOp::AmxBf16(_) | DotOp::AmxBytes => unreachable!("these run on tile registers"),
         }
     }

@@ -6,7 +6,7 @@
 use super::{
     asm::Assembler,
     instructions::Op,
-    registers::{STACK_POINTER, ZERO},
+    registers::STACK_POINTER,
     transfers::{AddressForm, Transfer},
 };
 use crate::error::Result;
@@ -15,6 +15,8 @@ use crate::error::Result;
 pub const NEON: i64 = 2;
 /// NEON with dot products of bytes.
 pub const DOTPROD: i64 = 3;
+/// NEON with dot products and products of matrices of bytes.
+pub const I8MM: i64 = 4;
 
 /// The auxiliary vector: pairs of a type and a value, of 64 bits each.
 const FILE: [u8; 16] = *b"/proc/self/auxv\0";
@@ -25,15 +27,18 @@ const PAIR: i64 = 16;
 /// Bytes that are read: twice as many pairs as Linux lists.
 const VECTOR_BYTES: i64 = 64 * PAIR;
 
-/// The type of the pair whose value has a bit for each extension: `AT_HWCAP`.
+/// The types of the pairs whose values have a bit for each extension: `AT_HWCAP` and `AT_HWCAP2`.
 const EXTENSIONS: i64 = 16;
+const MORE_EXTENSIONS: i64 = 26;
 
-/// The bit of dot products, in units of 16 bits: `HWCAP_ASIMDDP` is bit 20.
-const DOTPROD_BIT: i64 = 1 << (20 - 16);
+/// The bit of dot products in the first value: `HWCAP_ASIMDDP`.
+const DOTPROD_BIT: i64 = 20;
+/// The bit of products of matrices in the second value: `HWCAP2_I8MM`.
+const I8MM_BIT: i64 = 13;
 
 const EQUAL: i64 = 0;
-const NOT_EQUAL: i64 = 1;
 const LESS: i64 = 11;
+const ALWAYS: i64 = 14;
 
 /// The numbers of system calls.
 const OPEN_AT: i64 = 56;
@@ -51,18 +56,23 @@ const REST: i64 = 11;
 const PLACE: i64 = 12;
 const TYPE: i64 = 13;
 const VALUE: i64 = 14;
-const BIT: i64 = 15;
+const ONE: i64 = 15;
+/// 1 if the machine has the extension.
+const DOTS: i64 = 16;
+const MATRICES: i64 = 17;
 
-/// The machine code of a function without parameters that returns [`NEON`] or [`DOTPROD`]. It enters the system.
+/// The machine code of a function without parameters that returns [`NEON`], [`DOTPROD`] or [`I8MM`]. It enters the
+/// system.
 ///
 /// # Errors
 /// `Internal` where an instruction can't be encoded: a bug.
 pub fn detect() -> Result<Vec<u8>> {
     let mut asm = Assembler::default();
-    let next = asm.label();
-    let end = asm.label();
+    let [next, first, second, end] = std::array::from_fn(|_| asm.label());
     asm.op(Op::SubImm, &[STACK_POINTER, STACK_POINTER, VECTOR_BYTES]);
-    set(&mut asm, LEVEL, NEON);
+    for (reg, value) in [(LEVEL, NEON), (ONE, 1), (DOTS, 0), (MATRICES, 0)] {
+        set(&mut asm, reg, value);
+    }
 
     asm.load_constant(0, FILE);
     asm.transfer(Transfer::STR_Q, AddressForm::Offset, [0, STACK_POINTER, 0]);
@@ -90,16 +100,23 @@ pub fn detect() -> Result<Vec<u8>> {
     asm.op(Op::AddImm, &[PLACE, PLACE, PAIR]);
     asm.op(Op::SubImm, &[REST, REST, PAIR]);
     asm.op(Op::CmpImm, &[TYPE, EXTENSIONS]);
-    asm.branch(NOT_EQUAL, next);
+    asm.branch(EQUAL, first);
+    asm.op(Op::CmpImm, &[TYPE, MORE_EXTENSIONS]);
+    asm.branch(EQUAL, second);
+    asm.branch(ALWAYS, next);
 
-    asm.op(Op::MovZ, &[BIT, DOTPROD_BIT, 16]);
-    asm.op(Op::AndInt, &[VALUE, VALUE, BIT]);
-    asm.op(Op::Cmp, &[VALUE, ZERO]);
-    asm.branch(EQUAL, end);
-    set(&mut asm, LEVEL, DOTPROD);
+    for (label, bit, flag) in [(first, DOTPROD_BIT, DOTS), (second, I8MM_BIT, MATRICES)] {
+        asm.place(label);
+        asm.op(Op::Asr, &[VALUE, VALUE, bit]);
+        asm.op(Op::AndInt, &[flag, VALUE, ONE]);
+        asm.branch(ALWAYS, next);
+    }
 
     asm.place(end);
-    asm.op(Op::Mov, &[0, LEVEL]);
+    // The highest level needs both extensions.
+    asm.op(Op::AndInt, &[MATRICES, MATRICES, DOTS]);
+    asm.op(Op::Add, &[LEVEL, LEVEL, DOTS]);
+    asm.op(Op::Add, &[0, LEVEL, MATRICES]);
     asm.op(Op::AddImm, &[STACK_POINTER, STACK_POINTER, VECTOR_BYTES]);
     asm.op(Op::Ret, &[]);
     asm.finish()

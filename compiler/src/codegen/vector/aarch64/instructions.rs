@@ -161,7 +161,7 @@ instructions! {
     "v{}.4s, v{}.4s, v{}.s[{}]", [VD, VN, VM, Lane] =>
         FmlaLane = 0x4f80_1000 "fmla";
     "v{}.4s, v{}.16b, v{}.16b", [VD, VN, VM] =>
-        Sdot = 0x4e80_9400 "sdot";
+        Sdot = 0x4e80_9400 "sdot", Smmla = 0x4e80_a400 "smmla";
     "v{}.4s, v{}.16b, v{}.4b[{}]", [VD, VN, VM, Lane] =>
         SdotLane = 0x4f80_e000 "sdot";
     "v{}.16b, v{}.16b, v{}.16b", [VD, VN, VM] =>

@@ -26,13 +26,17 @@ use cranelift_module::{FuncId, Module};
 pub struct Aarch64 {
     /// Whether the machine multiplies bytes: the extension `dotprod`.
     dots: bool,
+    /// Whether it multiplies matrices of bytes: the extension `i8mm`.
+    matrices: bool,
 }
 
 impl Aarch64 {
     /// ARMv8 with NEON: 32 registers of 4 lanes.
-    pub const NEON: Aarch64 = Aarch64 { dots: false };
+    pub const NEON: Aarch64 = Aarch64 { dots: false, matrices: false };
     /// NEON with dot products of bytes.
-    pub const DOTPROD: Aarch64 = Aarch64 { dots: true };
+    pub const DOTPROD: Aarch64 = Aarch64 { dots: true, matrices: false };
+    /// NEON with dot products and products of matrices of bytes.
+    pub const I8MM: Aarch64 = Aarch64 { dots: true, matrices: true };
 
     /// The machine code of a microkernel, and the number of vector registers that are spilled.
     ///
@@ -48,7 +52,11 @@ impl Aarch64 {
 
 impl VectorIsa for Aarch64 {
     fn name(&self) -> &'static str {
-        if self.dots { "neon-dotprod" } else { "neon" }
+        match self {
+            Aarch64 { matrices: true, .. } => "neon-i8mm",
+            Aarch64 { dots: true, .. } => "neon-dotprod",
+            _ => "neon",
+        }
     }
 
     fn shape(&self) -> VectorShape {
@@ -60,6 +68,7 @@ impl VectorIsa for Aarch64 {
             extrema: true,
             vnni: false,
             signed_dots: self.dots,
+            matrix_dots: self.matrices,
             byte_pairs: false,
             tiles: false,
             f16: true,

@@ -18,6 +18,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
         VInst::Fma(dst, a, b, c)
         | VInst::FmaLane(dst, a, b, _, c)
         | VInst::DotSigned(dst, a, b, c)
+        | VInst::DotMatrix(dst, a, b, c)
         | VInst::DotSignedLane(dst, a, b, _, c)
             if dst != c =>
         {

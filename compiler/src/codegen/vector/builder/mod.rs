@@ -30,6 +30,8 @@ pub struct VectorShape {
     pub vnni: bool,
     /// Whether there are [`VInst::DotSigned`] and [`VInst::DotSignedLane`].
     pub signed_dots: bool,
+    /// Whether there is [`VInst::DotMatrix`].
+    pub matrix_dots: bool,
     /// Whether there are [`VBinary::DotBytePairs`] and [`VBinary::AddHalves`].
     pub byte_pairs: bool,
     /// Whether there are tile registers.
@@ -387,6 +389,11 @@ impl Builder {
     /// `dst += a · b`: four unsigned bytes of each lane times four signed ones. Only if the shape has `vnni`.
     pub fn set_dot_bytes(&mut self, dst: Vector, a: Vector, b: Vector) {
         self.push(VInst::DotBytes(dst, a, b, dst));
+    }
+
+    /// `dst += a · bᵀ`: two rows of eight signed bytes each, and four sums. Only if the shape has `matrix_dots`.
+    pub fn set_dot_matrix(&mut self, dst: Vector, a: Vector, b: Vector) {
+        self.push(VInst::DotMatrix(dst, a, b, dst));
     }
 
     /// `dst += a · b`: four signed bytes of each lane times four signed ones. Only if the shape has `signed_dots`.

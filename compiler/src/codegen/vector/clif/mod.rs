@@ -75,6 +75,7 @@ impl VectorIsa for Portable {
             extrema: false,
             vnni: false,
             signed_dots: false,
+            matrix_dots: false,
             byte_pairs: false,
             tiles,
             f16: false,

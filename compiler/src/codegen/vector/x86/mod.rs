@@ -81,6 +81,7 @@ impl VectorIsa for X86 {
             extrema: false,
             vnni: self.vnni,
             signed_dots: false,
+            matrix_dots: false,
             byte_pairs: true,
             tiles: self.tiles,
             f16: true,

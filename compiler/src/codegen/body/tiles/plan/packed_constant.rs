@@ -35,6 +35,10 @@ impl PackedConstant {
                 let kind = if parts.rhs > 1 { "bf16x3" } else { "bf16" };
                 format!("const_{buffer}_{kind}_{}", self.run)
             }
+            DotOp::Matrix => {
+                let kind = if self.lhs_shift == 0 { "eights" } else { "signed_eights" };
+                format!("const_{buffer}_{kind}_{}", self.rows)
+            }
             DotOp::Vnni | DotOp::Signed | DotOp::AmxBytes => {
                 let kind = match self.lhs_shift {
                     0 => "quads",
@@ -53,6 +57,7 @@ impl PackedConstant {
             DotOp::AmxBf16(parts) if parts.rhs > 1 => "panels of two bf16 parts",
             DotOp::AmxBf16(_) => "panels of bf16",
             DotOp::Vnni | DotOp::Signed | DotOp::AmxBytes => "panels of four-byte groups",
+            DotOp::Matrix => "panels of eight-byte groups",
             DotOp::I16Pairs | DotOp::F32 => "panels of pairs",
         }
     }
@@ -61,9 +66,7 @@ impl PackedConstant {
     pub(crate) fn bytes(&self, tensor: &Tensor) -> Vec<u8> {
         match self.dot {
             DotOp::AmxBf16(parts) => self.bf16(tensor, parts.rhs > 1),
-            DotOp::Vnni | DotOp::Signed | DotOp::AmxBytes => {
-                quads(tensor, self.depth, self.rows, self.lhs_shift)
-            }
+            DotOp::Vnni | DotOp::Signed | DotOp::Matrix | DotOp::AmxBytes => groups_of_bytes(tensor, self),
             DotOp::I16Pairs | DotOp::F32 => pairs(tensor, self.depth),
         }
     }
@@ -136,20 +139,23 @@ fn pairs(tensor: &Tensor, depth: usize) -> Vec<u8> {
     bytes
 }
 
-/// Panels of integers as panels of groups of four bytes. Each begins with a row of sums, which cancels the amount that
-/// adding `shift` to each element of the lhs adds to the result. `rows` rows of groups follow, the last ones zero.
-fn quads(tensor: &Tensor, depth: usize, rows: usize, shift: i32) -> Vec<u8> {
+/// Panels of integers as panels of groups of bytes: those that one multiplication takes of a column. Each panel begins
+/// with a row of sums, which cancels the amount that the shift of the lhs adds to the result. As many groups follow as
+/// the rows need, the last ones zero.
+fn groups_of_bytes(tensor: &Tensor, packed: &PackedConstant) -> Vec<u8> {
+    let PackedConstant { dot, depth, rows, lhs_shift, .. } = *packed;
     let all = integers(tensor);
-    let mut bytes = Vec::with_capacity(all.len() + 8 * all.len() / depth.max(1));
+    let group = dot.depth_step() as usize;
+    let mut bytes = Vec::with_capacity(all.len() + 16 * all.len() / depth.max(1));
     for panel in all.chunks_exact((depth * PANEL).max(1)) {
         let element = |k: usize, column: usize| panel.get(k * PANEL + column).copied().unwrap_or(0);
         for column in 0..PANEL {
             let sum: i32 = (0..depth).map(|k| i32::from(element(k, column))).sum();
-            bytes.extend(sum.wrapping_mul(-shift).to_le_bytes());
+            bytes.extend(sum.wrapping_mul(-lhs_shift).to_le_bytes());
         }
-        for first in (0..4 * rows).step_by(4) {
+        for first in (0..4 * rows).step_by(group) {
             for column in 0..PANEL {
-                bytes.extend((first..first + 4).map(|k| element(k, column) as u8));
+                bytes.extend((first..first + group).map(|k| element(k, column) as u8));
             }
         }
     }

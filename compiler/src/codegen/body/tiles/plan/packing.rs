@@ -153,11 +153,18 @@ fn select_dot(
         DotOp::AmxBytes
     } else if has_bytes && isa.shape.vnni {
         DotOp::Vnni
+    } else if has_bytes && isa.shape.matrix_dots {
+        DotOp::Matrix
     } else if has_bytes && isa.shape.signed_dots {
         DotOp::Signed
     } else {
         DotOp::I16Pairs
     })
+}
+
+/// The 32-bit elements of a row of this depth, which is padded to whole multiplications.
+fn padded_groups(dot: DotOp, depth: &Dim) -> Dim {
+    depth.ceil_div(dot.depth_step()) * (dot.depth_step() / dot.group())
 }
 
 impl Packing {
@@ -219,20 +226,20 @@ impl Packing {
                 let groups = packing.depth.ceil_div(dot.group());
                 packing.part_elems = groups.ceil_div(LINE_ELEMS) * LINE_ELEMS;
             }
-            DotOp::Vnni | DotOp::Signed | DotOp::I16Pairs => {
-                packing.part_elems = packing.depth.ceil_div(dot.group())
+            DotOp::Vnni | DotOp::Signed | DotOp::Matrix | DotOp::I16Pairs => {
+                packing.part_elems = padded_groups(dot, &packing.depth);
             }
             DotOp::F32 => {}
         }
         Some(packing)
     }
 
-    /// Whether rows are read in place in a reduction with this innermost loop: they consist of whole groups of four
-    /// bytes of the right sign, of two 16-bit integers, or of whole rows of tile registers.
+    /// Whether rows are read in place in a reduction with this innermost loop: they consist of whole groups of four or
+    /// eight bytes of the right sign, of two 16-bit integers, or of whole rows of tile registers.
     pub(super) fn reads_in_place(&self, innermost: &ReductionLoop) -> bool {
         let group = match (self.dot, self.lhs_elements) {
             (DotOp::Vnni, LhsElements::Narrow(NarrowInt::U8))
-            | (DotOp::Signed, LhsElements::Narrow(NarrowInt::I8)) => 4,
+            | (DotOp::Signed | DotOp::Matrix, LhsElements::Narrow(NarrowInt::I8)) => self.dot.depth_step(),
             (DotOp::AmxBytes, LhsElements::Narrow(NarrowInt::U8)) => TILE_ROW_BYTES as i64,
             (DotOp::AmxBf16(_), LhsElements::Bf16) => ROW_BF16,
             (DotOp::I16Pairs, LhsElements::Narrow(NarrowInt::I16)) => 2,
@@ -256,7 +263,7 @@ impl Packing {
         match self.dot {
             DotOp::AmxBytes => extent.floor_div(TILE_ROW_BYTES as i64),
             DotOp::AmxBf16(_) => extent.floor_div(ROW_BF16),
-            dot => extent.ceil_div(dot.group()),
+            dot => padded_groups(dot, extent),
         }
     }
 

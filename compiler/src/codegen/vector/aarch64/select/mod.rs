@@ -200,6 +200,10 @@ impl SelectSteps for Selector<'_> {
                 let factors = [self.vector(*a), self.vector(*b)];
                 self.multiply_add(Op::Sdot, *dst, &factors, *c);
             }
+            VInst::DotMatrix(dst, a, b, c) => {
+                let factors = [self.vector(*a), self.vector(*b)];
+                self.multiply_add(Op::Smmla, *dst, &factors, *c);
+            }
             VInst::DotSignedLane(dst, a, b, lane, c) => {
                 let factors = [self.vector(*a), self.vector(*b), i64::from(*lane)];
                 self.multiply_add(Op::SdotLane, *dst, &factors, *c);
