@@ -1,35 +1,17 @@
 //! Constant tensors: an element type, a shape, and bytes that are owned or mapped from a file.
 
+mod bytes;
 mod few_bits;
 
+pub use bytes::{Bytes, OwnedBytes};
 pub use few_bits::FewBits;
 
 use crate::{
     error::{Error, Result},
     scalar::Scalar,
 };
-use memmap2::Mmap;
-use std::{cmp::Ordering, fmt, ops::Range, sync::Arc};
+use std::{cmp::Ordering, fmt, sync::Arc};
 use symshape_runtime::{DType, Outputs, TensorRef};
-
-/// Shared immutable bytes.
-#[derive(Clone)]
-pub enum Bytes {
-    /// Bytes on the heap.
-    Owned(Arc<[u8]>),
-    /// A part of a mapped file.
-    Mapped(Arc<Mmap>, Range<usize>),
-}
-
-impl std::ops::Deref for Bytes {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        match self {
-            Bytes::Owned(bytes) => bytes,
-            Bytes::Mapped(map, range) => &map[range.clone()],
-        }
-    }
-}
 
 /// A dense row-major tensor. Its elements are little-endian bytes, or computed from integers of few bits. Clones share
 /// the memory.
@@ -130,6 +112,13 @@ impl Tensor {
         }
     }
 
+    /// Tells the system that the elements are not needed soon, if they are in a mapped file.
+    pub(crate) fn release(&self) {
+        if let Elements::Bytes(bytes) = &self.elements {
+            bytes.release();
+        }
+    }
+
     /// Bytes that identify the tensor in memory and, but for scales, its contents: those of the elements, or the
     /// integers that they are computed from.
     pub(crate) fn stored(&self) -> &[u8] {
@@ -219,12 +208,6 @@ impl PartialEq for ByContent {
 }
 
 impl Eq for ByContent {}
-
-impl fmt::Debug for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[u8; {}]", self.len())
-    }
-}
 
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -104,7 +104,7 @@ pub use error::{OpenError, QueryError, StepError};
 pub use info::{PartitionInfo, RaggedInfo, StateInfo, SymbolInfo, TensorInfo};
 pub use linked::{Dims, Linked, LinkedError, Refusal};
 #[cfg(feature = "std")]
-pub use mmap::map_file;
+pub use mmap::{FileMap, map_file};
 #[cfg(feature = "alloc")]
 pub use model::Model;
 #[cfg(feature = "std")]

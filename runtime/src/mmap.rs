@@ -1,6 +1,41 @@
 //! Files as memory.
 
+use core::ops::{Deref, Range};
 use std::{fs::File, io, path::Path};
+
+/// A file that is mapped for reading.
+#[derive(Debug)]
+pub struct FileMap(memmap2::Mmap);
+
+impl FileMap {
+    /// Tells the system that these bytes are not needed soon. They no longer count as memory of this process, and the
+    /// next access reads them from the file or from its cache. Does nothing on systems other than Unix.
+    pub fn release(&self, range: Range<usize>) {
+        let range = range.start.min(self.len())..range.end.min(self.len());
+        #[cfg(unix)]
+        if !range.is_empty() {
+            // SAFETY: the pages are a read-only view of a file, shared with it, so the next access finds the same
+            // bytes.
+            let advised = unsafe {
+                self.0.unchecked_advise_range(
+                    memmap2::UncheckedAdvice::DontNeed,
+                    range.start,
+                    range.end - range.start,
+                )
+            };
+            // Advice that is not taken changes nothing.
+            drop(advised);
+        }
+    }
+}
+
+impl Deref for FileMap {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
 
 /// The file at `path`, mapped for reading.
 ///
@@ -8,12 +43,17 @@ use std::{fs::File, io, path::Path};
 ///
 /// # Errors
 /// The file can't be opened or mapped.
-pub fn map_file(path: &Path) -> io::Result<memmap2::Mmap> {
+pub fn map_file(path: &Path) -> io::Result<FileMap> {
+    let file = open(path)?;
+    // SAFETY: the mapping is read-only and shared with the file. The caller must not truncate the file while it is
+    // mapped, as documented above.
+    unsafe { memmap2::Mmap::map(&file) }.map(FileMap)
+}
+
+fn open(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     if file.metadata()?.is_dir() {
         return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder, not a file"));
     }
-    // SAFETY: the mapping is read-only and private. The caller must not truncate the file while it is mapped, as
-    // documented above.
-    unsafe { memmap2::Mmap::map(&file) }
+    Ok(file)
 }

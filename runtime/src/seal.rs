@@ -17,6 +17,9 @@ use std::{
     vec::Vec,
 };
 
+/// Bytes that are hashed at once.
+const CHUNK_BYTES: usize = 16 << 20;
+
 const MAGIC: [u8; 8] = *b"symsseal";
 const VERSION: u32 = 1;
 const NAME_BYTES: usize = 16;
@@ -38,8 +41,19 @@ pub struct SealedPart {
 impl SealedPart {
     /// The part with these bytes at the offset `at` of its file.
     pub fn new(name: &str, at: usize, bytes: &[u8]) -> SealedPart {
-        let hash = *blake3::hash(bytes).as_bytes();
-        SealedPart { name: name.to_string(), range: at..at + bytes.len(), hash }
+        SealedPart::new_with(name, at, bytes, &mut |_| {})
+    }
+
+    /// As [`SealedPart::new`], and calls `hashed` with each range of the file that is hashed and not read again.
+    pub fn new_with(name: &str, at: usize, bytes: &[u8], hashed: &mut dyn FnMut(Range<usize>)) -> SealedPart {
+        let mut hasher = blake3::Hasher::new();
+        let mut begin = at;
+        for chunk in bytes.chunks(CHUNK_BYTES) {
+            hasher.update(chunk);
+            hashed(begin..begin + chunk.len());
+            begin += chunk.len();
+        }
+        SealedPart { name: name.to_string(), range: at..begin, hash: *hasher.finalize().as_bytes() }
     }
 }
 

@@ -6,18 +6,17 @@ use crate::{
     error::{Error, Result},
     pipeline::Artifact,
 };
-use memmap2::Mmap;
 use object::{FileKind, Object, ObjectKind, ObjectSection, ObjectSymbol, read::archive::ArchiveFile};
 use std::{
     mem::offset_of,
     ops::Range,
     path::{Path, PathBuf},
 };
-use symshape_runtime::{SealedPart, abi::WeightsDesc, check_seal, map_file};
+use symshape_runtime::{FileMap, SealedPart, abi::WeightsDesc, check_seal, map_file};
 
 /// An artefact whose seal is intact.
 pub(super) struct SealedFile {
-    map: Mmap,
+    map: FileMap,
     is_archive: bool,
     /// The place of the object in the file: all of it, or the member of an archive.
     object: Range<usize>,
@@ -43,7 +42,7 @@ impl SealedFile {
         Ok(SealedFile::check(map))
     }
 
-    fn check(map: Mmap) -> Result<SealedFile, String> {
+    fn check(map: FileMap) -> Result<SealedFile, String> {
         let is_archive = matches!(FileKind::parse(&*map), Ok(FileKind::Archive));
         let object = if is_archive { member(&map)? } else { 0..map.len() };
         let parts = check_seal(&map[object.clone()])?;

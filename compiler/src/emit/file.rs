@@ -67,7 +67,8 @@ pub(super) fn write_pieces(path: &Path, pieces: &[Piece<'_>], command_line: &str
 
 /// Appends the command line of an artefact and the seal to its file.
 pub(super) fn append_seal(path: &Path, command_line: &str) -> std::io::Result<()> {
-    let end = sealed_end(&symshape_runtime::map_file(path)?, command_line);
+    let artefact = symshape_runtime::map_file(path)?;
+    let end = sealed_end(&artefact, command_line, &mut |range| artefact.release(range));
     File::options().append(true).open(path)?.write_all(&end)
 }
 

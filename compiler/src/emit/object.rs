@@ -54,7 +54,7 @@ impl Object {
     pub fn into_bytes(mut self) -> Result<Vec<u8>> {
         let command_line = std::mem::take(&mut self.command_line);
         let mut bytes = self.into_unsealed()?;
-        let end = sealed_end(&bytes, &command_line);
+        let end = sealed_end(&bytes, &command_line, &mut |_| {});
         bytes.extend(end);
         Ok(bytes)
     }

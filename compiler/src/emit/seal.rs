@@ -8,12 +8,20 @@ use symshape_runtime::SealedPart;
 /// The bytes to append to an object or a shared object: the command line that compiled it, and the seal of all parts.
 /// Only tools for ELF are known to ignore them, so other formats get none.
 ///
-/// The command line becomes the last part, [`COMMAND_LINE`], unless it is empty.
-pub(super) fn sealed_end(artefact: &[u8], command_line: &str) -> Vec<u8> {
+/// The command line becomes the last part, [`COMMAND_LINE`], unless it is empty. `hashed` gets each range that is not
+/// read again.
+pub(super) fn sealed_end(
+    artefact: &[u8],
+    command_line: &str,
+    hashed: &mut dyn FnMut(Range<usize>),
+) -> Vec<u8> {
     if !artefact.starts_with(&object::elf::ELFMAG) {
         return Vec::new();
     }
-    let mut parts = parts(artefact);
+    let mut parts: Vec<SealedPart> = places(artefact)
+        .into_iter()
+        .map(|(name, range)| SealedPart::new_with(name, range.start, &artefact[range], hashed))
+        .collect();
     if !command_line.is_empty() {
         parts.push(SealedPart::new(COMMAND_LINE, artefact.len(), command_line.as_bytes()));
     }
@@ -23,9 +31,9 @@ pub(super) fn sealed_end(artefact: &[u8], command_line: &str) -> Vec<u8> {
 /// The part with the arguments of the command line that compiled an artefact.
 pub(crate) const COMMAND_LINE: &str = "command line";
 
-/// The parts of an object: its sections by their use, and between them the headers and tables of its format. A file
-/// whose sections can't be read is one part.
-fn parts(artefact: &[u8]) -> Vec<SealedPart> {
+/// The places of the parts of an object: its sections by their use, and between them the headers and tables of its
+/// format. A file whose sections can't be read is one part.
+fn places(artefact: &[u8]) -> Vec<(&'static str, Range<usize>)> {
     let mut sections: Vec<(u64, u64, &'static str)> = match object::File::parse(artefact) {
         Ok(file) => file
             .sections()
@@ -38,7 +46,7 @@ fn parts(artefact: &[u8]) -> Vec<SealedPart> {
     };
     sections.sort_unstable();
 
-    let mut places: Vec<(&str, Range<usize>)> = Vec::new();
+    let mut places: Vec<(&'static str, Range<usize>)> = Vec::new();
     let mut add = |name: &'static str, end: usize| {
         let begin = places.last().map_or(0, |(_, range)| range.end);
         match places.last_mut() {
@@ -53,7 +61,7 @@ fn parts(artefact: &[u8]) -> Vec<SealedPart> {
         add(name, inside(end));
     }
     add(TABLES, artefact.len());
-    places.into_iter().map(|(name, range)| SealedPart::new(name, range.start, &artefact[range])).collect()
+    places
 }
 
 /// The part of everything that is not code or constants.

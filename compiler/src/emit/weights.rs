@@ -119,6 +119,7 @@ impl WeightsFile {
             progress(done, self.bytes());
         }
         file.flush()?;
+        segment.bytes.release();
         Ok(*hash.finalize().as_bytes())
     }
 

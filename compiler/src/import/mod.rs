@@ -144,6 +144,8 @@ fn build(model: &Model, options: &ImportOptions, is_strict: bool) -> Result<(Gra
     };
 
     let names = scope.names().into_iter().map(named).collect();
+    // Later stages read each weight when they pack it.
+    model.files.release();
     Ok((g, names))
 }
 

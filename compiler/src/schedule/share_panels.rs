@@ -123,7 +123,10 @@ impl ConstantPanels {
             return None;
         }
 
-        [Order::Columns, Order::Rows].into_iter().find(|order| self.holds(panels, matrix, *order))
+        let order =
+            [Order::Columns, Order::Rows].into_iter().find(|order| self.holds(panels, matrix, *order));
+        matrix.release();
+        order
     }
 
     fn n_panels(&self) -> i64 {

@@ -4,6 +4,7 @@
 //! integers is exact, and the product is rounded once. A block has a size along each axis of the tensor; the last one
 //! along an axis may be cut short.
 
+use super::bytes::OwnedBytes;
 use half::{bf16, f16};
 use std::{
     cmp::Ordering,
@@ -24,7 +25,7 @@ pub struct FewBits {
     scales: Vec<f32>,
     /// One for each block, or `None` if all are zero.
     zeros: Option<Vec<i8>>,
-    expanded: OnceLock<Arc<[u8]>>,
+    expanded: OnceLock<OwnedBytes>,
 }
 
 /// Everything but the codes, for comparisons.
@@ -237,7 +238,7 @@ impl FewBits {
     }
 
     /// All elements in little-endian bytes.
-    pub(super) fn expanded(&self) -> &Arc<[u8]> {
+    pub(super) fn expanded(&self) -> &OwnedBytes {
         self.expanded.get_or_init(|| {
             let strides = self.block_strides();
             let mut bytes = Vec::with_capacity(4 * self.elems());

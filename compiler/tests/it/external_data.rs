@@ -201,3 +201,38 @@ fn parts_of_a_file_are_shared_whole_or_not_at_all() {
         assert_eq!(located(&[("a", "w", 0), ("b", other, 0)]).expect("parts"), [10.0, 12.0, 14.0, 16.0]);
     }
 }
+
+/// Bytes of the mapping with this address that are in memory of this process.
+#[cfg(target_os = "linux")]
+fn resident_bytes(address: usize) -> usize {
+    let text = fs::read_to_string("/proc/self/smaps").expect("the mappings");
+    let mut lines = text.lines().skip_while(|line| {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let hex = |text| usize::from_str_radix(text, 16).ok();
+        !range.is_some_and(|(begin, end)| {
+            hex(begin).zip(hex(end)).is_some_and(|(begin, end)| (begin..end).contains(&address))
+        })
+    });
+    let rss = lines.find_map(|line| line.strip_prefix("Rss:")).expect("the mapping is listed");
+    rss.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") << 10
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn released_pages_leave_the_memory_and_are_read_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("weights");
+    let content: Vec<u8> = (0..3 << 20).map(|at| (at % 251) as u8).collect();
+    fs::write(&path, &content).expect("written");
+    let map = symshape_runtime::map_file(&path).expect("mapped");
+    assert!(*map == content[..]);
+    let address = map.as_ptr() as usize;
+    assert_eq!(resident_bytes(address), 3 << 20);
+    map.release(1 << 20..2 << 20);
+    // The system may release more, if its pages are large.
+    assert!(resident_bytes(address) <= 2 << 20);
+    map.release(5..usize::MAX);
+    assert!(resident_bytes(address) <= 4096);
+    map.release(9 << 20..10 << 20);
+    assert!(*map == content[..], "the bytes are those of the file");
+}

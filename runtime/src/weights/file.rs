@@ -2,12 +2,12 @@
 
 use super::{check, read_header};
 use crate::{
+    FileMap,
     abi::{WEIGHTS_ALIGN, WeightsDesc, WeightsHeader, WeightsSegment},
     bytes::{array_at, u64_at},
     map_file,
 };
 use core::{fmt, mem::offset_of, ops::Range};
-use memmap2::Mmap;
 use std::{
     format,
     path::Path,
@@ -32,7 +32,7 @@ struct Contents {
 }
 
 enum Memory {
-    Mapped(Mmap),
+    Mapped(FileMap),
     Static(&'static [u8]),
 }
 

@@ -20,6 +20,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
+use symshape_runtime::FileMap;
 use weights::Files;
 
 /// A decoded ONNX model. Large tensors stay in the mapped file.
@@ -31,7 +32,7 @@ pub struct Model {
 }
 
 /// Keeps a mapped file alive as long as decoded fields refer to it.
-struct Owner(Arc<memmap2::Mmap>);
+struct Owner(Arc<FileMap>);
 
 impl AsRef<[u8]> for Owner {
     fn as_ref(&self) -> &[u8] {
@@ -82,7 +83,7 @@ impl From<ModelProto> for Model {
     }
 }
 
-pub(crate) fn map_file(path: &Path) -> Result<memmap2::Mmap> {
+pub(crate) fn map_file(path: &Path) -> Result<FileMap> {
     let error = |error| Error::new(ErrorKind::Io, format!("{}: {error}", path.display()));
     symshape_runtime::map_file(path).map_err(error)
 }

@@ -12,7 +12,6 @@ use crate::{
     scalar::Scalar,
     tensor::{Bytes, Tensor},
 };
-use memmap2::Mmap;
 use std::{
     cell::RefCell,
     collections::{BTreeMap, HashMap, hash_map::Entry},
@@ -20,13 +19,13 @@ use std::{
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
-use symshape_runtime::DType;
+use symshape_runtime::{DType, FileMap};
 
 /// The files of a model: its own, if it was read from one, and those with external data.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     /// The mapped model.
-    pub(crate) model: Option<Arc<Mmap>>,
+    pub(crate) model: Option<Arc<FileMap>>,
     /// The folder of the model. Without it there is no external data.
     pub(crate) folder: Option<PathBuf>,
     /// The paths of external files, without links, by the locations under which tensors refer to them.
@@ -38,7 +37,7 @@ pub(crate) struct Files {
 /// A mapped file with external data.
 #[derive(Debug)]
 pub(crate) struct ExternalFile {
-    map: Arc<Mmap>,
+    map: Arc<FileMap>,
     /// The parts that tensors use so far, by their begins: their ends, and the tensors.
     parts: BTreeMap<usize, (usize, String)>,
 }
@@ -219,6 +218,13 @@ fn unpacked(bytes: Bytes, elems: usize, storage_type: StorageType) -> Bytes {
 }
 
 impl Files {
+    /// Tells the system that the contents of the files are not needed soon, see [`FileMap::release`].
+    pub(crate) fn release(&self) {
+        let external = self.external.borrow();
+        let maps = external.values().map(|file| &file.map).chain(&self.model);
+        maps.for_each(|map| map.release(0..map.len()));
+    }
+
     /// `part` of the decoded model, as a part of the mapped file if it is one.
     fn share(&self, part: &[u8]) -> Bytes {
         if let Some(map) = &self.model {
@@ -252,7 +258,7 @@ impl Files {
             )));
         }
         if size == 0 {
-            return Ok(Bytes::Owned(Arc::new([])));
+            return Ok(Bytes::Owned(Vec::new().into()));
         }
 
         let path = self.path_of(location)?;

@@ -106,37 +106,75 @@ impl PackedPanels {
 
     /// The panels of all blocks.
     fn panels(&self, n_extent: usize) -> Result<Tensor> {
-        let n_panels = n_extent.div_ceil(PANEL_WIDTH as usize);
-        let n_blocks = (self.batch.len() * self.columns.len()).checked_div(n_extent).unwrap_or(0);
-        let size = self.tensor.dtype().size_bytes();
+        let bytes = match self.tensor.dtype().size_bytes() {
+            1 => self.copied::<1>(n_extent),
+            2 => self.copied::<2>(n_extent),
+            4 => self.copied::<4>(n_extent),
+            8 => self.copied::<8>(n_extent),
+            _ => None,
+        };
+        let bytes = bytes.ok_or_else(not_innermost)?;
+        let elems = bytes.len() / self.tensor.dtype().size_bytes();
+        Tensor::new(self.tensor.dtype(), vec![elems], Bytes::Owned(bytes.into())).ok_or_else(not_innermost)
+    }
 
-        let mut bytes = vec![0; n_blocks * self.block_elems(n_extent) * size];
-        let mut slots = bytes.chunks_exact_mut(size);
-        for block in 0..n_blocks {
-            for panel in 0..n_panels {
-                for k in &self.k {
-                    for lane in 0..PANEL_WIDTH as usize {
-                        let column = panel * PANEL_WIDTH as usize + lane;
-                        let slot = slots.next().ok_or_else(not_innermost)?;
-                        if column < n_extent {
-                            let (batch, column) = self.split(block * n_extent + column);
-                            let from = (batch + column + k) as usize * size;
-                            let elem = self.tensor.bytes().get(from..from + size);
-                            slot.copy_from_slice(elem.ok_or_else(not_innermost)?);
-                        }
-                    }
+    /// The bytes of the panels of all blocks, for elements of `SIZE` bytes. `None` if the weight has no element at an
+    /// offset, or elements of another size.
+    ///
+    /// A few rows of all panels are copied before the next rows, so that neighbours in the weight are read together.
+    fn copied<const SIZE: usize>(&self, n_extent: usize) -> Option<Vec<u8>> {
+        const LANES: usize = PANEL_WIDTH as usize;
+        const ROWS: usize = 64;
+        let elems = self.tensor.bytes().as_chunks::<SIZE>().0;
+        let block_elems = self.block_elems(n_extent);
+        let n_blocks = (self.batch.len() * self.columns.len()).checked_div(n_extent).unwrap_or(0);
+
+        let mut bytes = vec![0; n_blocks * block_elems * SIZE];
+        let slots = bytes.as_chunks_mut::<SIZE>().0;
+        for (block, slots) in slots.chunks_exact_mut(block_elems.max(1)).enumerate() {
+            let lanes: Vec<usize> = (block * n_extent..(block + 1) * n_extent)
+                .map(|column| {
+                    let (batch, column) = self.split(column);
+                    usize::try_from(batch + column).ok()
+                })
+                .collect::<Option<_>>()?;
+            for (chunk, ks) in self.k.chunks(ROWS).enumerate() {
+                let panels = slots.chunks_exact_mut(self.k.len() * LANES);
+                for (panel, lanes) in panels.zip(lanes.chunks(LANES)) {
+                    copy_rows(elems, lanes, ks, &mut panel[chunk * ROWS * LANES..])?;
                 }
             }
         }
-
-        let elems = bytes.len() / size;
-        Tensor::new(self.tensor.dtype(), vec![elems], Bytes::Owned(bytes.into())).ok_or_else(not_innermost)
+        Some(bytes)
     }
 
     /// The offsets of the batch and column with the index `flat`.
     pub(super) fn split(&self, flat: usize) -> (i64, i64) {
         (self.batch[flat / self.columns.len()], self.columns[flat % self.columns.len()])
     }
+}
+
+/// Copies a row of a panel for each of `ks`: the elements at the offsets `lanes`, all moved by `k`.
+fn copy_rows<const SIZE: usize>(
+    elems: &[[u8; SIZE]],
+    lanes: &[usize],
+    ks: &[i64],
+    panel: &mut [[u8; SIZE]],
+) -> Option<()> {
+    let first = *lanes.first()?;
+    let is_run = lanes.iter().zip(first..).all(|(lane, at)| *lane == at);
+    for (row, k) in panel.chunks_exact_mut(PANEL_WIDTH as usize).zip(ks) {
+        let k = usize::try_from(*k).ok()?;
+        let row = &mut row[..lanes.len()];
+        if is_run {
+            row.copy_from_slice(elems.get(first + k..first + k + lanes.len())?);
+            continue;
+        }
+        for (slot, lane) in row.iter_mut().zip(lanes) {
+            *slot = *elems.get(lane + k)?;
+        }
+    }
+    Some(())
 }
 
 /// The offsets of all points of axes with these steps and extents, in row-major order.
@@ -150,7 +188,7 @@ fn not_innermost() -> Error {
     Error::internal("the columns of a constant are not its innermost axis")
 }
 
-/// A new buffer for a form of a weight.
+/// A new buffer for a form of a weight. The bytes of the weight itself are rarely needed again.
 pub(super) fn constant_buffer(
     lowering: &mut Lowering,
     name: String,
@@ -162,5 +200,6 @@ pub(super) fn constant_buffer(
     let buffer =
         lowering.program.buffers.push(Buffer { name, dtype, elems, space: MemorySpace::Const(tensor) });
     lowering.weights.record(&mut lowering.program, buffer, weight, form);
+    weight.release();
     buffer
 }

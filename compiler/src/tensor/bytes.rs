@@ -1,0 +1,71 @@
+//! The bytes of constants: on the heap, or in a mapped file.
+
+use std::{
+    fmt,
+    ops::{Deref, Range},
+    sync::Arc,
+};
+use symshape_runtime::FileMap;
+
+/// Shared immutable bytes.
+#[derive(Clone)]
+pub enum Bytes {
+    /// Bytes on the heap.
+    Owned(OwnedBytes),
+    /// A part of a mapped file.
+    Mapped(Arc<FileMap>, Range<usize>),
+}
+
+/// Shared immutable bytes on the heap. Those of a vector are not copied.
+#[derive(Clone)]
+pub struct OwnedBytes(Arc<Vec<u8>>);
+
+impl From<Vec<u8>> for OwnedBytes {
+    fn from(bytes: Vec<u8>) -> OwnedBytes {
+        OwnedBytes(Arc::new(bytes))
+    }
+}
+
+impl From<&[u8]> for OwnedBytes {
+    fn from(bytes: &[u8]) -> OwnedBytes {
+        bytes.to_vec().into()
+    }
+}
+
+impl FromIterator<u8> for OwnedBytes {
+    fn from_iter<I: IntoIterator<Item = u8>>(bytes: I) -> OwnedBytes {
+        bytes.into_iter().collect::<Vec<u8>>().into()
+    }
+}
+
+impl Deref for OwnedBytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Bytes {
+    /// Tells the system that the bytes are not needed soon, if they are mapped. See [`FileMap::release`].
+    pub(crate) fn release(&self) {
+        if let Bytes::Mapped(map, range) = self {
+            map.release(range.clone());
+        }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Owned(bytes) => bytes,
+            Bytes::Mapped(map, range) => &map[range.clone()],
+        }
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[u8; {}]", self.len())
+    }
+}
