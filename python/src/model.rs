@@ -26,15 +26,25 @@ pub(crate) struct Model(pub(crate) runtime::Model);
 
 #[pymethods]
 impl Model {
-    /// Opens the shared object at `path`, with the weights file that was written with it or with another one.
+    /// Opens the shared object at `path`, with the weights file that was written with it or with another one. Both must
+    /// be signed with one of the keys, if there are any: each is the text of a public key or the path of its file.
     #[staticmethod]
-    #[pyo3(signature = (path, weights=None, verify=false))]
-    fn open(py: Python<'_>, path: PathBuf, weights: Option<PathBuf>, verify: bool) -> PyResult<Model> {
-        let options = runtime::OpenOptions::new().verify(verify);
-        let options = match weights {
-            Some(weights) => options.weights(weights),
-            None => options,
-        };
+    #[pyo3(signature = (path, weights=None, verify=false, public_keys=Vec::new()))]
+    fn open(
+        py: Python<'_>,
+        path: PathBuf,
+        weights: Option<PathBuf>,
+        verify: bool,
+        public_keys: Vec<String>,
+    ) -> PyResult<Model> {
+        let mut options = runtime::OpenOptions::new().verify(verify);
+        if let Some(weights) = weights {
+            options = options.weights(weights);
+        }
+        for key in public_keys {
+            let key = runtime::TrustedKey::from_argument(&key);
+            options = options.trusted_key(key.map_err(|error| exception("UsageError", &error))?);
+        }
         let model = py.detach(|| options.open(&path));
         model.map(Model).map_err(|error| exception("ArtefactError", &error))
     }

@@ -13,7 +13,12 @@ _Array = tuple[int, int, Sequence[int]]
 
 class Model:
     @staticmethod
-    def open(path: pathlib.Path, weights: pathlib.Path | None = None, verify: bool = False) -> Model: ...
+    def open(
+        path: pathlib.Path,
+        weights: pathlib.Path | None = None,
+        verify: bool = False,
+        public_keys: list[str] = [],
+    ) -> Model: ...
     def name(self) -> str: ...
     # The name of the weights file that the shared object looks for in its folder.
     def weights_name(self) -> str | None: ...

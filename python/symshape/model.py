@@ -55,7 +55,13 @@ class Model:
         self._index = {symbol.name: k for k, symbol in enumerate(self.contract.symbols)}
 
     @staticmethod
-    def load(path: str | os.PathLike, *, weights: str | os.PathLike | None = None, verify: bool = False) -> Model:
+    def load(
+        path: str | os.PathLike,
+        *,
+        weights: str | os.PathLike | None = None,
+        verify: bool = False,
+        public_key: str | os.PathLike | Sequence[str | os.PathLike] | None = None,
+    ) -> Model:
         """Opens a shared object that :meth:`save` or ``symc compile`` has written.
 
         Opening runs code of the file: open only files that you trust.
@@ -66,15 +72,25 @@ class Model:
             The weights file of the model, if it is not the one that was written with it.
         verify : bool
             Compare all bytes of the files with the hashes that they contain, before any code is mapped.
+        public_key : str or path, or a sequence of them, optional
+            The text of a public key of minisign, or its file. The shared object and its weights file must be signed
+            with this key, or with one of several. Both are copied to memory, and later changes of the files have no
+            effect. Linux only.
 
         Raises
         ------
         ArtefactError
-            A file is missing or damaged, or is not a compiled model of this version.
+            A file is missing or damaged, has no valid signature, or is not a compiled model of this version.
+        UsageError
+            ``public_key`` is not a public key.
         """
         path = pathlib.Path(path)
         weights = None if weights is None else pathlib.Path(weights)
-        native = _native.Model.open(path, weights, verify)
+        if public_key is None:
+            public_key = []
+        elif isinstance(public_key, (str, os.PathLike)):
+            public_key = [public_key]
+        native = _native.Model.open(path, weights, verify, [os.fspath(key) for key in public_key])
         name = native.weights_name()
         if weights is None and name is not None:
             weights = path.with_name(name)

@@ -158,6 +158,26 @@ def test_weights_files_are_opened_and_checked(block):
             runtime.Model(path, other)
 
 
+def test_signed_files_are_opened(block):
+    path, x = block
+    symc = os.environ.get("SYMC", ROOT / "target/debug/symc")
+    expected = symshape.load(path)(x)
+    secret, public = path.with_name("release.key"), path.with_name("release.pub")
+    for command in (["--generate", "--no-password"], [path]):
+        subprocess.run([symc, "sign", *command, "--secret-key", secret], check=True)
+    text = public.read_text().splitlines()[1]
+    other = "RWR49SGUsDF4gKF7DPIJtJ5tsjY8Dd8EnvbTA+y7O5u2TdQUEV1xshxn"
+    for key in (public, str(public), text, [other, public]):
+        np.testing.assert_array_equal(symshape.load(path, public_key=key)(x), expected)
+    with pytest.raises(symshape.ArtefactError, match=r"block\.so.*key that is not trusted"):
+        symshape.load(path, public_key=other)
+    with pytest.raises(symshape.UsageError, match="neither a public key"):
+        symshape.load(path, public_key="nowhere")
+    path.with_name("block.weights.minisig").unlink()
+    with pytest.raises(symshape.ArtefactError, match=r"block\.weights: it has no signature"):
+        symshape.load(path, public_key=public)
+
+
 @pytest.mark.parametrize("name", [b"../k.weights", b"/k.weights", b"..", b"k\\k.weights"])
 def test_weights_of_another_folder_are_refused(block, name):
     path, _ = block

@@ -13,6 +13,10 @@ const HEADER: usize = 64;
 const CLASS_64_LITTLE: [u8; 2] = [2, 1];
 /// Bytes of an entry of the segment table.
 const SEGMENT: usize = 56;
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const DT_NEEDED: u64 = 1;
+const DT_STRTAB: u64 = 5;
 
 /// Reads the headers and compares the extents that they describe with the file's length.
 ///
@@ -47,6 +51,39 @@ pub(crate) fn check_whole(file: &mut File) -> Result<(), String> {
         inside(u64_at(&segment, 8), u64_at(&segment, 32))?;
     }
     Ok(())
+}
+
+/// The name of a library that the system's loader would load with the shared object, if there is one.
+///
+/// `file` is complete, see [`check_whole`].
+pub(crate) fn needed_library(file: &[u8]) -> Option<String> {
+    let n_segments = usize::from(u16_at(file, 56));
+    let begin = usize::try_from(u64_at(file, 32)).ok()?;
+    let segments = file.get(begin..)?.chunks_exact(SEGMENT).take(n_segments);
+    let kind = |segment: &[u8]| u32::from_le_bytes(array_at(segment, 0));
+
+    let dynamic = segments.clone().find(|segment| kind(segment) == PT_DYNAMIC)?;
+    let begin = usize::try_from(u64_at(dynamic, 8)).ok()?;
+    let bytes = usize::try_from(u64_at(dynamic, 32)).ok()?;
+    let entries = file.get(begin..begin.checked_add(bytes)?)?.chunks_exact(16);
+    let entries = entries.map(|entry| (u64_at(entry, 0), u64_at(entry, 8)));
+    let value = |wanted: u64| entries.clone().find(|(tag, _)| *tag == wanted).map(|(_, value)| value);
+    let name_offset = value(DT_NEEDED)?;
+
+    // The table of names is at an address, and the name may be unreadable; that the entry exists is what matters.
+    let name = || {
+        let table = value(DT_STRTAB)?;
+        let holds = |segment: &&[u8]| {
+            kind(segment) == PT_LOAD
+                && (u64_at(segment, 16)..u64_at(segment, 16).saturating_add(u64_at(segment, 32)))
+                    .contains(&table)
+        };
+        let segment = segments.clone().find(holds)?;
+        let at = (table - u64_at(segment, 16)).checked_add(u64_at(segment, 8))?.checked_add(name_offset)?;
+        let name = file.get(usize::try_from(at).ok()?..)?.split(|byte| *byte == 0).next()?;
+        std::str::from_utf8(name).ok().map(String::from)
+    };
+    Some(name().unwrap_or_else(|| "of a name that can't be read".to_string()))
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

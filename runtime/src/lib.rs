@@ -76,6 +76,8 @@ mod ragged;
 mod range;
 #[cfg(feature = "std")]
 mod seal;
+#[cfg(feature = "std")]
+mod signature;
 #[cfg(feature = "alloc")]
 mod state;
 #[cfg(feature = "alloc")]
@@ -115,6 +117,8 @@ pub use prefault::Prefault;
 pub use ragged::{RaggedBatch, RaggedError, RaggedOutputs, Tokens};
 #[cfg(feature = "std")]
 pub use seal::{SealedPart, check_seal, seal};
+#[cfg(feature = "std")]
+pub use signature::{KeyError, TrustedKey, check_signature, signature_path};
 #[cfg(feature = "alloc")]
 pub use state::{State, StateError};
 #[cfg(feature = "alloc")]

@@ -1,7 +1,11 @@
 //! Files as memory.
 
 use core::ops::{Deref, Range};
-use std::{fs::File, io, path::Path};
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
 
 /// A file that is mapped for reading.
 #[derive(Debug)]
@@ -48,6 +52,19 @@ pub fn map_file(path: &Path) -> io::Result<FileMap> {
     // SAFETY: the mapping is read-only and shared with the file. The caller must not truncate the file while it is
     // mapped, as documented above.
     unsafe { memmap2::Mmap::map(&file) }.map(FileMap)
+}
+
+/// A copy of the file at `path` in memory that only this process can change.
+///
+/// # Errors
+/// The file can't be read, or the system refuses the memory.
+pub(crate) fn copy_file(path: &Path) -> io::Result<memmap2::Mmap> {
+    let mut file = open(path)?;
+    let bytes = usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    // There is no mapping of 0 bytes.
+    let mut copy = memmap2::MmapMut::map_anon(bytes.max(1))?;
+    file.read_exact(&mut copy[..bytes])?;
+    copy.make_read_only()
 }
 
 fn open(path: &Path) -> io::Result<File> {

@@ -1,9 +1,10 @@
 //! How an artefact is opened.
 
-use crate::{Model, OpenError, Prefault, Weights, loader, map_file, seal::check_seal};
+use crate::{Model, OpenError, Prefault, TrustedKey, Weights, loader, map_file, seal::check_seal};
 use std::{
     path::{Path, PathBuf},
     string::{String, ToString},
+    vec::Vec,
 };
 
 /// How a shared object and its weights file are opened.
@@ -20,6 +21,7 @@ pub struct OpenOptions {
     weights: Option<PathBuf>,
     prefault: Prefault,
     verify: bool,
+    trusted_keys: Vec<TrustedKey>,
 }
 
 impl OpenOptions {
@@ -45,6 +47,28 @@ impl OpenOptions {
         self
     }
 
+    /// Requires signatures by this key, or by any key of several calls: `M.so.minisig` for the shared object `M.so`,
+    /// and such a file for its weights file. Without a key, signatures are not read.
+    ///
+    /// The shared object is copied to sealed memory, and the copy is checked before its code is mapped. The weights
+    /// file is copied as well, see [`Weights::open_signed`]. So both take memory of this process, and no change of the
+    /// files has an effect on it.
+    ///
+    /// A shared object that needs other libraries is refused, because no signature covers their code. Systems other
+    /// than Linux have no sealed memory, and refuse all.
+    ///
+    /// ```no_run
+    /// use symshape_runtime::{OpenOptions, TrustedKey};
+    ///
+    /// let key = TrustedKey::read("minisign.pub")?;
+    /// let model = OpenOptions::new().trusted_key(key).open("gpt2.so")?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn trusted_key(mut self, key: TrustedKey) -> OpenOptions {
+        self.trusted_keys.push(key);
+        self
+    }
+
     /// How much of both files is read when they are opened.
     pub fn prefault(mut self, prefault: Prefault) -> OpenOptions {
         self.prefault = prefault;
@@ -54,7 +78,8 @@ impl OpenOptions {
     /// Loads the shared object at `path`, which runs its code: open only files that you trust.
     ///
     /// # Errors
-    /// As [`Model::open`]; with [`OpenOptions::verify`], also when a file is damaged.
+    /// As [`Model::open`]; with [`OpenOptions::verify`], also when a file is damaged; with
+    /// [`OpenOptions::trusted_key`], also when a file has no valid signature.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Model, OpenError> {
         self.open_with(path, |_, _| {})
     }
@@ -75,14 +100,21 @@ impl OpenOptions {
             let file = map_file(path).map_err(|error| failed(error.to_string()))?;
             check_seal(&file).map_err(failed)?;
         }
-        let (desc, inside) = loader::load(path)?;
+        let is_signed = !self.trusted_keys.is_empty();
+        let (desc, inside) =
+            if is_signed { loader::load_signed(path, &self.trusted_keys)? } else { loader::load(path)? };
         let weights = match &self.weights {
             Some(weights) => Some(weights.clone()),
             None => desc.weights_name()?.map(|name| path.with_file_name(name)),
         };
         let mut model = Model::loaded(desc);
         if let Some(weights) = weights {
-            model = model.with_weights(Weights::open(weights)?)?;
+            let weights = if is_signed {
+                Weights::open_signed(weights, &self.trusted_keys)?
+            } else {
+                Weights::open(weights)?
+            };
+            model = model.with_weights(weights)?;
         }
         if let Some(weights) = model.weights().filter(|_| self.verify) {
             weights.verify(|_, _| {})?;

@@ -57,6 +57,14 @@ pub(crate) fn chunks(ranges: &[Range<usize>]) -> impl Iterator<Item = Range<usiz
     ranges.iter().flat_map(pieces)
 }
 
+/// The inode of the file that is mapped at an address, if the system lists its mappings.
+#[cfg(target_os = "linux")]
+pub(crate) fn inode_at(address: usize) -> Option<u64> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let (_, file) = maps.lines().filter_map(mapping).find(|(range, _)| range.contains(&address))?;
+    file.split(' ').nth(1)?.parse().ok()
+}
+
 /// The address range of a readable mapping, and the device and inode of its file, from a line of `/proc/self/maps`.
 fn mapping(line: &str) -> Option<(Range<usize>, &str)> {
     let mut fields = line.splitn(4, ' ');

@@ -27,9 +27,11 @@ mod ragged;
 mod report;
 mod run;
 mod sealed;
+mod secret_key;
 mod selfcheck;
 mod sensitivity;
 mod shapes;
+mod sign;
 mod source;
 mod stateful;
 mod sym;
@@ -64,8 +66,10 @@ enum Command {
     Bench(bench::Args),
     /// Print the call contract, the sizes of a call, or the largest dim for a memory budget
     Query(query::Args),
-    /// Compare artefacts and weights files with the hashes that they contain
+    /// Compare artefacts and weights files with the hashes that they contain, and with their signatures
     Verify(verify::Args),
+    /// Sign artefacts and weights files in the format of minisign, or write a key pair
+    Sign(sign::Args),
     /// Write other weights of the same structure for an artefact with a weights file
     Weights(weights::Args),
     /// Infer the symbolic shape of every value
@@ -102,6 +106,7 @@ pub fn main(allocations: fn() -> u64) -> ExitCode {
         Command::Bench(args) => bench::main(&args, allocations),
         Command::Query(args) => query::main(&args),
         Command::Verify(args) => verify::main(&args),
+        Command::Sign(args) => sign::main(&args),
         Command::Weights(args) => weights::main(&args),
         Command::Shapes(args) => shapes::main(&args),
         Command::Sym(args) => sym::main(&args),

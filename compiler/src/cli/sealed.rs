@@ -54,6 +54,11 @@ impl SealedFile {
         &self.map[self.object.clone()]
     }
 
+    /// The bytes of the whole file.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+
     /// The kind of the artefact, by its contents.
     pub(super) fn artifact(&self) -> Result<Artifact> {
         let file = object::File::parse(self.object()).map_err(broken)?;

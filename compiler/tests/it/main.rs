@@ -67,6 +67,7 @@ mod scalar;
 mod serving;
 mod shared_libraries;
 mod signals;
+mod signing;
 mod sorts;
 mod source;
 mod state;

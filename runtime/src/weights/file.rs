@@ -2,12 +2,14 @@
 
 use super::{check, read_header};
 use crate::{
-    FileMap,
+    FileMap, TrustedKey,
     abi::{WEIGHTS_ALIGN, WeightsDesc, WeightsHeader, WeightsSegment},
     bytes::{array_at, u64_at},
-    map_file,
+    check_signature, map_file,
+    mmap::copy_file,
 };
 use core::{fmt, mem::offset_of, ops::Range};
+use memmap2::Mmap;
 use std::{
     format,
     path::Path,
@@ -33,6 +35,7 @@ struct Contents {
 
 enum Memory {
     Mapped(FileMap),
+    Copied(Mmap),
     Static(&'static [u8]),
 }
 
@@ -85,6 +88,23 @@ impl Weights {
         let map = map_file(path);
         let map = map.map_err(|error| WeightsError { file: name.clone(), reason: error.to_string() })?;
         Weights::new(name, Memory::Mapped(map))
+    }
+
+    /// As [`Weights::open`], for a file with a signature by one of the keys, see [`TrustedKey`].
+    ///
+    /// Whoever may write to a mapped file can change it after it was checked. So the file is copied to memory of this
+    /// process, and the copy is checked.
+    ///
+    /// # Errors
+    /// As [`Weights::open`]; and when the file has no signature, or one that does not match, or when there is not
+    /// enough memory.
+    pub fn open_signed(path: impl AsRef<Path>, keys: &[TrustedKey]) -> Result<Weights, WeightsError> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let failed = |reason: String| WeightsError { file: name.clone(), reason };
+        let copy = copy_file(path).map_err(|error| failed(error.to_string()))?;
+        check_signature(path, &copy, keys).map_err(failed)?;
+        Weights::new(name, Memory::Copied(copy))
     }
 
     /// Weights that are in memory for the rest of the program, such as in flash, at a multiple of 64. `name` is
@@ -175,6 +195,7 @@ impl Memory {
     fn bytes(&self) -> &[u8] {
         match self {
             Memory::Mapped(map) => map,
+            Memory::Copied(copy) => copy,
             Memory::Static(bytes) => bytes,
         }
     }
