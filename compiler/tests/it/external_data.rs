@@ -153,7 +153,7 @@ fn links_to_other_things_than_files_are_refused() {
     let _listener = UnixListener::bind(folders.root.path().join("other/socket")).expect("a socket");
     let status = Command::new("mkfifo").arg(folders.root.path().join("models/pipe")).status();
     assert!(status.expect("mkfifo runs").success());
-    for location in ["zeros", "folder", "listener", "pipe"] {
+    for location in ["zeros", "folder", "listener", "pipe", ".", "./."] {
         assert_eq!(folders.refusal(location), format!("external data: `{location}` is not a regular file"));
     }
 }

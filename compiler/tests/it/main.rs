@@ -57,6 +57,7 @@ mod profile;
 mod properties;
 mod quantise;
 mod quantised;
+mod quantised_refusals;
 mod query;
 mod ragged;
 mod random_operators;

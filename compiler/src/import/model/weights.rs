@@ -315,6 +315,10 @@ impl Files {
         if !inside {
             return Err(leaves());
         }
+        let not_a_file = || Error::invalid(format!("external data: `{location}` is not a regular file"));
+        if !Path::new(location).components().any(|part| matches!(part, Component::Normal(_))) {
+            return Err(not_a_file());
+        }
 
         let path = folder.join(location);
         let io = |path: &Path, error: std::io::Error| {
@@ -331,7 +335,7 @@ impl Files {
         if target.is_file() {
             path.canonicalize().map_err(|error| io(&path, error))
         } else {
-            Err(Error::invalid(format!("external data: `{location}` is not a regular file")))
+            Err(not_a_file())
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::{
         node::OnnxNode,
     },
 };
+use std::fmt;
 use symshape_runtime::DType;
 
 ops! {
@@ -24,6 +25,15 @@ ops! {
 pub(crate) enum ElementType {
     Plain(DType),
     Widened(StorageType),
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ElementType::Plain(dtype) => dtype.fmt(f),
+            ElementType::Widened(storage_type) => f.write_str(storage_type.name()),
+        }
+    }
 }
 
 impl ElementType {

@@ -5,7 +5,7 @@ use crate::{
     graph::{Graph, Value},
     import::{
         model::weights,
-        node::OnnxNode,
+        node::{OnnxNode, axes::normal_axis},
         ops::{
             conv::{Window, convolve, kernel_of, with_bias},
             convert::{ElementType, converted, widened},
@@ -15,7 +15,7 @@ use crate::{
     scalar::{CompareOp, ReduceOp, Scalar},
 };
 use std::ops::RangeInclusive;
-use symshape::Dim;
+use symshape::{Dim, Relation};
 use symshape_runtime::DType;
 
 ops! {
@@ -28,42 +28,88 @@ ops! {
     "com.microsoft" QuantizeLinear 1 quantize_linear,
 }
 
-/// The axis of `x` that scales and zero points belong to, and the number of elements in each block along it.
+/// The axis that scales and zero points belong to, as the node names it, and the number of elements in each block along
+/// it; 0 without blocks.
 struct QuantAxis {
-    axis: usize,
+    axis: i64,
     block: i64,
 }
 
-fn quant_axis(g: &Graph, n: &OnnxNode, x: Value) -> Result<QuantAxis> {
-    let block = n.int_or("block_size", 0)?;
+fn quant_axis(n: &OnnxNode) -> Result<QuantAxis> {
     // A scalar scale has no axis, so the attribute may be out of range.
     let axis = n.int_or("axis", 1)?;
-    let rank = g.rank(x) as i64;
-    let axis = if axis < 0 { axis.saturating_add(rank) } else { axis }.clamp(0, rank.max(1) - 1);
-    Ok(QuantAxis { axis: axis as usize, block })
+    let block = n.int_or("block_size", 0)?;
+    if block < 0 {
+        return Err(Error::invalid(format!("a block_size of {block}")));
+    }
+    Ok(QuantAxis { axis, block })
 }
 
-/// A scale or zero point in a shape that broadcasts with `x`.
-fn broadcast_scale(g: &mut Graph, s: Value, x: Value, quant_axis: &QuantAxis) -> Result<Value> {
+/// A scale or zero point in a shape that broadcasts with `x`. `name` is in errors.
+fn broadcast_scale(
+    g: &mut Graph,
+    (name, s): (&str, Value),
+    x: Value,
+    quant_axis: &QuantAxis,
+) -> Result<Value> {
     match g.rank(s) {
-        0 => Ok(s),
-        1 if g.is_one(&g.shape(s)[0]) => g.squeeze(s, &[0]),
-        1 => g.unsqueeze(s, &(1..g.rank(x) - quant_axis.axis).collect::<Vec<_>>()),
-        rank if rank == g.rank(x) && quant_axis.block > 0 => {
-            let k = quant_axis.axis;
-            let mut shape = g.shape(s).to_vec();
-            let unsqueezed = g.unsqueeze(s, &[k + 1])?;
-            shape.insert(k + 1, quant_axis.block.into());
-            let repeated = g.broadcast_to(unsqueezed, &shape)?;
-            let blocks = shape.remove(k + 1) * &shape[k];
-            shape[k] = g.facts.simplify(&blocks);
-            let whole = g.reshape(repeated, shape)?;
-            let size = g.shape(x)[k].clone();
-            g.slice(whole, k, Dim::zero(), size, 1)
+        0 => return Ok(s),
+        1 if g.is_one(&g.shape(s)[0]) => return g.squeeze(s, &[0]),
+        _ => {}
+    }
+    let rank = g.rank(x);
+    let k = normal_axis(quant_axis.axis, rank)?;
+    if quant_axis.block == 0 {
+        let wanted = [g.shape(x)[k].clone()];
+        require_shape(g, (name, s), &wanted, "")?;
+        return g.unsqueeze(s, &(1..rank - k).collect::<Vec<_>>());
+    }
+
+    let mut wanted = g.shape(x).to_vec();
+    wanted[k] = wanted[k].ceil_div(quant_axis.block);
+    require_shape(g, (name, s), &wanted, &format!(" for blocks of {} along axis {k}", quant_axis.block))?;
+    let mut shape = g.shape(s).to_vec();
+    let unsqueezed = g.unsqueeze(s, &[k + 1])?;
+    shape.insert(k + 1, quant_axis.block.into());
+    let repeated = g.broadcast_to(unsqueezed, &shape)?;
+    let blocks = shape.remove(k + 1) * &shape[k];
+    shape[k] = g.facts.simplify(&blocks);
+    let whole = g.reshape(repeated, shape)?;
+    let size = g.shape(x)[k].clone();
+    g.slice(whole, k, Dim::zero(), size, 1)
+}
+
+/// Requires that scales or zero points have this shape. `why` ends the error.
+pub(crate) fn require_shape(
+    g: &mut Graph,
+    (name, s): (&str, Value),
+    wanted: &[Dim],
+    why: &str,
+) -> Result<()> {
+    let shape = g.shape(s).to_vec();
+    let text = |dims: &[Dim]| dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let differs = |(a, b): (&Dim, &Dim)| a.as_i64().zip(b.as_i64()).is_some_and(|(a, b)| a != b);
+    if shape.len() != wanted.len() || shape.iter().zip(wanted).any(differs) {
+        return Err(Error::invalid(format!(
+            "the {name} have the shape [{}]; [{}] is needed{why}",
+            text(&shape),
+            text(wanted)
+        )));
+    }
+    for (dim, wanted) in shape.iter().zip(wanted) {
+        g.require(Relation::eq(dim.clone(), wanted), &format!("the shape of the {name}"))?;
+    }
+    Ok(())
+}
+
+/// Refuses zero points that are not as many as the scales.
+fn require_as_many(g: &Graph, zero: Value, scale: Value) -> Result<()> {
+    let elems = |x: Value| g.shape(x).iter().try_fold(1_i64, |elems, dim| elems.checked_mul(dim.as_i64()?));
+    match elems(zero).zip(elems(scale)) {
+        Some((zeros, scales)) if zeros != scales => {
+            Err(Error::invalid(format!("there are {zeros} zero points and {scales} scales")))
         }
-        rank => {
-            Err(Error::invalid(format!("the scales have {rank} axes, in blocks of {}", quant_axis.block)))
-        }
+        _ => Ok(()),
     }
 }
 
@@ -75,28 +121,38 @@ fn broadcast_scale(g: &mut Graph, s: Value, x: Value, quant_axis: &QuantAxis) ->
 fn dequantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let scale = n.input(1)?;
-    let quant_axis = quant_axis(g, n, x)?;
+    let quant_axis = quant_axis(n)?;
 
     let to = match n.int_or("output_dtype", 0)? {
         0 if n.storage_type(1).is_some() => DType::F32,
         0 => g.dtype(scale),
         code => weights::dtype(i32::try_from(code).unwrap_or(-1))?,
     };
+    if !to.is_float() {
+        return Err(Error::invalid(format!("scales, or a result, of type {to}; they must be floats")));
+    }
 
     // Differences of integers are exact. Floats have a zero point of 0.
     let exact = |g: &mut Graph, x: Value| if g.dtype(x).is_float() { Ok(x) } else { g.cast(DType::I32, x) };
     let wide = widened(g, n, 0)?;
 
     let mut centred = exact(g, wide)?;
-    if n.optional(2).is_some() {
+    if let Some(zero) = n.optional(2) {
+        if g.dtype(zero) != g.dtype(x) {
+            let [own, of_elements] = [ElementType::of_input(g, n, 2)?, ElementType::of_input(g, n, 0)?];
+            return Err(Error::invalid(format!(
+                "zero points of type {own}; the elements are of type {of_elements}"
+            )));
+        }
+        require_as_many(g, zero, scale)?;
         let zero = widened(g, n, 2)?;
         let zero = exact(g, zero)?;
-        let zero = broadcast_scale(g, zero, x, &quant_axis)?;
+        let zero = broadcast_scale(g, ("zero points", zero), x, &quant_axis)?;
         centred = g.sub(centred, zero)?;
     }
 
     let scale = widened(g, n, 1)?;
-    let scale = broadcast_scale(g, scale, x, &quant_axis)?;
+    let scale = broadcast_scale(g, ("scales", scale), x, &quant_axis)?;
     let wide = g.cast(DType::F32, centred)?;
     let scale = g.cast(DType::F32, scale)?;
     let y = g.mul(wide, scale)?;
@@ -146,7 +202,7 @@ fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
     let scale = n.input(1)?;
     let zero = n.optional(2);
-    let quant_axis = quant_axis(g, n, x)?;
+    let quant_axis = quant_axis(n)?;
     n.flag("saturate", true)?;
     n.int_or("precision", 0)?;
 
@@ -157,8 +213,11 @@ fn quantize_linear(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     };
 
     let zero_type = n.storage_type(2);
-    let scale = broadcast_scale(g, scale, x, &quant_axis)?;
-    let zero = zero.map(|zero| broadcast_scale(g, zero, x, &quant_axis)).transpose()?;
+    if let Some(zero) = zero {
+        require_as_many(g, zero, scale)?;
+    }
+    let scale = broadcast_scale(g, ("scales", scale), x, &quant_axis)?;
+    let zero = zero.map(|zero| broadcast_scale(g, ("zero points", zero), x, &quant_axis)).transpose()?;
     let x = g.cast(DType::F32, x)?;
     let scale = g.cast(DType::F32, scale)?;
     let y = g.div(x, scale)?;

@@ -5,7 +5,7 @@ use crate::{
     graph::{Graph, Value, axis},
     import::{
         node::{OnnxNode, axes::normal_axis},
-        ops::shared::arithmetic::int,
+        ops::{quant::require_shape, shared::arithmetic::int},
     },
     scalar::{BinaryOp, CompareOp, Scalar},
     tensor::{Bytes, Tensor},
@@ -65,13 +65,20 @@ pub(crate) fn unpacked(g: &mut Graph, x: Value, bits: i64, count: &Dim) -> Resul
     g.slice(values, last, Dim::zero(), count.clone(), 1)
 }
 
-/// `x`, the `name` of the weights, in this shape. A constant stays one, so that [`unpacked`] sees its elements.
+/// `x`, the `name` of the weights, in this shape. A constant stays one, so that [`unpacked`] sees its elements. `x` may
+/// have its elements in one axis, or the first axis of `shape` and the elements of the others in any axes.
 fn reshaped(g: &mut Graph, name: &str, x: Value, shape: &[i64]) -> Result<Value> {
     let wanted = shape.iter().try_fold(1i64, |elems, dim| elems.checked_mul(*dim));
     let wanted = wanted.ok_or_else(|| Error::invalid(format!("{name} of shape {shape:?}")))?;
     let elems = g.shape(x).iter().try_fold(1i64, |elems, dim| elems.checked_mul(dim.as_i64()?));
     if let Some(elems) = elems.filter(|elems| *elems != wanted) {
         return Err(Error::invalid(format!("the {name} have {elems} elements; {shape:?} needs {wanted}")));
+    }
+    let first = g.shape(x).first().and_then(Dim::as_i64);
+    if g.rank(x) > 1 && first.is_some_and(|first| first != shape[0]) {
+        let own: Vec<String> = g.shape(x).iter().map(ToString::to_string).collect();
+        let own = own.join(", ");
+        return Err(Error::invalid(format!("the {name} have the shape [{own}]; {shape:?} is needed")));
     }
 
     let sizes: Option<Vec<usize>> = shape.iter().map(|dim| usize::try_from(*dim).ok()).collect();
@@ -127,6 +134,9 @@ fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         return Err(Error::invalid(format!("{columns} x {k} elements of {bits} bits in blocks of {block}")));
     }
 
+    if !g.dtype(scales).is_float() {
+        return Err(Error::invalid(format!("scales of type {}; they must be floats", g.dtype(scales))));
+    }
     let blocks = (k + block - 1) / block;
     let b = reshaped(g, "weights", b, &[columns, blocks, block * bits / 8])?;
     let integers = unpacked(g, b, bits, &block.into())?;
@@ -239,6 +249,21 @@ struct QuantisedTable {
 }
 
 impl QuantisedTable {
+    /// Requires a scale for each block, and as many zero points.
+    fn require_shapes(&self, g: &mut Graph) -> Result<()> {
+        let last = g.rank(self.data) - 1;
+        let mut wanted = g.shape(self.data).to_vec();
+        if let Some(bits) = self.packed_bits {
+            wanted[last] = g.facts.simplify(&(&wanted[last] * (8 / bits)));
+        }
+        wanted[self.axis] = wanted[self.axis].ceil_div(self.block);
+        require_shape(g, ("scales", self.scales), &wanted, " for the table")?;
+        if let Some(bits) = self.packed_bits {
+            wanted[last] = (&wanted[last] * bits).ceil_div(8);
+        }
+        self.zeros.map_or(Ok(()), |zeros| require_shape(g, ("zero points", zeros), &wanted, " for the table"))
+    }
+
     /// The numbers of the table.
     fn dequantised(&self, g: &mut Graph) -> Result<Value> {
         let mut data = self.data;
@@ -314,6 +339,13 @@ fn gather_block_quantized(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             "GatherBlockQuantized from a table that has no integers of 8 bits or less",
         ));
     }
+    if !g.dtype(scales).is_float() {
+        return Err(Error::invalid(format!("scales of type {}; they must be floats", g.dtype(scales))));
+    }
+    if let Some(zeros) = zeros.filter(|zeros| g.dtype(*zeros) != g.dtype(data)) {
+        let (zeros, table) = (g.dtype(zeros), g.dtype(data));
+        return Err(Error::invalid(format!("zero points of type {zeros} for a table of type {table}")));
+    }
     let is_bad = !(1..=1 << 30).contains(&block) || g.rank(scales) != rank;
     if is_bad || zeros.is_some_and(|zeros| g.rank(zeros) != rank) || ![2, 4, 8].contains(&bits) {
         return Err(Error::invalid(format!(
@@ -330,6 +362,7 @@ fn gather_block_quantized(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let zero = if is_packed { 1 << (bits - 1) } else { 0 };
     let packed_bits = (is_packed && bits < 8).then_some(bits);
     let table = QuantisedTable { data, scales, zeros, axis, block, packed_bits, zero };
+    table.require_shapes(g)?;
 
     // A position out of range reads the first slice, which is then replaced.
     let size = g.shape(data)[gather_axis].clone();
