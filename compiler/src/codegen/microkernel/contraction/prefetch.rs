@@ -67,8 +67,8 @@ impl PanelPrefetch {
 
 /// The prefetch of the panels of few bits that follow those of a tile: the panels of the next tile of columns.
 ///
-/// A group of indices is a line of each panel. For each group that a tile reads, it prefetches as many lines. Scales
-/// and zero points are not counted, so the ends of the panels are left to the machine.
+/// A group of indices is a line of each panel. For each group that a tile reads, it prefetches as many lines. Tiles
+/// that don't count scales and zero points leave the ends of the panels to the machine.
 #[derive(Clone, Copy)]
 pub(super) struct FollowingPrefetch {
     /// The next address to prefetch.
@@ -91,10 +91,16 @@ impl FollowingPrefetch {
 
     /// Counts a group of indices.
     pub(super) fn advance(&self, b: &mut Builder) {
-        for panel in 0..self.panels {
-            b.prefetch(Mem::from(self.next).plus(LINE_BYTES as usize * panel));
+        self.advance_by(b, LINE_BYTES as usize);
+    }
+
+    /// Counts `bytes` bytes of each panel.
+    pub(super) fn advance_by(&self, b: &mut Builder, bytes: usize) {
+        let bytes = bytes * self.panels;
+        for line in (0..bytes).step_by(LINE_BYTES as usize) {
+            b.prefetch(Mem::from(self.next).plus(line));
         }
-        b.advance(self.next, LINE_BYTES as i32 * self.panels as i32);
+        b.advance(self.next, bytes as i32);
     }
 }
 

@@ -25,10 +25,10 @@ use crate::{
 };
 
 /// Largest number of rows of a tile. Each has the sums of a block besides its accumulators, which are in memory during
-/// a block if registers don't suffice.
+/// a block if registers don't suffice. A tile of two vectors reads half as many elements of lhs for a multiplication as
+/// one of twice the rows.
 pub(super) fn max_rounded_rows(shape: VectorShape) -> usize {
     match (shape.registers, PANEL / shape.lanes) {
-        (32, 1) => 12,
         (32, _) => 6,
         (_, 2) => 4,
         _ => 2,
@@ -135,6 +135,9 @@ impl Tile<'_> {
             }
 
             self.finish_block(b, code, &Panels { at: first, ..panels }, lhs, &sums);
+            if let Some(prefetch) = prefetch {
+                prefetch.advance_by(b, header);
+            }
             b.set_copy(lhs, codes);
         });
     }
@@ -167,6 +170,12 @@ impl Tile<'_> {
         sums
     }
 
+    /// Whether words stay in registers for all their multiplications. Otherwise each loads them again, which was faster
+    /// for tiles of many rows; bytes would also be made unsigned again.
+    fn keeps_words(&self, code: RoundedCode) -> bool {
+        code.bits == 8 || self.key.rows <= 2
+    }
+
     /// Adds the products of `words` words at the current place of all panels.
     fn multiply_words(
         &self,
@@ -195,10 +204,19 @@ impl Tile<'_> {
                 continue;
             }
 
-            let loaded: Vec<Vector> =
-                (0..panels.vectors).map(|vector| load_codes(b, code, panels, vector, word)).collect();
+            let loaded: Option<Vec<Vector>> = self.keeps_words(code).then(|| {
+                (0..panels.vectors).map(|vector| load_codes(b, code, panels, vector, word)).collect()
+            });
             for step in 0..code.steps() {
-                let codes: Vec<Vector> = loaded.iter().map(|words| code.codes(b, *words, step)).collect();
+                let codes: Vec<Vector> = (0..panels.vectors)
+                    .map(|vector| {
+                        let words = match &loaded {
+                            Some(words) => words[vector],
+                            None => load_codes(b, code, panels, vector, word),
+                        };
+                        code.codes(b, words, step)
+                    })
+                    .collect();
                 for row in 0..sums.len() {
                     let x = b.broadcast(lhs_mem(row, step));
                     for (vector, codes) in codes.iter().enumerate() {

@@ -116,6 +116,14 @@ impl Rounded {
     /// Copies the codes of a group, which begins `first` bytes after `from`, into words. `to` moves past them.
     fn order(&self, b: &mut Builder, from: Int, first: usize, to: Int) {
         let steps = self.group() / self.dot.codes_of_word();
+        if steps == 2 && self.code_bytes() == 1 {
+            let codes = b.load_int(Mem::from(from).plus(first), IntWidth::I64);
+            swap_bits(b, codes, 8, 0x0000_ff00_0000_ff00);
+            swap_bits(b, codes, 16, 0x0000_0000_ffff_0000);
+            b.store_int(to, codes, IntWidth::I64);
+            b.advance(to, 4 * steps as i32);
+            return;
+        }
         for step in 0..steps {
             for part in 0..self.dot.codes_of_word() {
                 let code = b.load_int(Mem::from(from).plus(first + step + steps * part), IntWidth::I8);
@@ -125,6 +133,17 @@ impl Rounded {
         }
         b.advance(to, 4 * steps as i32);
     }
+}
+
+/// Exchanges the bits of `mask` with those that are `distance` places higher.
+fn swap_bits(b: &mut Builder, x: Int, distance: i32, mask: i64) {
+    let higher = b.int_op(IntOp::Shr, x, distance);
+    b.set_int_op(IntOp::Xor, higher, x);
+    let mask = b.imm(mask);
+    b.set_int_op(IntOp::And, higher, mask);
+    b.set_int_op(IntOp::Xor, x, higher);
+    b.set_int_op(IntOp::Shl, higher, distance);
+    b.set_int_op(IntOp::Xor, x, higher);
 }
 
 impl Factors {
