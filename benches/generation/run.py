@@ -53,7 +53,7 @@ def main():
         peers = opened(makers, arguments.folder, threads)
         if peers:
             rows = measure(peers, reads, rounds, arguments.smoke)
-            print_table("SmolLM2-135M", threads, rows, reads, weight_bytes(arguments.folder), "the weights", 1)
+            print_table("SmolLM2-135M", threads, rows, reads, weight_bytes(arguments.folder), "the weights in f32", 1)
 
 
 def opened(makers, *arguments):
