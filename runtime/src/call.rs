@@ -17,7 +17,11 @@ impl Context {
         }
 
         #[cfg(feature = "std")]
-        let exec = self.pool.as_mut().map_or(pool::SERIAL, |pool| pool.exec());
+        let exec = match (&mut self.rehearsal, &mut self.pool) {
+            (Some(rehearsal), _) => rehearsal.exec(),
+            (None, Some(pool)) => pool.exec(),
+            (None, None) => pool::SERIAL,
+        };
         #[cfg(not(feature = "std"))]
         let exec = pool::SERIAL;
         (self.memory.at(self.layout.arena_at), Exec { policy: self.policy as u32, ..exec })
@@ -32,7 +36,8 @@ impl Context {
         // SAFETY: `bind` checked `dims` for the shapes of these inputs; `TensorRef` checked the size and alignment of
         // their memory. The outputs' memory was compared with their shapes at these dims. `prepare` checked that the
         // arena is large enough; it begins at a 64-byte boundary, and `&mut self` makes it exclusive to this call. The
-        // weights are those of the artefact, and the model keeps them. The host is null, or the pool of this context.
+        // weights are those of the artefact, and the model keeps them. The host is null, or a part of this
+        // context.
         let result = unsafe { desc.run(&self.slots, &mut self.dims, arena, exec) };
         result.map_err(|error| CallError::reported(Violation::new(desc, error)))?;
 

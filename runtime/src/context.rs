@@ -63,6 +63,8 @@ pub struct Context {
     pub(crate) slots: Slots,
     #[cfg(feature = "std")]
     pub(crate) pool: Option<crate::pool::Pool>,
+    #[cfg(feature = "std")]
+    pub(crate) rehearsal: Option<crate::rehearsal::Rehearsal>,
     pub(crate) policy: Policy,
     pub(crate) steps: StepMemory,
     in_shapes: Vec<i64>,
@@ -128,6 +130,8 @@ impl Context {
             ),
             #[cfg(feature = "std")]
             pool: None,
+            #[cfg(feature = "std")]
+            rehearsal: None,
             policy: Policy::Auto,
             steps: StepMemory::new(&model.desc),
             in_shapes: alloc::vec![0; in_axes],
@@ -150,6 +154,23 @@ impl Context {
             _ => Some(crate::pool::Pool::new(threads).map_err(|_| OpenError::Threads { threads })?),
         };
         Ok(())
+    }
+
+    /// Makes later calls divide their work as for this number of threads, and run it on the calling thread alone.
+    /// [`Context::take_rounds`] returns the times. With 0, later calls run on the threads of the context again.
+    ///
+    /// The results have the bits of any other call. The times are those of a machine where threads neither wait for
+    /// memory longer than one of them does, nor for data of each other.
+    #[cfg(feature = "std")]
+    pub fn rehearse(&mut self, threads: u32) {
+        self.rehearsal = (threads > 0).then(|| crate::rehearsal::Rehearsal::new(threads));
+    }
+
+    /// The rounds of a rehearsal in the order in which they ran, since the last time that they were taken. Work that a
+    /// call doesn't divide is in no round.
+    #[cfg(feature = "std")]
+    pub fn take_rounds(&mut self) -> Vec<crate::Round> {
+        self.rehearsal.as_mut().map_or_else(Vec::new, |rehearsal| rehearsal.take_rounds())
     }
 
     /// Sets how later calls run the partitions of a model. Results have the same bits for any policy.

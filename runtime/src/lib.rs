@@ -75,6 +75,8 @@ mod prefault;
 mod ragged;
 mod range;
 #[cfg(feature = "std")]
+mod rehearsal;
+#[cfg(feature = "std")]
 mod seal;
 #[cfg(feature = "std")]
 mod signature;
@@ -115,6 +117,8 @@ pub use open_options::OpenOptions;
 pub use prefault::Prefault;
 #[cfg(feature = "alloc")]
 pub use ragged::{RaggedBatch, RaggedError, RaggedOutputs, Tokens};
+#[cfg(feature = "std")]
+pub use rehearsal::Round;
 #[cfg(feature = "std")]
 pub use seal::{SealedPart, check_seal, seal};
 #[cfg(feature = "std")]

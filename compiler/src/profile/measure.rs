@@ -1,7 +1,10 @@
 //! Times calls, and the steps of calls.
 
 use crate::error::{Error, ErrorKind, Result};
-use std::time::{Duration, Instant};
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
 use symshape_runtime::{CallError, Context, Model, StepError, TensorRef};
 
 /// How long the calls of one size may take.
@@ -24,8 +27,7 @@ pub(super) fn times(usual: &Model, stepped: &Model, inputs: &[TensorRef<'_>]) ->
     let mut by_steps = context(stepped)?;
     // The first calls commit memory.
     whole.run_views(inputs).map_err(refused)?;
-    let mut steps = vec![0.0; stepped.partitions().len()];
-    call_by_steps(&mut by_steps, inputs, &mut steps)?;
+    let steps = call_by_steps(&mut by_steps, inputs)?;
 
     let mut calls = Vec::new();
     let mut samples: Vec<Vec<f64>> = vec![Vec::new(); steps.len()];
@@ -35,8 +37,8 @@ pub(super) fn times(usual: &Model, stepped: &Model, inputs: &[TensorRef<'_>]) ->
         whole.run_views(inputs).map_err(refused)?;
         calls.push(nanoseconds(start));
 
-        call_by_steps(&mut by_steps, inputs, &mut steps)?;
-        samples.iter_mut().zip(&steps).for_each(|(samples, ns)| samples.push(*ns));
+        let steps = call_by_steps(&mut by_steps, inputs)?;
+        samples.iter_mut().zip(&steps).for_each(|(samples, step)| samples.push(span_ns(step)));
     }
 
     let step_ns = samples.into_iter().map(median).collect();
@@ -57,13 +59,16 @@ pub(super) fn call_ns(model: &Model, inputs: &[TensorRef<'_>], budget: Duration)
     Ok(median(calls))
 }
 
-fn call_by_steps(context: &mut Context, inputs: &[TensorRef<'_>], times: &mut [f64]) -> Result<()> {
+/// Calls a model partition by partition. Returns when each began and ended.
+pub(super) fn call_by_steps(context: &mut Context, inputs: &[TensorRef<'_>]) -> Result<Vec<Range<Instant>>> {
+    let count = context.model().partitions().len();
+    let mut spans = Vec::with_capacity(count);
     let mut outcome: std::result::Result<(), StepError> = Ok(());
     let call = context.run_views_by_steps(inputs, |steps| {
-        for (number, time) in times.iter_mut().enumerate() {
+        for number in 0..count {
             let start = Instant::now();
             outcome = steps.run(number);
-            *time = nanoseconds(start);
+            spans.push(start..Instant::now());
             if outcome.is_err() {
                 return;
             }
@@ -71,18 +76,24 @@ fn call_by_steps(context: &mut Context, inputs: &[TensorRef<'_>], times: &mut [f
     });
     // A failed step is the reason of a failed call, which says more.
     call.map_err(refused)?;
-    outcome.map_err(|error| Error::internal(error.to_string()))
+    outcome.map_err(|error| Error::internal(error.to_string()))?;
+    Ok(spans)
 }
 
-fn context(model: &Model) -> Result<Context> {
+/// The length of a span in nanoseconds.
+pub(super) fn span_ns(span: &Range<Instant>) -> f64 {
+    (span.end - span.start).as_nanos() as f64
+}
+
+pub(super) fn context(model: &Model) -> Result<Context> {
     Context::new(model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))
 }
 
-fn refused(error: CallError) -> Error {
+pub(super) fn refused(error: CallError) -> Error {
     Error::new(ErrorKind::Usage, error.to_string())
 }
 
-fn nanoseconds(start: Instant) -> f64 {
+pub(super) fn nanoseconds(start: Instant) -> f64 {
     start.elapsed().as_nanos() as f64
 }
 

@@ -9,6 +9,9 @@
 //!    "Roofline: An Insightful Visual Performance Model for Multicore Architectures", 2009).
 //! 4. [`page`] shows the profiles in the report, next to those of an earlier page.
 //!
+//! [`scaling`] predicts the time on several threads: a call is divided as for these threads, and its shares run one
+//! after another.
+//!
 //! The kernels of a ragged batch that run for one sequence after another are measured as one.
 //!
 //! Kernels run on one thread. In a usual call, kernels may also run in turns over blocks of the batch, which keeps
@@ -19,6 +22,7 @@ mod kernels;
 mod machine;
 mod measure;
 mod page;
+mod scaling;
 
 use crate::{
     accuracy::inputs,
@@ -32,10 +36,22 @@ pub use demand::Demand;
 pub use kernels::{KernelProfile, Profile};
 pub use machine::{Bound, BoundBy, Machine};
 use measure::Times;
-pub(crate) use page::size_json;
 pub use page::{Baseline, Profiles};
+pub(crate) use page::{scaling_json, size_json};
+pub use scaling::{Divided, KernelScaling, Scaling};
 use std::ops::Range;
 use symshape_runtime::{Model, SymbolInfo};
+
+/// A call to measure.
+struct Call {
+    /// Its sizes as text.
+    at: String,
+    /// A dim for each symbol of the model.
+    dims: Vec<i64>,
+    /// The lengths of the sequences of a ragged batch; empty otherwise.
+    lengths: Vec<usize>,
+    inputs: Vec<Tensor>,
+}
 
 /// Profiles one model at any sizes.
 pub struct Profiler<'l> {
@@ -97,14 +113,7 @@ impl<'l> Profiler<'l> {
     /// # Errors
     /// When a dim is outside its range, the tensors exceed the memory, or the call fails on the seeded inputs.
     pub fn at(&self, dims: &[i64]) -> Result<Profile> {
-        self.check(dims)?;
-        let Some(ragged) = self.usual.ragged() else {
-            let inputs = inputs::inputs(&self.usual, dims)?;
-            return self.measure(inputs::binding(&self.usual, dims), dims, &[], &inputs);
-        };
-        let lengths = inputs::even_lengths(ragged, dims);
-        let inputs = inputs::of_sequences(&self.usual, ragged, dims, &lengths)?;
-        self.measure(inputs::binding(&self.usual, dims), dims, &lengths, &inputs)
+        self.measure(self.call(dims)?)
     }
 
     /// The profile of ragged calls of sequences of these lengths, with seeded inputs.
@@ -112,6 +121,39 @@ impl<'l> Profiler<'l> {
     /// # Errors
     /// When the model takes no ragged batch or has symbols of other sizes, or as [`Profiler::at`].
     pub fn at_lengths(&self, lengths: &[usize]) -> Result<Profile> {
+        self.measure(self.ragged_call(lengths)?)
+    }
+
+    /// The prediction for calls as those of [`Profiler::at`] on this number of threads.
+    ///
+    /// # Errors
+    /// As [`Profiler::at`].
+    pub fn scaling_at(&self, dims: &[i64], threads: u32) -> Result<Scaling> {
+        self.scaling(self.call(dims)?, threads)
+    }
+
+    /// The prediction for calls as those of [`Profiler::at_lengths`] on this number of threads.
+    ///
+    /// # Errors
+    /// As [`Profiler::at_lengths`].
+    pub fn scaling_at_lengths(&self, lengths: &[usize], threads: u32) -> Result<Scaling> {
+        self.scaling(self.ragged_call(lengths)?, threads)
+    }
+
+    fn call(&self, dims: &[i64]) -> Result<Call> {
+        self.check(dims)?;
+        let at = inputs::binding(&self.usual, dims);
+        let dims = dims.to_vec();
+        let Some(ragged) = self.usual.ragged() else {
+            let inputs = inputs::inputs(&self.usual, &dims)?;
+            return Ok(Call { at, dims, lengths: Vec::new(), inputs });
+        };
+        let lengths = inputs::even_lengths(ragged, &dims);
+        let inputs = inputs::of_sequences(&self.usual, ragged, &dims, &lengths)?;
+        Ok(Call { at, dims, lengths, inputs })
+    }
+
+    fn ragged_call(&self, lengths: &[usize]) -> Result<Call> {
         let Some(ragged) = self.usual.ragged() else {
             return Err(usage("lengths are given; the model takes no ragged batch".into()));
         };
@@ -129,7 +171,7 @@ impl<'l> Profiler<'l> {
         let longest = lengths.iter().max().copied().unwrap_or(0);
         let binding = inputs::binding(&self.usual, &dims);
         let at = format!("{binding},{}={shortest}..{longest}", ragged.length().name());
-        self.measure(at, &dims, lengths, &inputs)
+        Ok(Call { at, dims, lengths: lengths.to_vec(), inputs })
     }
 
     /// Refuses other dims than the model allows.
@@ -146,17 +188,33 @@ impl<'l> Profiler<'l> {
         Ok(())
     }
 
-    /// Measures calls with these inputs. The sequences of a ragged batch have these lengths.
-    fn measure(&self, at: String, dims: &[i64], lengths: &[usize], inputs: &[Tensor]) -> Result<Profile> {
-        let Times { call_ns, step_ns } = measure::times(&self.usual, &self.stepped, &tensor::refs(inputs)?)?;
+    fn measure(&self, call: Call) -> Result<Profile> {
+        let Call { at, dims, lengths, inputs } = call;
+        let Times { call_ns, step_ns } = measure::times(&self.usual, &self.stepped, &tensor::refs(&inputs)?)?;
         let program = &self.lowered.program;
         let kernel = |(kernels, ns): (&Range<usize>, f64)| {
-            let demand = Demand::of(program, kernels.clone(), dims, lengths);
+            let demand = Demand::of(program, kernels.clone(), &dims, &lengths);
             let bound = (!demand.depends_on_data).then(|| self.machine.bound(&demand));
             KernelProfile { kernels: kernels.clone(), ns, demand, bound }
         };
         let kernels = self.steps.iter().zip(step_ns).map(kernel).collect();
         Ok(Profile { at, call_ns, kernels })
+    }
+
+    fn scaling(&self, call: Call, threads: u32) -> Result<Scaling> {
+        let inputs = tensor::refs(&call.inputs)?;
+        let rehearsed = scaling::rehearse(&self.usual, &self.stepped, threads, &inputs)?;
+        let kernel = |(kernels, divided): (&Range<usize>, Divided)| KernelScaling {
+            kernels: kernels.clone(),
+            divided,
+        };
+        Ok(Scaling {
+            at: call.at,
+            threads,
+            alone_ns: rehearsed.alone_ns,
+            call: rehearsed.call,
+            kernels: self.steps.iter().zip(rehearsed.steps).map(kernel).collect(),
+        })
     }
 }
 

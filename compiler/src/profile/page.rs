@@ -3,6 +3,7 @@
 use super::{
     kernels::{KernelProfile, Profile},
     machine::Machine,
+    scaling::{Divided, KernelScaling, Scaling},
 };
 use crate::{
     emit,
@@ -55,6 +56,24 @@ impl Profiles<'_> {
 pub(crate) fn size_json(program: &Program, profile: &Profile) -> Json {
     let kernels: Vec<Json> = profile.kernels.iter().map(|kernel| row(program, kernel)).collect();
     json!({"at": profile.at, "call_ns": profile.call_ns, "kernels": kernels})
+}
+
+/// One prediction as data: the sizes, the times of a call, and a row for each kernel.
+pub(crate) fn scaling_json(program: &Program, scaling: &Scaling) -> Json {
+    let divided = |divided: &Divided| {
+        json!({
+            "ns": divided.ns, "predicted_ns": divided.predicted_ns(), "serial_ns": divided.serial_ns(),
+            "barriers": divided.barriers, "shares": divided.shares, "imbalance": divided.imbalance(scaling.threads),
+        })
+    };
+    let row = |kernel: &KernelScaling| {
+        let name = &program.kernels[kernel.kernels.start].name;
+        json!({"kernel": kernel.kernels.start, "name": name, "divided": divided(&kernel.divided)})
+    };
+    json!({
+        "at": scaling.at, "threads": scaling.threads, "alone_ns": scaling.alone_ns, "speedup": scaling.speedup(),
+        "call": divided(&scaling.call), "kernels": scaling.kernels.iter().map(row).collect::<Vec<_>>(),
+    })
 }
 
 fn row(program: &Program, profile: &KernelProfile) -> Json {

@@ -1,6 +1,6 @@
 //! Kernels over the threads of a host: the same bits as without, and errors come through.
 
-use crate::machine;
+use crate::{machine, models, networks, tensors};
 
 use machine::Machine;
 use std::{
@@ -8,7 +8,11 @@ use std::{
     ptr,
     sync::atomic::{AtomicUsize, Ordering},
 };
-use symshape_runtime::abi::{Exec, Task};
+use symshape_compiler::{CompileOptions, pipeline::Pipeline};
+use symshape_runtime::{
+    Context, TensorRef,
+    abi::{Exec, Task},
+};
 
 const ROWS: &str = r#"program rows {
   symbol N = 0..64
@@ -193,4 +197,29 @@ fn an_error_in_a_thread_ends_the_call() {
     let calls = AtomicUsize::new(0);
     let result = machine.run_with(&[64], &inputs(64, |i| i * 2), &exec(&calls));
     assert_eq!((result, calls.into_inner()), (Err(5), 1));
+}
+
+/// More threads than any machine of the tests has cores.
+#[test]
+fn networks_on_64_threads_have_the_bits_of_one() {
+    for (name, network) in networks::NETWORKS.iter().filter(|(name, _)| ["mlp", "minilm"].contains(name)) {
+        let graph = network().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let options = CompileOptions::default().threads(64);
+        let model =
+            Pipeline::new(&graph).options(options).lower().expect("supported").jit().expect("supported");
+        let mut one = Context::new(&model).expect("memory");
+        let mut many = Context::new(&model).expect("memory");
+        many.set_threads(64).expect("threads");
+        for dims in models::bindings(&graph) {
+            let inputs = models::inputs(&graph, &dims);
+            let refs: Vec<TensorRef<'_>> = inputs.iter().map(tensors::as_ref).collect();
+            let expected = one.run_views(&refs).expect("in range");
+            for _ in 0..3 {
+                let outputs = many.run_views(&refs).expect("in range");
+                for idx in 0..expected.len() {
+                    assert!(outputs.get(idx).bytes() == expected.get(idx).bytes(), "{name} at {dims:?}");
+                }
+            }
+        }
+    }
 }

@@ -1,11 +1,12 @@
 //! Profiles: which kernels they have, the arithmetic and the bytes that they count, and the page that shows them.
 
+use crate::{models, networks, tensors};
 use symshape::Declaration;
 use symshape_compiler::{
     CompileOptions, ErrorKind,
     graph::Graph,
     pipeline::{Lowered, Pipeline},
-    profile::{BoundBy, Demand, Machine, Profiler},
+    profile::{BoundBy, Demand, Divided, Machine, Profiler},
     scalar::ReduceOp,
     tensor::Tensor,
 };
@@ -69,6 +70,65 @@ fn calls_by_steps_have_the_results_of_calls() {
     let outputs = context.run_views_by_steps(&inputs, |_| panic!("no steps")).expect("in range");
     let got: Vec<Vec<u8>> = (0..2).map(|idx| outputs.get(idx).bytes().to_vec()).collect();
     assert_eq!(got, expected);
+}
+
+/// The bytes of all outputs.
+fn outputs(context: &mut Context, inputs: &[Tensor]) -> Vec<Vec<u8>> {
+    let refs: Vec<TensorRef<'_>> = inputs.iter().map(tensors::as_ref).collect();
+    let outputs = context.run_views(&refs).expect("in range");
+    (0..outputs.len()).map(|idx| outputs.get(idx).bytes().to_vec()).collect()
+}
+
+#[test]
+fn rehearsals_divide_calls_and_have_their_bits() {
+    const THREADS: [u32; 4] = [2, 8, 32, 64];
+    for (name, network) in &networks::NETWORKS[..2] {
+        let graph = network().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let options = CompileOptions::default().threads(64);
+        let lowered = Pipeline::new(&graph).options(options).lower().expect("supported");
+        let model = lowered.jit().expect("this machine");
+        let mut context = Context::new(&model).expect("memory");
+        for dims in models::bindings(&graph) {
+            let inputs = models::inputs(&graph, &dims);
+            let expected = outputs(&mut context, &inputs);
+            for threads in THREADS {
+                context.rehearse(threads);
+                assert!(outputs(&mut context, &inputs) == expected, "{name} at {dims:?} on {threads}");
+                let rounds = context.take_rounds();
+                assert!(rounds.len() <= lowered.program.kernels.len(), "{name}: {} rounds", rounds.len());
+                for round in &rounds {
+                    assert!((2..=threads as usize).contains(&round.shares_ns.len()), "{name}: {round:?}");
+                }
+                assert!(context.take_rounds().is_empty(), "rounds are taken once");
+                context.rehearse(0);
+            }
+        }
+        let largest = models::bindings(&graph).pop().expect("sizes");
+        let inputs = models::inputs(&graph, &largest);
+        context.rehearse(8);
+        outputs(&mut context, &inputs);
+        assert!(!context.take_rounds().is_empty(), "{name} divides nothing at {largest:?}");
+    }
+}
+
+#[test]
+fn predictions_add_up() {
+    let lowered = matmul_and_max();
+    let profiler = Profiler::new(&lowered).expect("this machine");
+    let scaling = profiler.scaling_at(&[100], 8).expect("in range");
+    assert_eq!((&scaling.at[..], scaling.threads), ("N=100", 8));
+    let kernels: Vec<usize> = scaling.kernels.iter().flat_map(|kernel| kernel.kernels.clone()).collect();
+    assert_eq!(kernels, (0..lowered.program.kernels.len()).collect::<Vec<_>>(), "each kernel once, in order");
+
+    let divided = Divided { ns: 10_000.0, barriers: 2, shares: 4, divided_ns: 8_000.0, longest_ns: 3_000.0 };
+    assert_eq!(divided.serial_ns(), 2_000.0);
+    assert_eq!(divided.predicted_ns(), 2_000.0 + 3_000.0 + 2.0 * 1250.0);
+    assert_eq!(divided.imbalance(4), 1.5, "equal shares take 2,000 ns");
+    assert_eq!(Divided { barriers: 0, ..divided }.imbalance(4), 1.0);
+    assert_eq!(
+        profiler.scaling_at(&[101], 8).expect_err("out of range").to_string(),
+        "N = 101; N is declared 1..=100"
+    );
 }
 
 #[test]

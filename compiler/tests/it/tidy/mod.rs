@@ -105,6 +105,7 @@ const UNSAFE: &[&str] = &[
     "runtime/src/model.rs",
     "runtime/src/partitions.rs",
     "runtime/src/pool.rs",
+    "runtime/src/rehearsal.rs",
     "runtime/src/steps.rs",
     "runtime/src/violation.rs",
 ];
