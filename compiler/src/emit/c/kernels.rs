@@ -1,4 +1,5 @@
-//! Kernels as C functions: each takes the symbols and buffers that it uses.
+//! Kernels as C functions: each takes the symbols and buffers that it uses. Kernels that differ only in their buffers,
+//! such as those of repeated layers, share a function.
 //!
 //! A contraction computes [`COLUMNS`] columns at a time, or the columns of a panel. Their partial sums are an array
 //! that the C compiler keeps in vector registers.
@@ -7,19 +8,22 @@ use super::{
     code::{self, RegisterText},
     constants,
     context::SourceContext,
+    few_bits_tiles::FewBitsTiles,
     kernel_printer::{ColumnNames, KernelPrinter},
-    names, scalars,
-    text::identifiers,
+    names,
+    rounded_tiles::RoundedTiles,
+    scalars,
+    text::{identifiers, renamed},
     tiles::Tiles,
 };
 use crate::{
     error::{At, Result},
-    kernel::{
-        Access, Axis, BufferId, Contraction, FewBitsPanels, Inst, InstSeq, MemorySpace, Rhs, Stmt, few_bits,
-        walk,
-    },
+    kernel::{Access, Axis, BufferId, Contraction, FewBitsPanels, Inst, InstSeq, Rhs, Stmt, few_bits, walk},
 };
-use std::{collections::BTreeSet, fmt::Write};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt::Write,
+};
 use symshape::Dim;
 use symshape_runtime::DType;
 
@@ -37,9 +41,9 @@ pub(super) struct KernelCall {
 /// Prints all kernels. Returns their calls, by the index of the kernel; `None` for control markers.
 pub(super) fn kernels(out: &mut String, cx: &SourceContext<'_>) -> Result<Vec<Option<KernelCall>>> {
     let program = cx.program;
-    let has_weights_file = cx.weights.is_some();
     let mut n_errors = 0;
     let mut calls = Vec::new();
+    let mut functions = Functions::default();
     for (idx, kernel) in program.kernels.iter().enumerate() {
         if kernel.control.is_some() {
             calls.push(None);
@@ -48,15 +52,16 @@ pub(super) fn kernels(out: &mut String, cx: &SourceContext<'_>) -> Result<Vec<Op
         let mut printer = KernelPrinter::new(cx, kernel, n_errors);
         printer.statements(&kernel.body).at(|| format!("kernel {idx} ({})", kernel.name))?;
         n_errors = printer.n_errors;
-        calls.push(Some(printer.finish(out, idx, has_weights_file)));
+        calls.push(Some(printer.finish(&mut functions, idx)));
     }
 
+    functions.print(out);
     Ok(calls)
 }
 
 impl KernelPrinter<'_> {
-    /// Prints the function with the statements so far as its body.
-    fn finish(self, out: &mut String, idx: usize, has_weights_file: bool) -> KernelCall {
+    /// Adds the function with the statements so far as its body.
+    fn finish(self, functions: &mut Functions, idx: usize) -> KernelCall {
         let used: BTreeSet<&str> = identifiers(&self.body).collect();
         let mut locals = String::new();
         for (local, dtype) in &self.kernel.locals {
@@ -67,34 +72,49 @@ impl KernelPrinter<'_> {
             }
         }
 
-        let parameters = self.parameters(&used, has_weights_file);
-        let args: Vec<&str> = parameters.iter().map(|parameter| parameter.name.as_str()).collect();
-        let call = format!("kernel_{idx}({})", args.join(", "));
+        let parameters = self.parameters(&used);
+        let args: Vec<&str> = parameters.iter().map(|parameter| parameter.argument.as_str()).collect();
         let declarations: Vec<String> =
-            parameters.iter().map(|Parameter { ty, name }| format!("{ty}{name}")).collect();
+            parameters.iter().map(|Parameter { ty, name, .. }| format!("{ty}{name}")).collect();
         let declarations = if declarations.is_empty() { "void".to_string() } else { declarations.join(", ") };
 
-        let result = if self.can_fail { "int32_t" } else { "void" };
+        let mut own_names: BTreeMap<&str, String> = parameters
+            .iter()
+            .map(|parameter| (parameter.argument.as_str(), parameter.name.clone()))
+            .collect();
+        let mut n_loops = 0;
+        for name in identifiers(&self.body).filter(|name| name.starts_with(names::LOOP_PREFIX)) {
+            own_names.entry(name).or_insert_with(|| {
+                n_loops += 1;
+                format!("{}{}", names::LOOP_PREFIX, n_loops - 1)
+            });
+        }
+        let body = renamed(&self.body, &own_names);
         let end = if self.can_fail { "    return 0;\n" } else { "" };
-        let comment = names::comment(&self.kernel.name);
-        let _ = writeln!(
-            out,
-            "{}/* {comment} */\nstatic {result} kernel_{idx}({declarations}) {{\n{locals}{}{end}}}\n",
-            self.error_constants, self.body
-        );
-        KernelCall { text: call, can_fail: self.can_fail }
+        let function = KernelFunction {
+            idx,
+            comment: names::comment(&self.kernel.name),
+            n_twins: 0,
+            error_constants: self.error_constants,
+            can_fail: self.can_fail,
+            text: format!("({declarations}) {{\n{locals}{body}{end}}}\n"),
+        };
+        let number = functions.add(function);
+        KernelCall { text: format!("kernel_{number}({})", args.join(", ")), can_fail: self.can_fail }
     }
 
-    /// The parameters of the function, whose body uses the identifiers `used`. Constants in a weights file are among
-    /// them; others are arrays of the source.
-    fn parameters(&self, used: &BTreeSet<&str>, has_weights_file: bool) -> Vec<Parameter> {
+    /// The parameters of the function, whose body uses the identifiers `used`. Buffers are numbered, so that equal
+    /// functions have equal texts.
+    fn parameters(&self, used: &BTreeSet<&str>) -> Vec<Parameter> {
         let mut parameters = Vec::new();
+        let plain =
+            |ty: &str, name: &str| Parameter { ty: ty.into(), name: name.into(), argument: name.into() };
         if self.can_fail {
-            parameters.push(Parameter { ty: "symshape_error *".into(), name: "error".into() });
+            parameters.push(plain("symshape_error *", "error"));
         }
         for symbol in self.program.all_symbols() {
             if let Some(name) = self.names.symbol(symbol).filter(|name| used.contains(name)) {
-                parameters.push(Parameter { ty: "int64_t ".into(), name: name.into() });
+                parameters.push(plain("int64_t ", name));
             }
         }
 
@@ -104,15 +124,18 @@ impl KernelPrinter<'_> {
                 written.insert(site.access.buffer);
             }
         });
+        let mut n_buffers = 0;
         for (id, buffer) in &self.program.buffers {
-            let name = names::buffer(self.program, id);
-            let is_array = matches!(buffer.space, MemorySpace::Const(_)) && !has_weights_file;
-            if is_array || !used.contains(name.as_str()) {
+            let argument = names::buffer(self.program, id);
+            if !used.contains(argument.as_str()) {
                 continue;
             }
             let constant = if written.contains(&id) { "" } else { "const " };
             let ty = format!("{constant}{} *restrict ", names::memory_type(buffer.dtype));
-            parameters.push(Parameter { ty, name });
+            let letter = if self.program.is_const(id) { 'c' } else { 'b' };
+            let name = format!("{letter}{n_buffers}");
+            n_buffers += 1;
+            parameters.push(Parameter { ty, name, argument });
         }
         parameters
     }
@@ -169,11 +192,17 @@ impl KernelPrinter<'_> {
     }
 
     fn contraction(&mut self, contraction: &Contraction) -> Result<()> {
-        if self.vectors
-            && let Some(tiles) = Tiles::of(self, contraction)
-        {
-            let outer = contraction.m.split_last().map_or(&[][..], |(_, outer)| outer);
-            return self.nested_loops(outer, &mut |this| this.tiles(&tiles));
+        let outer = contraction.m.split_last().map_or(&[][..], |(_, outer)| outer);
+        if self.vectors {
+            if let Some(tiles) = Tiles::of(self, contraction) {
+                return self.nested_loops(outer, &mut |this| this.tiles(&tiles));
+            }
+            if let Some(tiles) = FewBitsTiles::of(self, contraction) {
+                return self.nested_loops(outer, &mut |this| this.few_bits_tiles(&tiles));
+            }
+            if let Some(tiles) = RoundedTiles::of(contraction) {
+                return self.nested_loops(outer, &mut |this| this.rounded_tiles(&tiles));
+            }
         }
         self.nested_loops(&contraction.m, &mut |this| this.row(contraction, "0"))
     }
@@ -341,6 +370,60 @@ impl KernelPrinter<'_> {
 struct Parameter {
     ty: String,
     name: String,
+    /// What the call passes.
+    argument: String,
+}
+
+/// The function of a kernel.
+struct KernelFunction {
+    /// The index of the first kernel that calls it.
+    idx: usize,
+    comment: String,
+    /// Number of other kernels that call it.
+    n_twins: usize,
+    /// Constants before the function.
+    error_constants: String,
+    can_fail: bool,
+    /// Parameters and body.
+    text: String,
+}
+
+/// The functions so far.
+#[derive(Default)]
+struct Functions {
+    list: Vec<KernelFunction>,
+    /// The place of each text in the list.
+    places: HashMap<String, usize>,
+}
+
+impl Functions {
+    /// Adds a function, unless there is one with this text. Returns the number in its name.
+    fn add(&mut self, function: KernelFunction) -> usize {
+        let idx = function.idx;
+        // Errors name the node, so functions with errors differ.
+        if function.error_constants.is_empty() {
+            if let Some(place) = self.places.get(&function.text) {
+                let known = &mut self.list[*place];
+                known.n_twins += 1;
+                return known.idx;
+            }
+            self.places.insert(function.text.clone(), self.list.len());
+        }
+        self.list.push(function);
+        idx
+    }
+
+    fn print(&self, out: &mut String) {
+        for KernelFunction { idx, comment, n_twins, error_constants, can_fail, text } in &self.list {
+            let result = if *can_fail { "int32_t" } else { "void" };
+            let twins = match n_twins {
+                0 => String::new(),
+                count => format!("; and {count} more with other buffers"),
+            };
+            let _ =
+                writeln!(out, "{error_constants}/* {comment}{twins} */\nstatic {result} kernel_{idx}{text}");
+        }
+    }
 }
 
 /// A packed right-hand side, see [`Rhs::Panels`].

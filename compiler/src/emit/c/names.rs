@@ -7,6 +7,9 @@ use std::collections::{HashMap, HashSet};
 use symshape::Symbol;
 use symshape_runtime::DType;
 
+/// The beginning of the names of loop variables. No other identifier begins so.
+pub(super) const LOOP_PREFIX: &str = "at_";
+
 /// The identifiers of a program's symbols, loop variables included.
 pub(super) struct SymbolNames {
     symbols: HashMap<Symbol, String>,
@@ -31,7 +34,7 @@ impl SymbolNames {
         // The prefixes avoid conflicts with the words of C and of this compiler.
         program.all_symbols().for_each(|symbol| add(symbol, "dim_"));
         for kernel in &program.kernels {
-            crate::kernel::walk::symbols(&kernel.body, &mut |symbol| add(symbol, "at_"));
+            crate::kernel::walk::symbols(&kernel.body, &mut |symbol| add(symbol, LOOP_PREFIX));
         }
         names
     }

@@ -62,7 +62,7 @@ impl KernelPrinter<'_> {
     }
 
     /// Prints a loop over joint reduction indices.
-    fn over_indices(
+    pub(super) fn over_indices(
         &mut self,
         contraction: &Contraction,
         from: &str,
@@ -80,7 +80,7 @@ impl KernelPrinter<'_> {
     }
 
     /// Defines the reduction variables by their joint index.
-    fn define_indices(&mut self, contraction: &Contraction, joint: &str) -> Result<()> {
+    pub(super) fn define_indices(&mut self, contraction: &Contraction, joint: &str) -> Result<()> {
         let mut stride = Dim::one();
         for (position, axis) in contraction.k.iter().enumerate().rev() {
             let Axis { var, extent } = axis;

@@ -1,6 +1,9 @@
 //! Generated C as text: the identifiers in it and the helpers that it calls.
 
-use std::{collections::BTreeSet, fmt::Write};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
 
 /// The bits of floats, in the same form as the helpers. Helpers and our own functions of `math.h` call them.
 const BITS: &str = include_str!("bits.c");
@@ -118,9 +121,32 @@ pub(super) fn identifiers(text: &str) -> impl Iterator<Item = &str> {
     words.filter(|word| !word.is_empty())
 }
 
+/// Code with other names in place of the identifiers that are keys of `names`. It must have no comments.
+pub(super) fn renamed(code: &str, names: &BTreeMap<&str, String>) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut out = String::with_capacity(code.len());
+    let mut rest = code;
+    while !rest.is_empty() {
+        let word = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+        out.push_str(names.get(&rest[..word]).map_or(&rest[..word], String::as_str));
+        rest = &rest[word..];
+        let other = rest.find(is_part).unwrap_or(rest.len());
+        out.push_str(&rest[..other]);
+        rest = &rest[other..];
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_whole_identifiers_are_renamed() {
+        let names = BTreeMap::from([("b1", "b0".to_string()), ("c2", "c1".to_string())]);
+        assert_eq!(renamed("b1[b12] = c2*b1;b1", &names), "b0[b12] = c1*b0;b0");
+        assert_eq!(renamed("(b1", &names), "(b0");
+    }
 
     #[test]
     fn helpers_include_the_helpers_that_they_call() {

@@ -18,7 +18,7 @@ use crate::{
     error::Result,
     kernel::{Access, Axis, BufferId, Contraction, Rhs, lanes::builder::linear_steps},
 };
-use symshape::Dim;
+use symshape::{Dim, Facts};
 use symshape_runtime::DType;
 
 /// Columns of a tile: four vectors.
@@ -28,7 +28,10 @@ const COLUMNS: u32 = 16;
 const ROWS: u32 = 2;
 
 /// Floats of a vector.
-const LANES: u32 = 4;
+pub(super) const LANES: u32 = 4;
+
+/// Vectors of a row of a tile.
+pub(super) const VECTORS: u32 = COLUMNS / LANES;
 
 /// Floats of all panels that stay in the first-level cache next to the rows.
 const MAX_CACHED_FLOATS: i64 = 4096;
@@ -45,10 +48,20 @@ pub(super) struct Tiles<'k> {
 }
 
 /// An operand: the index of the first element of a row or of a tile's columns, and the offset of the element at `k`.
-struct Operand {
-    buffer: BufferId,
-    origin: Dim,
-    offset: Dim,
+pub(super) struct Operand {
+    pub(super) buffer: BufferId,
+    pub(super) origin: Dim,
+    pub(super) offset: Dim,
+}
+
+impl Operand {
+    /// The operand of an access whose index is linear in the axes `k`.
+    pub(super) fn along_k(facts: &Facts, access: &Access, k: &[Axis]) -> Option<Operand> {
+        let (steps, origin) = linear_steps(facts, &access.index, k)?;
+        let axes = k.iter().zip(steps);
+        let offset = axes.fold(Dim::zero(), |sum, (axis, step)| sum + Dim::from(&axis.var) * step);
+        Some(Operand { buffer: access.buffer, origin, offset })
+    }
 }
 
 impl<'k> Tiles<'k> {
@@ -59,17 +72,8 @@ impl<'k> Tiles<'k> {
             return None;
         }
 
-        let mut facts = printer.facts.clone();
-        for axis in contraction.m.iter().chain([&contraction.n]).chain(&contraction.k) {
-            facts.declare_index(&axis.var, &axis.extent);
-        }
-        let along_k = |access: &Access| -> Option<Operand> {
-            let (steps, origin) = linear_steps(&facts, &access.index, &contraction.k)?;
-            let axes = contraction.k.iter().zip(steps);
-            let offset = axes.fold(Dim::zero(), |sum, (axis, step)| sum + Dim::from(&axis.var) * step);
-            Some(Operand { buffer: access.buffer, origin, offset })
-        };
-        let lhs = along_k(&contraction.lhs)?;
+        let facts = printer.facts_inside(contraction);
+        let lhs = Operand::along_k(&facts, &contraction.lhs, &contraction.k)?;
         if lhs.origin.contains(&contraction.n.var) {
             return None;
         }
@@ -90,7 +94,7 @@ impl<'k> Tiles<'k> {
                 if step.as_i64() != Some(1) || access.index.contains(&row.var) {
                     return None;
                 }
-                (along_k(access)?, false)
+                (Operand::along_k(&facts, access, &contraction.k)?, false)
             }
             _ => return None,
         };
@@ -112,12 +116,12 @@ impl Tiles<'_> {
 }
 
 /// The C names of a tile.
-struct TileNames {
-    columns: ColumnNames,
+pub(super) struct TileNames {
+    pub(super) columns: ColumnNames,
     /// The first row.
-    row: String,
+    pub(super) row: String,
     /// The pointer to the columns at `k = 0`.
-    panel: String,
+    pub(super) panel: String,
 }
 
 impl KernelPrinter<'_> {
@@ -131,12 +135,12 @@ impl KernelPrinter<'_> {
         self.facts.declare_index(&contraction.n.var, &contraction.n.extent);
         self.facts.declare_index(&tiles.row.var, &tiles.row.extent);
         if tiles.are_cached() {
-            self.row_loops(tiles, &names, &mut |this, rows| {
+            self.row_loops(tiles.row, &names.row, &mut |this, rows| {
                 this.column_loop(tiles, &names, &mut |this| this.tile(tiles, &names, rows))
             })?;
         } else {
             self.column_loop(tiles, &names, &mut |this| {
-                this.row_loops(tiles, &names, &mut |this, rows| this.tile(tiles, &names, rows))
+                this.row_loops(tiles.row, &names.row, &mut |this, rows| this.tile(tiles, &names, rows))
             })?;
         }
         self.facts = outside;
@@ -151,14 +155,14 @@ impl KernelPrinter<'_> {
     }
 
     /// Prints a loop over pairs of rows, and the row that may remain.
-    fn row_loops(
+    pub(super) fn row_loops(
         &mut self,
-        tiles: &Tiles<'_>,
-        TileNames { row, .. }: &TileNames,
+        axis: &Axis,
+        row: &str,
         body: &mut dyn FnMut(&mut Self, u32) -> Result<()>,
     ) -> Result<()> {
-        let extent = self.dim(&tiles.row.extent)?;
-        let count = tiles.row.extent.as_i64();
+        let extent = self.dim(&axis.extent)?;
+        let count = axis.extent.as_i64();
         self.line(&format!("int64_t {row} = 0;"));
         if count != Some(1) {
             self.open(&format!("for (; {row} + {ROWS} <= {extent}; {row} += {ROWS}) {{"));
@@ -198,7 +202,7 @@ impl KernelPrinter<'_> {
     }
 
     /// Defines a pointer to the first element of an operand at `var = value`.
-    fn pointer(&mut self, operand: &Operand, name: &str, axis: &Axis, value: &str) -> Result<()> {
+    pub(super) fn pointer(&mut self, operand: &Operand, name: &str, axis: &Axis, value: &str) -> Result<()> {
         let memory = names::memory_type(self.program.buffers[operand.buffer].dtype);
         let buffer = names::buffer(self.program, operand.buffer);
         let var = self.symbol(axis)?;
@@ -212,29 +216,42 @@ impl KernelPrinter<'_> {
 
     /// Prints the sums of a tile of `rows` rows, and their epilogues.
     fn tile(&mut self, tiles: &Tiles<'_>, names: &TileNames, rows: u32) -> Result<()> {
-        let contraction = tiles.contraction;
-        let ColumnNames { first, end, sums } = &names.columns;
-        let row = &names.row;
         let lhs = self.fresh('a');
-        let vectors = COLUMNS / LANES;
         for idx in 0..rows {
-            self.pointer(&tiles.lhs, &format!("{lhs}_{idx}"), tiles.row, &format!("{row} + {idx}"))?;
+            self.pointer(&tiles.lhs, &format!("{lhs}_{idx}"), tiles.row, &format!("{} + {idx}", names.row))?;
         }
+        self.zero_vectors(&names.columns.sums, rows);
+        self.multiply_tile(tiles, names, &lhs, rows)?;
+        self.finish_tile(tiles.contraction, tiles.row, names, rows)
+    }
+
+    /// Defines the vectors of a tile, all zeros.
+    pub(super) fn zero_vectors(&mut self, name: &str, rows: u32) {
         for idx in 0..rows {
             let zeros: Vec<String> =
-                (0..vectors).map(|vector| format!("{sums}_{idx}_{vector} = f32x4_splat(0.0f)")).collect();
+                (0..VECTORS).map(|vector| format!("{name}_{idx}_{vector} = f32x4_splat(0.0f)")).collect();
             self.line(&format!("f32x4 {};", zeros.join(", ")));
         }
-        self.multiply_tile(tiles, names, &lhs, rows)?;
+    }
 
+    /// Prints the epilogue of each sum of a tile.
+    pub(super) fn finish_tile(
+        &mut self,
+        contraction: &Contraction,
+        row_axis: &Axis,
+        names: &TileNames,
+        rows: u32,
+    ) -> Result<()> {
+        let ColumnNames { first, end, sums } = &names.columns;
+        let row = &names.row;
         self.line(&format!("float {sums}[{rows}][{COLUMNS}];"));
         for idx in 0..rows {
-            for vector in 0..vectors {
+            for vector in 0..VECTORS {
                 let at = vector * LANES;
                 self.line(&format!("f32x4_store(&{sums}[{idx}][{at}], {sums}_{idx}_{vector});"));
             }
         }
-        let at = self.symbol(tiles.row)?;
+        let at = self.symbol(row_axis)?;
         let n = self.symbol(&contraction.n)?;
         self.open(&format!("for (int64_t {at} = {row}; {at} < {row} + {rows}; {at}++) {{"));
         self.open(&format!("for (int64_t {n} = {first}; {n} < {end}; {n}++) {{"));
@@ -248,7 +265,6 @@ impl KernelPrinter<'_> {
     /// Prints the loops that add products to the sums of a tile.
     fn multiply_tile(&mut self, tiles: &Tiles<'_>, names: &TileNames, lhs: &str, rows: u32) -> Result<()> {
         let contraction = tiles.contraction;
-        let vectors = COLUMNS / LANES;
         let sums = &names.columns.sums;
         let panel = &names.panel;
         let weights = self.fresh('w');
@@ -256,7 +272,7 @@ impl KernelPrinter<'_> {
         let from = self.program.buffers[tiles.lhs.buffer].dtype;
         self.nested_loops(&contraction.k, &mut |this| {
             let offset = this.dim(&tiles.rhs.offset)?;
-            for vector in 0..vectors {
+            for vector in 0..VECTORS {
                 let at = vector * LANES;
                 this.line(&format!(
                     "const f32x4 {weights}_{vector} = f32x4_load({panel} + ({offset}) + {at});"
@@ -266,7 +282,7 @@ impl KernelPrinter<'_> {
             for idx in 0..rows {
                 let value = scalars::loaded(from, contraction.dtype, &format!("{lhs}_{idx}[{offset}]"));
                 this.line(&format!("const f32x4 {element}_{idx} = f32x4_splat({value});"));
-                for vector in 0..vectors {
+                for vector in 0..VECTORS {
                     let sum = format!("{sums}_{idx}_{vector}");
                     let weights = format!("{weights}_{vector}");
                     this.line(&format!("{sum} = f32x4_add_product({sum}, {element}_{idx}, {weights});"));

@@ -16,8 +16,8 @@ const VARIABLE: &str = "WASM_CC";
 /// The commands that are tried in this order if the variable is not set.
 const COMMANDS: [&str; 4] = ["clang", "zig cc", "python3 -m ziglang cc", "python -m ziglang cc"];
 
-/// Bytes of the stack. Generated code has no recursion and no large frames.
-const STACK_BYTES: u32 = 1 << 16;
+/// Bytes of the stack. Generated code has no recursion, and its largest frames are rounded rows.
+const STACK_BYTES: u32 = 1 << 18;
 
 /// Lines of a C compiler's messages that an error shows.
 const MAX_MESSAGE_LINES: usize = 12;

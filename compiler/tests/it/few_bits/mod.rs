@@ -3,6 +3,7 @@
 
 mod rounded;
 mod rows;
+mod web;
 
 use crate::bits::assert_same_bits;
 use crate::foreign::Program as ForeignProgram;

@@ -20,14 +20,14 @@ use symshape_compiler::{
 use symshape_runtime::{DType, Model};
 
 /// The graph of a layer with rounded activations.
-fn rounded(graph: &Graph) -> Graph {
+pub(super) fn rounded(graph: &Graph) -> Graph {
     let rounded = round_activations(graph).expect("a valid graph");
     assert_eq!((rounded.summary.rounded, rounded.summary.products), (1, 1), "{}", rounded.graph);
     rounded.graph
 }
 
 /// Rows whose blocks have different ranges: some are zero, tiny or huge.
-fn input(k: usize, rows: usize, seed: u32) -> Tensor {
+pub(super) fn input(k: usize, rows: usize, seed: u32) -> Tensor {
     let x = floats(&models::weights(&[rows, k], seed));
     let ranges = [1.0, 1e-3, 0.0, 3.0, 1e-35, 0.2];
     let ranged: Vec<f32> = x.iter().enumerate().map(|(idx, x)| x * ranges[idx / 8 % ranges.len()]).collect();
