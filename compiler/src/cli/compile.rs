@@ -513,9 +513,6 @@ fn web_options(args: &Args, machine: Option<&str>) -> Result<(Target, CompileOpt
     if args.partitions.is_some() {
         return Err(usage("--partitions: a .wasm file runs on one thread; omit --partitions"));
     }
-    if args.dims.state.is_given() {
-        return Err(usage("a .wasm file can't have state: omit --stateful and --state"));
-    }
     if args.precision.precision != Precision::F32 {
         return Err(usage("a .wasm file multiplies f32: omit --precision"));
     }

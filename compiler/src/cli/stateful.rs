@@ -23,7 +23,8 @@ pub(super) struct StateArgs {
     /// both names stands for any text, as in 'past_key_values.*=present.*'
     #[arg(id = "state_pairs", long = "state", value_name = "IN=OUT")]
     pub pairs: Vec<String>,
-    /// Find the inputs that are outputs of the call before, by definitions, names and shapes
+    /// Find the inputs that are outputs of the call before, by definitions, names and shapes. Calls of C source and of
+    /// WebAssembly take one state
     #[arg(long)]
     pub stateful: bool,
     /// Store the appended rows of f32, such as keys and values, as f16 or bf16. `symc compile` measures the error

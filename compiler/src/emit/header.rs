@@ -88,7 +88,11 @@ fn write_header(
     }
 
     if source.is_some() {
-        out.write_str(&named(include_str!("static_arena.h"), prefix))?;
+        let declaration = match &program.state {
+            Some(_) => include_str!("static_arena_state.h"),
+            None => include_str!("static_arena.h"),
+        };
+        out.write_str(&named(declaration, prefix))?;
     }
 
     writeln!(out, "#ifdef __cplusplus\n}}\n#endif\n#endif")

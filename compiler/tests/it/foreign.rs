@@ -74,6 +74,23 @@ impl Program {
         Program::emulated(folder, emulator, PROGRAM)
     }
 
+    /// Compiles `c/stateful.c` with the model's file, for calls of a model with state.
+    pub(crate) fn with_state(folder: TempDir, prefix: &str, file: &str, flags: &[&str]) -> Program {
+        let steps = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/stateful.c");
+        let output = Command::new("cc")
+            .current_dir(&folder)
+            .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I."])
+            .args([&format!("-DMODEL={prefix}"), &format!("-DUPPER={}", prefix.to_uppercase())])
+            .args(["-include", &format!("{prefix}.h")])
+            .args(flags)
+            .args([steps, file, "-o", PROGRAM, "-lm"])
+            .output()
+            .expect("a C compiler is needed by this test");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.is_empty(), "{prefix}: cc: {}\n{text}", output.status);
+        Program::emulated(folder, &[], PROGRAM)
+    }
+
     /// The program that `file` becomes in the emulator.
     pub(crate) fn emulated(folder: TempDir, emulator: &[&str], file: &str) -> Program {
         let emulator = emulator.iter().map(|word| word.to_string()).collect();
@@ -139,7 +156,7 @@ impl Program {
         }
     }
 
-    /// The output of the program.
+    /// The output of the program for a call.
     fn call(&self, inputs: &[Tensor], outputs: &[usize]) -> Vec<u8> {
         let mut request = Vec::new();
         for input in inputs {
@@ -150,6 +167,11 @@ impl Program {
             request.extend_from_slice(data);
         }
         outputs.iter().for_each(|size| request.extend((*size as i64).to_le_bytes()));
+        self.answer(&request)
+    }
+
+    /// The output of the program for this input.
+    pub(crate) fn answer(&self, request: &[u8]) -> Vec<u8> {
         let path = self.folder.path().join(&self.file);
         let mut command = match self.emulator.split_first() {
             Some((emulator, args)) => {
@@ -163,7 +185,7 @@ impl Program {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts");
         let mut stdin = child.stdin.take().expect("a pipe");
         // The program reads everything before it writes.
-        stdin.write_all(&request).expect("the program reads its inputs");
+        stdin.write_all(request).expect("the program reads its inputs");
         drop(stdin);
         let output = child.wait_with_output().expect("the program ends");
         assert!(output.status.success(), "the program ends with {}", output.status);

@@ -201,20 +201,26 @@ fn control_marker(printer: &mut FunctionPrinter, depth: usize, control: &Control
     Ok(depth)
 }
 
-/// Prints a static arena and `run_static`, which uses it; both are compiled only with `NAME_STATIC_ARENA`.
+/// Prints a static arena and `run_static` or `run_stateful_static`, which uses it; both are compiled only with
+/// `NAME_STATIC_ARENA`.
 pub(super) fn static_arena(out: &mut String, program: &Program) {
     let prefix = &program.name;
     let upper = program.name.to_uppercase();
+    let (run, states, given) = if program.state.is_some() {
+        ("run_stateful", " void *const *states,\n    uint32_t n_states,", " states, n_states,")
+    } else {
+        ("run", "", "")
+    };
 
     let _ = writeln!(
         out,
         "#ifdef {upper}_STATIC_ARENA\n\
-         int32_t {prefix}_run_static(const void *const *inputs, void *const *outputs, int64_t *dims,\n    \
+         int32_t {prefix}_{run}_static(const void *const *inputs, void *const *outputs,{states} int64_t *dims,\n    \
              const symshape_exec *exec) {{\n    \
              static union {{\n        \
                  _Alignas(64) unsigned char bytes[{upper}_ARENA_MAX > 0 ? {upper}_ARENA_MAX : 1];\n        \
                  double number;\n    \
              }} arena;\n    \
-             return {prefix}_run(inputs, outputs, dims, arena.bytes, exec);\n}}\n#endif"
+             return {prefix}_{run}(inputs, outputs,{given} dims, arena.bytes, exec);\n}}\n#endif"
     );
 }

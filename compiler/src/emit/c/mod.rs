@@ -24,6 +24,7 @@ mod partitions;
 mod rounded;
 mod rounded_tiles;
 mod scalars;
+mod state;
 mod text;
 mod tiles;
 mod variables;
@@ -33,12 +34,7 @@ use super::{
     header::{self, SourceHeader},
     weights::WeightsFile,
 };
-use crate::{
-    error::{Error, Result},
-    kernel::Program,
-    options::CompileOptions,
-    plan::Plan,
-};
+use crate::{error::Result, kernel::Program, options::CompileOptions, plan::Plan};
 use context::SourceContext;
 use std::{collections::BTreeSet, fmt::Write};
 use text::{bits_for, helpers_for, identifiers, is_math, own_math};
@@ -82,11 +78,6 @@ pub(crate) fn source(
     options: &CompileOptions,
 ) -> Result<Source> {
     let libm = options.libm;
-    if program.state.is_some() {
-        let message =
-            "C source can't have state: compile the model to an object, or without --stateful and --state";
-        return Err(Error::unsupported(message));
-    }
     let weights = options.weights_file.then(|| SourceWeights::of(program));
     let cx = SourceContext::new(program, plan, weights, options.wasm_source)?;
     let body = functions(&cx)?;
@@ -144,6 +135,7 @@ fn functions(cx: &SourceContext) -> Result<String> {
         partitions::all(&mut out, cx, &calls)?;
     }
 
+    state::functions(&mut out, cx)?;
     driver::static_arena(&mut out, program);
     Ok(out)
 }

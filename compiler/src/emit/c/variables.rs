@@ -7,11 +7,12 @@ use super::{
     weights::SourceWeights,
 };
 use crate::{
-    error::Result,
+    error::{Error, Result},
     kernel::{BufferId, MemorySpace, Program},
     plan::{self, OffsetArithmetic, Plan},
 };
 use std::collections::BTreeSet;
+use symshape::Dim;
 
 /// A local variable and the line that defines it.
 pub(super) struct Variable {
@@ -27,7 +28,10 @@ pub(super) fn of(
     weights: Option<&SourceWeights>,
 ) -> Result<Vec<Variable>> {
     let mut variables = offsets(program, plan, names)?;
-    variables.extend(program.buffers.keys().filter_map(|buffer| pointer(program, buffer, weights)));
+    let pointers = Pointers { program, names, weights, state_offsets: program.state_offsets() };
+    for buffer in program.buffers.keys() {
+        variables.extend(pointers.variable(buffer)?);
+    }
     variables.extend(devices(program, plan));
     Ok(variables)
 }
@@ -43,6 +47,11 @@ pub(super) fn used_by(variables: &[Variable], body: &str) -> String {
         }
     }
     lines.iter().rev().map(|line| format!("    {line}\n")).collect()
+}
+
+/// The index of the address of a state's block in the table of inputs.
+pub(super) fn state_input(program: &Program, has_weights_file: bool) -> usize {
+    program.inputs.len() + usize::from(has_weights_file)
 }
 
 /// The variable that holds the offset of a buffer in the arena.
@@ -92,28 +101,49 @@ fn offsets(program: &Program, plan: &Plan, names: &SymbolNames) -> Result<Vec<Va
     Ok(variables)
 }
 
-/// The pointer to a buffer; constants that are arrays need none.
-fn pointer(program: &Program, id: BufferId, weights: Option<&SourceWeights>) -> Option<Variable> {
-    let buffer = &program.buffers[id];
-    let ty = names::memory_type(buffer.dtype);
-    let name = names::buffer(program, id);
+/// Makes the pointers to buffers.
+struct Pointers<'p> {
+    program: &'p Program,
+    names: &'p SymbolNames,
+    weights: Option<&'p SourceWeights>,
+    /// The byte offset of each tensor in a block of state.
+    state_offsets: Vec<Dim>,
+}
 
-    let line = match buffer.space {
-        MemorySpace::Const(_) => {
-            let offset = weights?.offsets.get(&id)?;
-            let file = format!("inputs[{}]", program.inputs.len());
-            format!("const {ty} *const {name} = (const {ty} *)((const unsigned char *){file} + {offset});")
-        }
-        MemorySpace::Input(idx) => format!("const {ty} *const {name} = inputs[{idx}];"),
-        MemorySpace::Output(idx) => format!("{ty} *const {name} = outputs[{idx}];"),
-        // `source` refuses programs with state.
-        MemorySpace::State(_) => return None,
-        MemorySpace::Arena | MemorySpace::Scratch | MemorySpace::Device(_) => {
-            format!("{ty} *const {name} = ({ty} *)((unsigned char *)arena + {});", begin(id))
-        }
-    };
+impl Pointers<'_> {
+    /// The pointer to a buffer; constants that are arrays need none.
+    fn variable(&self, id: BufferId) -> Result<Option<Variable>> {
+        let Pointers { program, names, weights, state_offsets } = self;
+        let buffer = &program.buffers[id];
+        let ty = names::memory_type(buffer.dtype);
+        let name = names::buffer(program, id);
 
-    Some(Variable { name, line })
+        let line = match buffer.space {
+            MemorySpace::Const(_) => {
+                let Some(offset) = weights.and_then(|weights| weights.offsets.get(&id)) else {
+                    return Ok(None);
+                };
+                let file = format!("inputs[{}]", program.inputs.len());
+                format!(
+                    "const {ty} *const {name} = (const {ty} *)((const unsigned char *){file} + {offset});"
+                )
+            }
+            MemorySpace::Input(idx) => format!("const {ty} *const {name} = inputs[{idx}];"),
+            MemorySpace::Output(idx) => format!("{ty} *const {name} = outputs[{idx}];"),
+            MemorySpace::State(tensor) => {
+                let block = format!("inputs[{}]", state_input(program, weights.is_some()));
+                let offset = state_offsets.get(tensor as usize);
+                let offset = offset.ok_or_else(|| Error::internal("the program has no such state"))?;
+                let offset = dims::term(names, &program.facts, offset)?;
+                format!("{ty} *const {name} = ({ty} *)((unsigned char *){block} + {offset});")
+            }
+            MemorySpace::Arena | MemorySpace::Scratch | MemorySpace::Device(_) => {
+                format!("{ty} *const {name} = ({ty} *)((unsigned char *)arena + {});", begin(id))
+            }
+        };
+
+        Ok(Some(Variable { name, line }))
+    }
 }
 
 /// The start of each device's memory: its lowest buffer.

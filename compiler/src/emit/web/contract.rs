@@ -1,19 +1,25 @@
 //! The contract of a model as data for its ES module, as TypeScript types, and as an npm package.
 
-use super::memory::{Memory, Slot};
+use super::{
+    memory::{Memory, Slot},
+    state,
+};
 use crate::{
     emit::template::{comment, filled},
     kernel::{Port, Program},
 };
+use num_bigint::BigInt;
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
+use symshape::Symbol;
 use symshape_runtime::DType;
+
+/// The largest integer such that a number of JavaScript holds it and all smaller ones.
+const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
 
 /// The contract and the addresses of the memory as JSON.
 pub(super) fn json(program: &Program, memory: &Memory, weights_file: Option<&str>) -> String {
-    let declared = |symbol| program.facts.declaration(symbol).map_or_else(String::new, ToString::to_string);
-    let symbols =
-        program.symbols.iter().map(|symbol| json!({"name": symbol.name(), "declared": declared(symbol)}));
+    let symbols = program.symbols.iter().map(|symbol| self::symbol(program, symbol));
     let ports = |ports: &[Port], slots: &[Slot]| -> Vec<Json> {
         ports.iter().zip(slots).map(|(port, slot)| self::port(program, port, slot)).collect()
     };
@@ -35,8 +41,21 @@ pub(super) fn json(program: &Program, memory: &Memory, weights_file: Option<&str
             "outputTable": memory.output_table,
             "arena": memory.arena,
         },
+        "state": state::json(program, memory),
     });
     data.to_string()
+}
+
+/// The name and the allowed values of a symbol. A bound that a number of JavaScript can't hold is null.
+fn symbol(program: &Program, symbol: &Symbol) -> Json {
+    let declared = program.facts.declaration(symbol);
+    let number = |value: &BigInt| i64::try_from(value).ok().filter(|value| value.abs() <= MAX_SAFE_INTEGER);
+    json!({
+        "name": symbol.name(),
+        "declared": declared.map_or_else(String::new, ToString::to_string),
+        "min": declared.and_then(|declared| number(&declared.lo)),
+        "max": declared.and_then(|declared| declared.hi.as_ref()).and_then(number),
+    })
 }
 
 fn port(program: &Program, port: &Port, slot: &Slot) -> Json {
@@ -59,8 +78,16 @@ pub(super) fn module(stem: &str) -> String {
 pub(super) fn types(program: &Program) -> String {
     let symbols: Vec<String> = program.symbols.iter().map(|symbol| literal(symbol.name())).collect();
     let symbols = if symbols.is_empty() { "never".into() } else { symbols.join(" | ") };
+    let has_state = program.state.is_some();
+    let text = |text: &'static str| if has_state { text } else { "" };
+    let sizes: Vec<String> =
+        state::size_names(program).iter().map(|name| format!("  {}?: number;\n", literal(name))).collect();
+    let state_types = filled(text(include_str!("state.d.mts")), &[("{{sizes}}", &sizes.concat())]);
     let gaps = [
         ("{{version}}", env!("CARGO_PKG_VERSION")),
+        ("{{state_types}}", &state_types),
+        ("{{state_members}}", text(include_str!("state_members.d.mts"))),
+        ("{{state_parameter}}", text(", state: State")),
         ("{{symbols}}", &symbols),
         ("{{inputs}}", &fields(program, &program.inputs)),
         ("{{outputs}}", &fields(program, &program.outputs)),

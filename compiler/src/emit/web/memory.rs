@@ -51,11 +51,15 @@ pub(super) struct Memory {
     pub(super) input_table: u64,
     /// A table of the addresses of the outputs.
     pub(super) output_table: u64,
+    /// The address of the state of a call.
+    pub(super) state_table: u64,
     pub(super) weights: u64,
     /// Bytes of the weights that calls read.
     pub(super) weights_bytes: u64,
     pub(super) inputs: Vec<Slot>,
     pub(super) outputs: Vec<Slot>,
+    /// Memory for states: the largest one, or several smaller ones.
+    pub(super) states: Slot,
     pub(super) arena: u64,
     /// Bytes of the whole memory: whole pages.
     pub(super) end: u64,
@@ -87,9 +91,11 @@ impl Memory {
         let output_shape = take(8 * program.outputs.iter().map(rank).max().unwrap_or(0), 8)?;
         let error = take(ERROR_BYTES, 8)?;
         let exec = take(EXEC_BYTES, 8)?;
-        let shape_table = take(4 * n_inputs, 4)?;
+        // The words of a state are the shape of one more input.
+        let shape_table = take(4 * (n_inputs + 1), 4)?;
         let input_table = take(4 * (n_inputs + 1), 4)?;
         let output_table = take(4 * program.outputs.len() as u64, 4)?;
+        let state_table = take(4, 4)?;
 
         let weights_bytes = weights.table_offset();
         let weights = take(weights_bytes, ALIGN)?;
@@ -102,6 +108,8 @@ impl Memory {
         };
         let inputs = slots(&program.inputs)?;
         let outputs = slots(&program.outputs)?;
+        let state_bytes = max_state_bytes(program)?;
+        let states = Slot { address: take(state_bytes, ALIGN)?, bytes: state_bytes };
         let arena = take(plan.arena_max, ALIGN)?;
         let end = end.checked_next_multiple_of(PAGE_BYTES).ok_or_else(too_large)?;
 
@@ -114,10 +122,12 @@ impl Memory {
             shape_table,
             input_table,
             output_table,
+            state_table,
             weights,
             weights_bytes,
             inputs,
             outputs,
+            states,
             arena,
             end,
         };
@@ -131,15 +141,27 @@ impl Memory {
             ErrorKind::Limit,
             format!(
                 "the model needs {} bytes at the upper bounds of its symbols (weights {}, inputs {}, outputs {}, \
-                 arena {}), and a WebAssembly memory has at most 4 GiB: declare smaller bounds with --dim",
+                 state {}, arena {}), and a WebAssembly memory has at most 4 GiB: declare smaller bounds with --dim",
                 self.end,
                 self.weights_bytes,
                 bytes(&self.inputs),
                 bytes(&self.outputs),
+                self.states.bytes,
                 plan.arena_max
             ),
         )
     }
+}
+
+/// Upper bound of the bytes of a state; 0 if the program has none.
+fn max_state_bytes(program: &Program) -> Result<u64> {
+    let Some(bytes) = program.state_offsets().pop() else { return Ok(0) };
+    let bound = program.facts.bounds(&bytes).hi.ok_or_else(|| {
+        let message =
+            "the state has no upper bound: WebAssembly memory does not grow, so declare bounds with --dim";
+        Error::new(ErrorKind::Contract, message)
+    })?;
+    bound.to_u64().ok_or_else(too_large)
 }
 
 /// Upper bound of the bytes of an input or output.

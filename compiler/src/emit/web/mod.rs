@@ -8,6 +8,7 @@
 //! frame                               sizes, addresses and the error of a call
 //! weights                             as in a weights file, without its table
 //! inputs, outputs                     each at its upper bound
+//! states                              the largest one, or several smaller ones
 //! arena
 //! ```
 
@@ -16,6 +17,7 @@ mod contract;
 mod level;
 mod memory;
 mod module;
+mod state;
 
 pub use compiler::WasmCompiler;
 pub use level::WasmLevel;
@@ -72,6 +74,7 @@ pub(crate) fn web(program: &Program, plan: &Plan, web: &WebOptions<'_>) -> Resul
     let options = CompileOptions::for_c_source().libm(false).wasm_source(true).weights_file(true);
     let mut source = c::source(program, plan, compiler::HEADER, &options)?;
     source.code += &memory::layout_check();
+    source.code += &state::functions(program);
     let weights = source.weights.as_ref().ok_or_else(|| Error::internal("C source without weights"))?;
     // The bounds are checked before the C compiler runs, which may take minutes.
     let no_code_bytes = 0;
@@ -119,6 +122,8 @@ fn refuse(program: &Program) -> Result<()> {
 /// Compiles the source to a module with the functions of the model.
 fn compile(program: &Program, source: &Source, web: &WebOptions<'_>) -> Result<Vec<u8>> {
     let name = &program.name;
-    let exports = ["check", "output_shape", "run"].map(|function| format!("{name}_{function}"));
+    let run: &[&str] = if program.state.is_some() { &state::EXPORTS } else { &["run"] };
+    let exports = ["check", "output_shape"].iter().chain(run);
+    let exports: Vec<String> = exports.map(|function| format!("{name}_{function}")).collect();
     web.compiler.compile(source, web.level, &exports)
 }

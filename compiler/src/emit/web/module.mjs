@@ -7,6 +7,20 @@ const SECTION = "symshape";
 
 const NO_INDEX = 0xffffffff;
 
+/** Codes of errors. */
+const OUT_OF_RANGE = 1;
+const WRONG_STATE = 10;
+const STATE_FULL = 11;
+
+/** The name of the state in errors. */
+const STATE = "the state";
+
+/** States begin at multiples of this. */
+const ALIGN = 64;
+
+/** The bytes before the sizes in the header of a state. */
+const STATE_WORDS = 32;
+
 /** The typed array with the elements of a type. Halves are their bits. */
 const ARRAYS = {
   f32: Float32Array, f64: Float64Array, f16: Uint16Array, bf16: Uint16Array,
@@ -35,11 +49,8 @@ export async function load(options = {}) {
   const instance = await WebAssembly.instantiate(module);
   const { file, address, bytes } = contract.weights;
   if (file !== null) {
-    const weights = await read(options.weights ?? new URL(encodeURIComponent(file), base));
-    if (weights.length < bytes) {
-      throw new ModelError(`the weights file has ${weights.length} bytes; calls read ${bytes}`);
-    }
-    new Uint8Array(instance.exports.memory.buffer, address, bytes).set(weights.subarray(0, bytes));
+    const target = new Uint8Array(instance.exports.memory.buffer, address, bytes);
+    await readInto(target, options.weights ?? new URL(encodeURIComponent(file), base), options.onProgress);
   }
   return new Model(instance, contract);
 }
@@ -56,8 +67,28 @@ async function compile(source) {
   }
 }
 
-async function read(source) {
-  return bytesOf(await fetched(source));
+/** Copies the beginning of a file to `target`, and reports how much is there. */
+async function readInto(target, source, onProgress) {
+  let loaded = 0;
+  for await (const chunk of chunksOf(await fetched(source))) {
+    const part = chunk.subarray(0, target.length - loaded);
+    target.set(part, loaded);
+    loaded += part.length;
+    onProgress?.(loaded, target.length);
+  }
+  if (loaded < target.length) {
+    throw new ModelError(`the weights file has ${loaded} bytes; calls read ${target.length}`);
+  }
+}
+
+/** The parts of a response as they arrive; all other sources are one part. */
+async function* chunksOf(source) {
+  if (!(source instanceof Response) || source.body === null) {
+    yield await bytesOf(source);
+    return;
+  }
+  const reader = source.body.getReader();
+  for (let part = await reader.read(); !part.done; part = await reader.read()) yield part.value;
 }
 
 /** The response to a request for a URL; all other sources are returned unchanged. */
@@ -81,12 +112,84 @@ async function bytesOf(source) {
     : new Uint8Array(source);
 }
 
+/** The address of a state, for its model. */
+let addressOf;
+
+/** What the calls of a model keep. Its memory is a part of that of the module. */
+export class State {
+  #model;
+  #address;
+  #view;
+  #contract;
+  #functions;
+
+  constructor(model, contract, view, address, functions) {
+    this.#model = model;
+    this.#contract = contract;
+    this.#view = view;
+    this.#address = address;
+    this.#functions = functions;
+  }
+
+  static {
+    addressOf = (state, model) => {
+      if (!(state instanceof State)) {
+        throw new ModelError("the model keeps a state: pass `model.newState()` as the second argument");
+      }
+      if (state.#model !== model) throw new ModelError("the state belongs to another model", WRONG_STATE);
+      return state.#live();
+    };
+  }
+
+  /** Rows before the next call. */
+  get length() { return this.#contract.hasRows ? this.#word(1) : 0; }
+
+  /** Rows that there is memory for. */
+  get capacity() { return this.#contract.hasRows ? this.#word(0) : 0; }
+
+  /** Bytes of its memory. */
+  get bytes() { return Number(this.#view.getBigUint64(this.#live() + 16, true)); }
+
+  /** Forgets everything: no rows, and zeros in overwritten tensors. */
+  reset() { this.#functions.reset(this.#live()); }
+
+  /** Forgets the rows after the first `length` ones. */
+  truncate(length) {
+    if (this.#contract.tensors.some(({ isAppended }) => !isAppended)) {
+      throw new ModelError("can't truncate the state: calls overwrite some of its tensors; use `reset`");
+    }
+    const own = this.length;
+    if (!Number.isSafeInteger(length) || length < 0 || length > own) {
+      throw new ModelError(`can't truncate the state to ${length} rows: it has ${own}`, OUT_OF_RANGE);
+    }
+    this.#view.setBigInt64(this.#live() + STATE_WORDS + 8, BigInt(length), true);
+  }
+
+  /** A copy of its memory, for `loadState`. */
+  save() { return new Uint8Array(this.#view.buffer, this.#live(), this.bytes).slice(); }
+
+  /** Gives its memory back to the model. */
+  free() {
+    this.#functions.free(this.#live());
+    this.#address = null;
+  }
+
+  #word(idx) { return Number(this.#view.getBigInt64(this.#live() + STATE_WORDS + 8 * idx, true)); }
+
+  #live() {
+    if (this.#address === null) throw new ModelError("the state was freed");
+    return this.#address;
+  }
+}
+
 /** A loaded model. Its memory has a fixed size, and calls allocate nothing in it. */
 export class Model {
   #contract;
   #exports;
   #buffer;
   #view;
+  /** The address and the bytes of each state, in the order of their addresses. */
+  #blocks = [];
 
   constructor(instance, contract) {
     this.#contract = contract;
@@ -99,6 +202,10 @@ export class Model {
     this.inputs = Object.freeze(contract.inputs.map(describe));
     this.outputs = Object.freeze(contract.outputs.map(describe));
     this.memoryBytes = this.#buffer.byteLength;
+    if (contract.state !== null) {
+      this.state = Object.freeze(contract.state.tensors.map((tensor) => Object.freeze(tensor)));
+      this.stateBytes = contract.state.maxBytes;
+    }
     this.#writeTables();
   }
 
@@ -111,16 +218,18 @@ export class Model {
   }
 
   /** Runs the model; the outputs belong to the caller. */
-  run(inputs) {
-    const outputs = this.runViews(inputs);
+  run(inputs, state) {
+    const outputs = this.runViews(inputs, state);
     for (const name of Object.keys(outputs)) outputs[name].data = outputs[name].data.slice();
     return outputs;
   }
 
   /** As `run`; the outputs are in the module's memory until the next call. */
-  runViews(inputs) {
-    const { memory, name: prefix, inputs: ports } = this.#contract;
+  runViews(inputs, state) {
+    const { memory, name: prefix, inputs: ports, state: kept } = this.#contract;
     this.#checkNames(inputs);
+    if (kept === null && state !== undefined) throw new ModelError("the model keeps no state: call it with its inputs alone");
+    const block = kept === null ? null : addressOf(state, this);
     let at = memory.shapes;
     for (const port of ports) {
       const { shape } = inputs[port.name];
@@ -130,15 +239,93 @@ export class Model {
         at += 8;
       }
     }
+    if (block !== null) {
+      // The words of the state are the shape of one more input.
+      this.#view.setUint32(memory.shapeTable + 4 * ports.length, block + STATE_WORDS, true);
+      this.#view.setUint32(kept.table, block, true);
+    }
     const refused = this.#exports[`${prefix}_check`](memory.shapeTable, memory.dims, memory.error);
     if (refused !== 0) throw this.#violation(refused);
 
     for (const port of ports) this.#fill(port, inputs[port.name]);
-    const failed = this.#exports[`${prefix}_run`](
-      memory.inputTable, memory.outputTable, memory.dims, memory.arena, memory.exec,
-    );
+    const tables = [memory.inputTable, memory.outputTable];
+    const rest = [memory.dims, memory.arena, memory.exec];
+    const failed = block === null
+      ? this.#exports[`${prefix}_run`](...tables, ...rest)
+      : this.#exports[`${prefix}_run_stateful`](...tables, kept.table, 1, ...rest);
     if (failed !== 0) throw this.#violation(failed);
     return this.#results();
+  }
+
+  /** An empty state. */
+  newState(sizes = {}) {
+    const { memory, name: prefix, state } = this.#contract;
+    if (state === null) throw new ModelError("the model keeps no state: compile it with --stateful");
+    const words = state.words.filter((_, idx) => !(state.hasRows && idx === 1));
+    for (const name of Object.keys(sizes)) {
+      if (words.some((word) => word.name === name)) continue;
+      const names = words.map((word) => `\`${word.name}\``);
+      throw new ModelError(`a state has no size \`${name}\`; it has ${names.length === 0 ? "none" : names.join(", ")}`);
+    }
+    for (const word of state.words) {
+      const isCapacity = state.hasRows && word === state.words[0];
+      // Calls of one row fill a state of this capacity.
+      const usual = isCapacity ? Math.min(word.hi, state.words[1].hi + 1) : Math.max(word.lo, 1);
+      const value = words.includes(word) ? sizes[word.name] ?? usual : 0;
+      if (!Number.isSafeInteger(value)) throw new ModelError(`${word.name} of a state is ${value}, not an integer`);
+      if (words.includes(word) && (value < word.lo || value > word.hi)) {
+        throw new ModelError(`${word.name} of a state is ${value}; ${word.name} is declared ${word.declared}`, OUT_OF_RANGE);
+      }
+      this.#view.setBigInt64(memory.dims + 8 * word.symbol, BigInt(value), true);
+    }
+    const bytes = this.#exports[`${prefix}_state_bytes`](memory.dims) >>> 0;
+    const address = this.#allocate(bytes);
+    this.#exports[`${prefix}_web_state_init`](address, memory.dims);
+    return this.#stateAt(address);
+  }
+
+  /** A state with the bytes that `save` returned. */
+  loadState(bytes) {
+    const { name: prefix, state } = this.#contract;
+    if (state === null) throw new ModelError("the model keeps no state: compile it with --stateful");
+    if (!(bytes instanceof Uint8Array)) throw new ModelError("a saved state is a Uint8Array");
+    const address = this.#allocate(Math.ceil(bytes.length / ALIGN) * ALIGN);
+    new Uint8Array(this.#buffer, address, bytes.length).set(bytes);
+    if (!this.#exports[`${prefix}_web_state_is_valid`](address, bytes.length)) {
+      this.#free(address);
+      throw new ModelError("the bytes are not a state of this model", WRONG_STATE);
+    }
+    return this.#stateAt(address);
+  }
+
+  #stateAt(address) {
+    const { name: prefix, state } = this.#contract;
+    const functions = { reset: this.#exports[`${prefix}_web_state_reset`], free: (own) => this.#free(own) };
+    return new State(this, state, this.#view, address, functions);
+  }
+
+  #free(address) {
+    this.#blocks = this.#blocks.filter((block) => block.address !== address);
+  }
+
+  /** The address of free memory for a state, whose bytes are a multiple of its alignment. */
+  #allocate(bytes) {
+    const { address: begin, maxBytes } = this.#contract.state;
+    let at = begin;
+    let idx = 0;
+    while (idx < this.#blocks.length && this.#blocks[idx].address - at < bytes) {
+      at = this.#blocks[idx].address + this.#blocks[idx].bytes;
+      idx += 1;
+    }
+    if (at + bytes > begin + maxBytes) {
+      const taken = this.#blocks.reduce((sum, block) => sum + block.bytes, 0);
+      throw new ModelError(
+        `no memory for a state of ${bytes} bytes: states have ${maxBytes} bytes, of which others take ${taken}; ` +
+          "free one of them, or choose a smaller capacity",
+      );
+    }
+    this.#blocks.splice(idx, 0, { address: at, bytes });
+    return at;
   }
 
   /** The outputs of the last call. */
@@ -228,7 +415,7 @@ export class Model {
     let where = "";
     if (tensor !== undefined) {
       // The place of an error inside the model contains a quoted name.
-      where = tensor.includes("`") ? `${tensor} ` : `\`${tensor}\` `;
+      where = tensor.includes("`") || tensor === STATE ? `${tensor} ` : `\`${tensor}\` `;
       if (tensorIndex !== NO_INDEX && axis !== NO_INDEX) where += `axis ${axis} `;
     }
     const because = why === undefined ? "" : ` (${why})`;
@@ -245,6 +432,8 @@ export class Model {
           return `${what}, outside ${lo}..=${hi}${because}`;
         }
         case 6: return `can't be computed at these sizes${because}`;
+        case WRONG_STATE: return `does not fit the call: ${why}`;
+        case STATE_FULL: return `has memory for ${hi} rows; there would be ${value} after the call`;
         default: return `failed with code ${code}${because}`;
       }
     };

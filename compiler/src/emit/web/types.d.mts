@@ -21,6 +21,9 @@ export interface SymbolInfo {
   readonly name: SymbolName;
   /** The allowed values, such as `1..=64`. */
   readonly declared: string;
+  /** The smallest and the largest allowed value; `max` is null if there is none. */
+  readonly min: number;
+  readonly max: number | null;
 }
 
 export interface TensorInfo<N> {
@@ -45,9 +48,11 @@ export interface LoadOptions {
   wasm?: string | URL | Response | BufferSource | WebAssembly.Module;
   /** The weights file of a model that has one: its URL, its bytes or a response. Default: the file next to this one. */
   weights?: string | URL | Response | BufferSource;
+  /** Called while the weights file loads, with the bytes so far and those of all weights. */
+  onProgress?: (loaded: number, total: number) => void;
 }
 
-export class Model {
+{{state_types}}export class Model {
   readonly name: string;
   readonly symbols: readonly SymbolInfo[];
   readonly inputs: readonly TensorInfo<keyof Inputs>[];
@@ -59,11 +64,11 @@ export class Model {
   input<N extends keyof Inputs>(name: N, shape: readonly number[]): Inputs[N];
 
   /** Runs the model. The outputs belong to the caller. Throws a `ModelError` if the sizes break the contract. */
-  run(inputs: Inputs): Outputs;
+  run(inputs: Inputs{{state_parameter}}): Outputs;
 
   /** As `run`; the outputs are in the module's memory until the next call. */
-  runViews(inputs: Inputs): Outputs;
-}
+  runViews(inputs: Inputs{{state_parameter}}): Outputs;
+{{state_members}}}
 
 /** Loads the module. */
 export function load(options?: LoadOptions): Promise<Model>;

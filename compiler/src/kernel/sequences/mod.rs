@@ -26,6 +26,9 @@ use symshape::{Dim, Symbol};
 /// How the program runs several sequences, without the proof that their parts fit in their buffers; or why it
 /// can't: a sentence without a period.
 fn classify(program: &Program) -> Result<Sequences, String> {
+    if !program.microkernels.is_native() {
+        return Err("C source runs one batch".into());
+    }
     let count = ports::count(program)?;
     let ragged = ports::ragged_inputs(program, &count)?;
     if let Some(kernel) = program.kernels.iter().find(|kernel| kernel.control.is_some()) {

@@ -116,9 +116,22 @@ fn bench_times_a_step_at_a_length() {
     let args = ["selfcheck", model_path, "--stateful"];
     let error = refusal(&[&args[..], &DIMS].concat());
     assert!(error.contains("selfcheck takes neither --state nor --stateful"), "{error}");
-    let args = ["compile", model_path, "--stateful", "-o", "rows.c"];
-    let error = refusal(&[&args[..], &DIMS].concat());
-    assert!(error.contains("C source can't have state"), "{error}");
+}
+
+#[test]
+fn c_source_has_the_functions_of_state() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("a path").to_string();
+    let model_path = path("rows.onnx");
+    std::fs::write(&model_path, model().encode_to_vec()).expect("a model");
+    let summary = json(&[&["compile", &model_path, "--stateful", "-o", &path("rows.c")][..], &DIMS].concat());
+    assert_eq!(summary[0]["state"]["max_states"], 1);
+    assert_eq!(summary[0]["state"]["one_state"], "C source runs one batch");
+    let header = std::fs::read_to_string(path("rows.h")).expect("a header");
+    let source = std::fs::read_to_string(path("rows.c")).expect("a source");
+    for function in ["rows_state_bytes(", "rows_state_place(", "rows_run_stateful("] {
+        assert!(header.contains(function) && source.contains(function), "{function}");
+    }
 }
 
 #[test]

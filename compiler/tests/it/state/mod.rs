@@ -6,9 +6,12 @@ mod graphs;
 mod grouped;
 mod random;
 mod row_types;
+mod script;
 mod session;
 mod several;
+mod source;
 mod streaming;
+mod web;
 
 use crate::random_cases::check_random;
 pub(crate) use graphs::decoder;

@@ -148,22 +148,7 @@ impl Session {
 
     /// The inputs of a step, without the state.
     fn inputs(&self, chunk: usize) -> Vec<Tensor> {
-        let model = self.stateful.model();
-        let size = |text: &String| match text.as_str() {
-            "N" => self.batch,
-            "S" => chunk,
-            "P + S" => self.state.length() + chunk,
-            number => number.parse().unwrap_or_else(|_| panic!("{number} is not a dim of these tests")),
-        };
-        let tensor = |(idx, info): (usize, &symshape_runtime::TensorInfo)| {
-            let shape: Vec<usize> = info.dims().iter().map(size).collect();
-            if info.dtype() == DType::I64 {
-                // A mask without padding.
-                return Tensor::from_i64(shape.clone(), &vec![1; shape.iter().product()]).expect("ones");
-            }
-            weights(&shape, 100 * self.n_steps + idx as u32)
-        };
-        model.inputs().iter().enumerate().map(tensor).collect()
+        model_inputs(self.stateful.model(), self.batch, chunk, self.state.length(), 100 * self.n_steps)
     }
 
     /// Compares the bytes of the block before and after a call: of appended tensors only new rows may differ, and of the
@@ -185,6 +170,31 @@ impl Session {
         let result = self.stateful.run_stateful_views(&refs(&inputs), &mut other.state).map(drop);
         result.expect_err("a state of another model")
     }
+}
+
+/// The inputs of a call with `chunk` new rows after `length` ones. `seed` chooses the floats.
+pub(super) fn model_inputs(
+    model: &Model,
+    batch: usize,
+    chunk: usize,
+    length: usize,
+    seed: u32,
+) -> Vec<Tensor> {
+    let size = |text: &String| match text.as_str() {
+        "N" => batch,
+        "S" => chunk,
+        "P + S" => length + chunk,
+        number => number.parse().unwrap_or_else(|_| panic!("{number} is not a dim of these tests")),
+    };
+    let tensor = |(idx, info): (usize, &symshape_runtime::TensorInfo)| {
+        let shape: Vec<usize> = info.dims().iter().map(size).collect();
+        if info.dtype() == DType::I64 {
+            // A mask without padding.
+            return Tensor::from_i64(shape.clone(), &vec![1; shape.iter().product()]).expect("ones");
+        }
+        weights(&shape, seed + idx as u32)
+    };
+    model.inputs().iter().enumerate().map(tensor).collect()
 }
 
 fn assert_close(name: &str, got: &Tensor, expected: &Tensor) {
