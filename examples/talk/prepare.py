@@ -43,6 +43,7 @@ def main():
     parser.add_argument("--symc", default=HERE.parents[1] / "target/release/symc")
     parser.add_argument("--dim", action="append", help="default: a batch of 1, 64 new tokens and 1,023 before them")
     parser.add_argument("--weights", default="int4", help="type of the weights, as of symc; none keeps them")
+    parser.add_argument("--activations", default="int8", help="int8, or none: slower, and closer to the model")
     args = parser.parse_args()
 
     args.target.mkdir(parents=True, exist_ok=True)
@@ -52,6 +53,7 @@ def main():
     command += [word for dim in dims for word in ("--dim", dim)]
     if args.weights != "none":
         command += ["--weights", args.weights]
+        command += [] if args.activations == "none" else ["--activations", args.activations]
     subprocess.run(list(map(str, command)), check=True)
 
     settings = json.loads((args.model / "settings.json").read_text())
