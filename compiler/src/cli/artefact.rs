@@ -147,7 +147,7 @@ impl Summary {
             callees: callees(lowered),
             repeated_weights: program.repeated_weights(&program.stored_constants()),
             copies: Copies::of(program),
-            state: None,
+            state: StateSummary::of(program),
             weights_file: weights.map(|path| path.display().to_string()),
             memory_bytes: None,
             weight_table: None,

@@ -83,7 +83,7 @@ impl KernelPrinter<'_> {
             .map(|parameter| (parameter.argument.as_str(), parameter.name.clone()))
             .collect();
         let mut n_loops = 0;
-        for name in identifiers(&self.body).filter(|name| name.starts_with(names::LOOP_PREFIX)) {
+        for name in identifiers(&self.body).filter(|name| self.names.is_loop(name)) {
             own_names.entry(name).or_insert_with(|| {
                 n_loops += 1;
                 format!("{}{}", names::LOOP_PREFIX, n_loops - 1)

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use symshape::Symbol;
 use symshape_runtime::DType;
 
-/// The beginning of the names of loop variables. No other identifier begins so.
+/// The beginning of the names of loop variables.
 pub(super) const LOOP_PREFIX: &str = "at_";
 
 /// The identifiers of a program's symbols, loop variables included.
@@ -37,6 +37,11 @@ impl SymbolNames {
             crate::kernel::walk::symbols(&kernel.body, &mut |symbol| add(symbol, LOOP_PREFIX));
         }
         names
+    }
+
+    /// Whether `name` is that of a loop variable.
+    pub(super) fn is_loop(&self, name: &str) -> bool {
+        name.starts_with(LOOP_PREFIX) && self.symbols.values().any(|known| known == name)
     }
 
     /// The name of a symbol of the program.
