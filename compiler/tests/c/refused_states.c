@@ -23,9 +23,9 @@ static int32_t call(void *block, uint32_t n_states) {
     return decoder_run_stateful_static(inputs, outputs, states, n_states, dims, &exec);
 }
 
-static void refused(const char *what, void *block, uint32_t n_states) {
+static void refused(const char *name, void *block, uint32_t n_states) {
     const int32_t code = call(block, n_states);
-    printf("%s: %d, %s\n", what, (int)code, error.why ? error.why : "");
+    printf("%s: %d, %s\n", name, (int)code, error.why ? error.why : "");
 }
 
 int main(void) {

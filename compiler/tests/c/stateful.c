@@ -1,4 +1,4 @@
-/* Runs consecutive calls of a model with one state, and writes what each returns and leaves behind.
+/* Runs consecutive calls of a model with one state, and writes the results and the content of the state after each.
  *
  * Compiled with -DMODEL=<prefix>, -DUPPER=<PREFIX> and -include <prefix>.h. All values are 64-bit integers in the
  * machine's order. Standard input has the dims of the state, then commands until 0:

@@ -32,12 +32,12 @@ fn program(graph: &Graph, compiler: &WasmCompiler) -> Program {
     Program::emulated(folder, &[&node, CALL], "model.mjs")
 }
 
-fn assert_computes(what: &str, graph: &Graph, compiler: &WasmCompiler) {
+fn assert_computes(case: &str, graph: &Graph, compiler: &WasmCompiler) {
     let program = program(graph, compiler);
     for rows in [1, 2, 3, MAX_ROWS - 1, MAX_ROWS] {
         let inputs = models::inputs(graph, &[rows]);
         let want = graph::eval::eval(graph, &inputs).expect("an oracle");
-        program.assert_gives(&format!("{what}, {rows} rows"), &inputs, &want);
+        program.assert_gives(&format!("{case}, {rows} rows"), &inputs, &want);
     }
 }
 

@@ -185,7 +185,7 @@ fn take_number(rest: &mut &[u8]) -> i64 {
 }
 
 /// Compares elements that were rounded in another order. The terms of a sum may be as large as the largest element.
-fn assert_close(what: &str, dtype: DType, got: &[u8], expected: &[u8]) {
+fn assert_close(case: &str, dtype: DType, got: &[u8], expected: &[u8]) {
     let tensor = |bytes: &[u8]| {
         let elems = bytes.len() / dtype.size_bytes();
         Tensor::new(dtype, vec![elems], Bytes::Owned(bytes.into())).expect("as large")
@@ -200,6 +200,6 @@ fn assert_close(what: &str, dtype: DType, got: &[u8], expected: &[u8]) {
     let largest = elements.clone().map(f64::abs).fold(1.0, f64::max);
     for (idx, b) in elements.enumerate() {
         let a = got.get(idx).as_f64();
-        assert!((a - b).abs() <= step * largest, "{what} [{idx}]: {a}, not {b}");
+        assert!((a - b).abs() <= step * largest, "{case} [{idx}]: {a}, not {b}");
     }
 }

@@ -1,4 +1,4 @@
-//! State in C source: consecutive calls return and leave what those of machine code do.
+//! State in C source: consecutive calls return and leave the bytes of machine code, up to rounding.
 
 use super::{
     graphs::{decoder, delays, gated, layered, rows_first},

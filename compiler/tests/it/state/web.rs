@@ -1,4 +1,4 @@
-//! State in WebAssembly: consecutive calls return and leave what those of machine code do.
+//! State in WebAssembly: consecutive calls return and leave the bytes of machine code, up to rounding.
 
 use super::{
     graphs::{decoder, delays, gated, layered, rows_first},
