@@ -72,9 +72,7 @@ fn partitions(program: &Program) -> Vec<Json> {
 /// kernel is that of all rows, or of one sequence.
 fn ragged(program: &Program) -> Json {
     let Some(ragged) = &program.ragged else { return Json::Null };
-    // The length is not a symbol of the call; without it, extents of the length would count as 1.
-    let mut of_sequence = program.clone();
-    of_sequence.symbols.push(ragged.length.clone());
+    let of_sequence = program.of_one_sequence(ragged);
     let kernels = program.kernels.iter().enumerate().map(|(idx, kernel)| {
         let group = ragged.groups.iter().position(|group| group.contains(&idx));
         let work = cost::of(&of_sequence, kernel);

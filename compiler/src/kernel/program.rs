@@ -115,6 +115,14 @@ impl Program {
         limit.map_or(0, |limit| limit.at_once.get())
     }
 
+    /// The program with the length of a sequence as a symbol. Estimates of the work of kernels that run per sequence
+    /// need it: without it, extents of the length would count as 1.
+    pub(crate) fn of_one_sequence(&self, ragged: &Ragged) -> Program {
+        let mut of_one_sequence = self.clone();
+        of_one_sequence.symbols.push(ragged.length.clone());
+        of_one_sequence
+    }
+
     /// All symbols that kernels can use: the model's symbols, then the data-dependent ones, then the length of a
     /// sequence of a ragged batch.
     pub fn all_symbols(&self) -> impl Iterator<Item = &Symbol> {

@@ -17,9 +17,10 @@ use crate::{
         function::ModuleBuilder,
     },
     error::{At, Result},
-    kernel::cost,
+    kernel::{Program, cost},
 };
 use std::ops::Range;
+use symshape::Dim;
 
 /// Emits the functions of these kernels, whose names end in `level`.
 pub(crate) fn emit<'u>(
@@ -30,6 +31,7 @@ pub(crate) fn emit<'u>(
     let program = unit.program;
     let mut steps = Vec::with_capacity(range.len());
     let mut sequence_parts = Vec::new();
+    let one_sequence = program.ragged.as_ref().map(|ragged| program.of_one_sequence(ragged));
     for idx in range {
         let kernel = &program.kernels[idx];
         if let Some(control) = &kernel.control {
@@ -37,8 +39,9 @@ pub(crate) fn emit<'u>(
             continue;
         }
 
-        let parts = emit_parts(unit, idx, level)?;
         let group = program.ragged.as_ref().and_then(|ragged| Some((ragged, ragged.group_of(idx)?)));
+        let sizes = one_sequence.as_ref().filter(|_| group.is_some()).unwrap_or(program);
+        let parts = emit_parts(unit, idx, level, sizes)?;
         match group {
             None => steps.extend(parts.into_iter().map(DriverStep::Part)),
             Some((ragged, group)) => {
@@ -55,15 +58,23 @@ pub(crate) fn emit<'u>(
     Ok(steps)
 }
 
-/// Emits the functions of a kernel's parts, whose names end in `level`.
-fn emit_parts<'u>(unit: &mut ModuleBuilder<'u>, idx: usize, level: &str) -> Result<Vec<EmittedPart<'u>>> {
+/// Emits the functions of a kernel's parts, whose names end in `level`. Their work is estimated with the symbols of
+/// `sizes`.
+fn emit_parts<'u>(
+    unit: &mut ModuleBuilder<'u>,
+    idx: usize,
+    level: &str,
+    sizes: &Program,
+) -> Result<Vec<EmittedPart<'u>>> {
     let program = unit.program;
     let kernel = &program.kernels[idx];
     let mut emitted = Vec::new();
     for (part_idx, part) in split::parts(program, kernel).into_iter().enumerate() {
         let suffix = if part_idx == 0 { String::new() } else { format!("_{part_idx}") };
         let name = format!("kernel_{idx}{suffix}{level}");
-        let part = emit_part(unit, idx, part, &name).at(|| format!("kernel {idx} ({})", kernel.name))?;
+        let work = cost::work(sizes, part.body);
+        let part =
+            emit_part(unit, idx, part, work, &name).at(|| format!("kernel {idx} ({})", kernel.name))?;
         emitted.push(part);
     }
     Ok(emitted)
@@ -74,6 +85,7 @@ fn emit_part<'u>(
     unit: &mut ModuleBuilder<'u>,
     kernel: usize,
     part: KernelPart<'u>,
+    work: Dim,
     name: &str,
 ) -> Result<EmittedPart<'u>> {
     let program = unit.program;
@@ -87,6 +99,5 @@ fn emit_part<'u>(
         Ok(())
     })?;
 
-    let work = cost::work(program, part.body);
     Ok(EmittedPart { func, part, kernel, work, fails, uses_scratch, is_divisible })
 }

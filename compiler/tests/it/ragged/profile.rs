@@ -16,6 +16,20 @@ fn lowered() -> Lowered {
     Pipeline::new(&encoder(FORMS[0])).ragged(request).lower().expect("supported")
 }
 
+/// Attention of the longest sequences is enough work for two threads.
+#[test]
+fn threads_share_the_sequences_of_attention() {
+    let request = RaggedRequest::along("S");
+    let lowered = Pipeline::new(&encoder(FORMS[0])).ragged(request).lower().expect("supported");
+    let profiler = Profiler::new(&lowered).expect("this machine");
+    let ragged = lowered.program.ragged.as_ref().expect("a ragged batch");
+    let lengths = [MAX_LENGTH as usize; MAX_SEQUENCES as usize];
+    let scaling = profiler.scaling_at_lengths(&lengths, 2).expect("in range");
+    let groups = scaling.kernels.iter().filter(|kernel| ragged.group_of(kernel.kernels.start).is_some());
+    let shared = groups.filter(|kernel| kernel.divided.shares == 2).count();
+    assert!(shared >= 2, "one for each layer, not {shared}: {scaling:?}");
+}
+
 fn multiplications(profile: &Profile) -> f64 {
     profile.kernels.iter().map(|kernel| kernel.demand.multiplications).sum()
 }
