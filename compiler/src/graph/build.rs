@@ -13,6 +13,7 @@ mod movement;
 mod reshape;
 
 pub use control::{Captured, LoopBody, LoopResults, declare_counter, declare_data_dependent};
+pub(crate) use elementwise::shape_text;
 
 use super::{Graph, MAX_RANK, Node, Op, Type, Value, ValueData, axis, infer};
 use crate::{

@@ -93,8 +93,8 @@ impl Graph {
     pub fn broadcast_to(&mut self, x: Value, shape: &[Dim]) -> Result<Value> {
         let from = self.shape(x).to_vec();
         let Some(new) = shape.len().checked_sub(from.len()) else {
-            let from = show(&from);
-            let to = show(shape);
+            let from = shape_text(&from);
+            let to = shape_text(shape);
             return Err(Error::invalid(format!(
                 "shape {from} does not broadcast to {to}, which has fewer axes"
             )));
@@ -108,7 +108,7 @@ impl Graph {
             let to = &shape[new + k];
             let at = Dim::from(axis(new + k));
 
-            let what = || format!("broadcast {} to {}", show(&from), show(shape));
+            let what = || format!("broadcast {} to {}", shape_text(&from), shape_text(shape));
             index.push(if self.is_one(dim) && !self.is_one(to) {
                 Dim::zero()
             } else if self.may_stretch(dim, to) {
@@ -143,7 +143,7 @@ impl Graph {
             for (k, dim) in shape.iter().enumerate() {
                 let slot = rank - shape.len() + k;
                 let what = || {
-                    let all: Vec<String> = shapes.iter().map(|shape| show(shape)).collect();
+                    let all: Vec<String> = shapes.iter().map(|shape| shape_text(shape)).collect();
                     format!("broadcast {}", all.join(" with "))
                 };
                 out[slot] = self.broadcast_dim(&out[slot].clone(), dim, &what)?;
@@ -193,7 +193,8 @@ fn one_or(dim: &Dim, other: &Dim) -> Relation {
     Relation::eq((dim - 1) * (other - dim), 0)
 }
 
-fn show(shape: &[Dim]) -> String {
+/// A shape as text, such as `[N, 64]`.
+pub(crate) fn shape_text(shape: &[Dim]) -> String {
     let dims: Vec<String> = shape.iter().map(Dim::to_string).collect();
     format!("[{}]", dims.join(", "))
 }

@@ -3,7 +3,7 @@
 
 use crate::{
     error::{At, Error, ErrorKind, Result},
-    graph::{Graph, Value},
+    graph::{Graph, Value, build::shape_text},
     import::model::{
         dims, given_inputs,
         options::ImportOptions,
@@ -317,10 +317,9 @@ pub(crate) fn check(
 pub(crate) fn contradiction(g: &Graph, value: Value, declared: &TensorTypeProto) -> Option<String> {
     let inferred = g.shape(value);
     let shape = declared.shape.as_ref()?;
-    let show = |dims: &[Dim]| dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", ");
     if shape.dim.len() != inferred.len() {
         let axes = shape.dim.len();
-        return Some(format!("it is declared with {axes} axes, but its shape is [{}]", show(inferred)));
+        return Some(format!("it is declared with {axes} axes, but its shape is {}", shape_text(inferred)));
     }
 
     let mut dims = shape.dim.iter().zip(inferred).enumerate();

@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, Result},
-    graph::{Graph, Value},
+    graph::{Graph, Value, build::shape_text},
     import::{
         model::weights,
         node::{OnnxNode, axes::normal_axis},
@@ -87,19 +87,27 @@ pub(crate) fn require_shape(
     why: &str,
 ) -> Result<()> {
     let shape = g.shape(s).to_vec();
-    let text = |dims: &[Dim]| dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let differs = |(a, b): (&Dim, &Dim)| a.as_i64().zip(b.as_i64()).is_some_and(|(a, b)| a != b);
     if shape.len() != wanted.len() || shape.iter().zip(wanted).any(differs) {
         return Err(Error::invalid(format!(
-            "the {name} have the shape [{}]; [{}] is needed{why}",
-            text(&shape),
-            text(wanted)
+            "the {name} have the shape {}; {} is needed{why}",
+            shape_text(&shape),
+            shape_text(wanted)
         )));
     }
     for (dim, wanted) in shape.iter().zip(wanted) {
         g.require(Relation::eq(dim.clone(), wanted), &format!("the shape of the {name}"))?;
     }
     Ok(())
+}
+
+/// Refuses scales of integers.
+pub(crate) fn require_float_scales(g: &Graph, scales: Value) -> Result<()> {
+    let dtype = g.dtype(scales);
+    if dtype.is_float() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("scales of type {dtype}; they must be floats")))
 }
 
 /// Refuses zero points that are not as many as the scales.

@@ -2,10 +2,13 @@
 
 use crate::{
     error::{Error, Result},
-    graph::{Graph, Value, axis},
+    graph::{Graph, Value, axis, build::shape_text},
     import::{
         node::{OnnxNode, axes::normal_axis},
-        ops::{quant::require_shape, shared::arithmetic::int},
+        ops::{
+            quant::{require_float_scales, require_shape},
+            shared::arithmetic::int,
+        },
     },
     scalar::{BinaryOp, CompareOp, Scalar},
     tensor::{Bytes, Tensor},
@@ -76,9 +79,8 @@ fn reshaped(g: &mut Graph, name: &str, x: Value, shape: &[i64]) -> Result<Value>
     }
     let first = g.shape(x).first().and_then(Dim::as_i64);
     if g.rank(x) > 1 && first.is_some_and(|first| first != shape[0]) {
-        let own: Vec<String> = g.shape(x).iter().map(ToString::to_string).collect();
-        let own = own.join(", ");
-        return Err(Error::invalid(format!("the {name} have the shape [{own}]; {shape:?} is needed")));
+        let own = shape_text(g.shape(x));
+        return Err(Error::invalid(format!("the {name} have the shape {own}; {shape:?} is needed")));
     }
 
     let sizes: Option<Vec<usize>> = shape.iter().map(|dim| usize::try_from(*dim).ok()).collect();
@@ -134,9 +136,7 @@ fn matmul_n_bits(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
         return Err(Error::invalid(format!("{columns} x {k} elements of {bits} bits in blocks of {block}")));
     }
 
-    if !g.dtype(scales).is_float() {
-        return Err(Error::invalid(format!("scales of type {}; they must be floats", g.dtype(scales))));
-    }
+    require_float_scales(g, scales)?;
     let blocks = (k + block - 1) / block;
     let b = reshaped(g, "weights", b, &[columns, blocks, block * bits / 8])?;
     let integers = unpacked(g, b, bits, &block.into())?;
@@ -339,9 +339,7 @@ fn gather_block_quantized(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
             "GatherBlockQuantized from a table that has no integers of 8 bits or less",
         ));
     }
-    if !g.dtype(scales).is_float() {
-        return Err(Error::invalid(format!("scales of type {}; they must be floats", g.dtype(scales))));
-    }
+    require_float_scales(g, scales)?;
     if let Some(zeros) = zeros.filter(|zeros| g.dtype(*zeros) != g.dtype(data)) {
         let (zeros, table) = (g.dtype(zeros), g.dtype(data));
         return Err(Error::invalid(format!("zero points of type {zeros} for a table of type {table}")));
