@@ -188,11 +188,7 @@ impl KernelPrinter<'_> {
             self.close("}");
         }
 
-        let scale = match form.scale {
-            DType::F16 => "f32x4_from_f16",
-            DType::BF16 => "f32x4_from_bf16",
-            _ => "f32x4_from_bytes",
-        };
+        let scale = scale_vector(form.scale);
         let sums = &names.columns.sums;
         for vector in 0..VECTORS {
             let at = i64::from(vector * LANES) * form.scale.size_bytes() as i64;
@@ -265,6 +261,15 @@ impl KernelPrinter<'_> {
         }
         self.facts = outside;
         Ok(())
+    }
+}
+
+/// The function that loads a vector of scales of this type.
+pub(super) fn scale_vector(scale: DType) -> &'static str {
+    match scale {
+        DType::F16 => "f32x4_from_f16",
+        DType::BF16 => "f32x4_from_bf16",
+        _ => "f32x4_from_bytes",
     }
 }
 

@@ -370,7 +370,7 @@ impl KernelPrinter<'_> {
 struct Parameter {
     ty: String,
     name: String,
-    /// What the call passes.
+    /// The argument of the call.
     argument: String,
 }
 

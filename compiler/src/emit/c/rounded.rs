@@ -26,16 +26,8 @@ impl KernelPrinter<'_> {
 
         self.open(&format!("for (int64_t {from} = 0; {from} < {depth}; {from} += {block}) {{"));
         self.line(&format!("const int64_t {until} = min_i64({from} + {block}, {depth});"));
-        self.line(&format!("int32_t {largest} = 0;"));
         self.line(&format!("int32_t {dots}[{width}] = {{0}};"));
-        let name = self.fresh('a');
-        self.over_indices(contraction, &from, &until, &mut |this| {
-            this.load_lhs(contraction, &name)?;
-            this.line(&format!("{largest} = max_magnitude({largest}, {name});"));
-            Ok(())
-        })?;
-        let inverse = self.fresh('x');
-        self.line(&format!("const float {inverse} = block_inverse({largest});"));
+        let inverse = self.largest_magnitude(contraction, &from, &until, &largest)?;
 
         let name = self.fresh('a');
         let code = self.fresh('q');
@@ -59,6 +51,27 @@ impl KernelPrinter<'_> {
         self.close("}");
         self.close("}");
         Ok(())
+    }
+
+    /// Prints the largest magnitude of the joint reduction indices from `from` to `until`, in a variable of this name,
+    /// and its inverse, whose name is returned.
+    pub(super) fn largest_magnitude(
+        &mut self,
+        contraction: &Contraction,
+        from: &str,
+        until: &str,
+        largest: &str,
+    ) -> Result<String> {
+        self.line(&format!("int32_t {largest} = 0;"));
+        let name = self.fresh('a');
+        self.over_indices(contraction, from, until, &mut |this| {
+            this.load_lhs(contraction, &name)?;
+            this.line(&format!("{largest} = max_magnitude({largest}, {name});"));
+            Ok(())
+        })?;
+        let inverse = self.fresh('x');
+        self.line(&format!("const float {inverse} = block_inverse({largest});"));
+        Ok(inverse)
     }
 
     /// Prints a loop over joint reduction indices.

@@ -13,6 +13,7 @@
 //! [`crate::scalar::activations`] defines the rounding.
 
 use super::{
+    few_bits_tiles::scale_vector,
     kernel_printer::{ColumnNames, KernelPrinter},
     names,
     tiles::{LANES, TileNames, VECTORS},
@@ -144,15 +145,7 @@ impl KernelPrinter<'_> {
         let [from, until, largest, total] = ['k', 'k', 'x', 's'].map(|letter| self.fresh(letter));
         self.open(&format!("for (int64_t {from} = 0; {from} < {depth}; {from} += {block}) {{"));
         self.line(&format!("const int64_t {until} = min_i64({from} + {block}, {depth});"));
-        self.line(&format!("int32_t {largest} = 0;"));
-        let name = self.fresh('a');
-        self.over_indices(contraction, &from, &until, &mut |this| {
-            this.load_lhs(contraction, &name)?;
-            this.line(&format!("{largest} = max_magnitude({largest}, {name});"));
-            Ok(())
-        })?;
-        let inverse = self.fresh('x');
-        self.line(&format!("const float {inverse} = block_inverse({largest});"));
+        let inverse = self.largest_magnitude(contraction, &from, &until, &largest)?;
         self.line(&format!("{scales}[{from} / {block}] = block_scale({largest});"));
 
         let codes = self.fresh('q');
@@ -276,11 +269,7 @@ impl KernelPrinter<'_> {
         let form = &tiles.panels.form;
         let panel = &names.panel;
         let half = 1 << (form.bits - 1);
-        let scale = match form.scale {
-            DType::F16 => "f32x4_from_f16",
-            DType::BF16 => "f32x4_from_bf16",
-            _ => "f32x4_from_bytes",
-        };
+        let scale = scale_vector(form.scale);
         for vector in 0..VECTORS {
             let lane = i64::from(vector * LANES);
             let [scales, offsets] = ['w', 'z'].map(|letter| self.fresh(letter));

@@ -115,7 +115,7 @@ async function bytesOf(source) {
 /** The address of a state, for its model. */
 let addressOf;
 
-/** What the calls of a model keep. Its memory is a part of that of the module. */
+/** The state of consecutive calls of a model. Its memory is a part of that of the module. */
 export class State {
   #model;
   #address;
@@ -259,21 +259,22 @@ export class Model {
 
   /** An empty state. */
   newState(sizes = {}) {
-    const { memory, name: prefix, state } = this.#contract;
+    const { memory, name: prefix, state, symbols } = this.#contract;
     if (state === null) throw new ModelError("the model keeps no state: compile it with --stateful");
-    const words = state.words.filter((_, idx) => !(state.hasRows && idx === 1));
+    const all = state.words.map((symbol) => ({ symbol, ...symbols[symbol] }));
+    const words = all.filter((_, idx) => !(state.hasRows && idx === 1));
     for (const name of Object.keys(sizes)) {
       if (words.some((word) => word.name === name)) continue;
       const names = words.map((word) => `\`${word.name}\``);
       throw new ModelError(`a state has no size \`${name}\`; it has ${names.length === 0 ? "none" : names.join(", ")}`);
     }
-    for (const word of state.words) {
-      const isCapacity = state.hasRows && word === state.words[0];
+    for (const word of all) {
+      const isCapacity = state.hasRows && word === all[0];
       // Calls of one row fill a state of this capacity.
-      const usual = isCapacity ? Math.min(word.hi, state.words[1].hi + 1) : Math.max(word.lo, 1);
+      const usual = isCapacity ? Math.min(word.max, all[1].max + 1) : Math.max(word.min, 1);
       const value = words.includes(word) ? sizes[word.name] ?? usual : 0;
       if (!Number.isSafeInteger(value)) throw new ModelError(`${word.name} of a state is ${value}, not an integer`);
-      if (words.includes(word) && (value < word.lo || value > word.hi)) {
+      if (words.includes(word) && (value < word.min || value > word.max)) {
         throw new ModelError(`${word.name} of a state is ${value}; ${word.name} is declared ${word.declared}`, OUT_OF_RANGE);
       }
       this.#view.setBigInt64(memory.dims + 8 * word.symbol, BigInt(value), true);

@@ -14,7 +14,7 @@ export interface StateInfo {
   readonly isAppended: boolean;
 }
 
-/** What calls keep: the rows of one sequence, or of a batch of sequences of one length. */
+/** The state of consecutive calls: rows of one sequence, or of a batch of sequences of one length. */
 export class State {
   /** Rows before the next call. */
   readonly length: number;

@@ -2,7 +2,6 @@
 
 use super::memory::Memory;
 use crate::{emit::template::named, kernel::Program};
-use num_bigint::BigInt;
 use serde_json::{Value as Json, json};
 use symshape::Symbol;
 
@@ -18,11 +17,12 @@ pub(super) fn functions(program: &Program) -> String {
     named(include_str!("state.c"), &program.name)
 }
 
-/// The state for the ES module: its memory, its sizes and its tensors; null if there is none.
+/// The state for the ES module: its memory, the symbols that are its sizes, and its tensors; null if there is none.
 pub(super) fn json(program: &Program, memory: &Memory) -> Json {
     let Some(state) = &program.state else { return Json::Null };
     let rows = state.rows.as_ref();
-    let words: Vec<Json> = state.words().iter().map(|symbol| word(program, symbol)).collect();
+    let symbol = |word: Symbol| program.symbols.iter().position(|known| *known == word);
+    let words: Vec<Option<usize>> = state.words().into_iter().map(symbol).collect();
     let tensors = state.tensors.iter().map(|tensor| {
         json!({
             "input": tensor.input,
@@ -39,20 +39,6 @@ pub(super) fn json(program: &Program, memory: &Memory) -> Json {
         "hasRows": rows.is_some(),
         "words": words,
         "tensors": tensors.collect::<Vec<_>>(),
-    })
-}
-
-/// A size of a state: its index in the dims, its name, and its declared range.
-fn word(program: &Program, symbol: &Symbol) -> Json {
-    let declared = program.facts.declaration(symbol);
-    // The memory has an upper bound, so all sizes have one that a number of JavaScript can hold.
-    let number = |value: &BigInt| i64::try_from(value).unwrap_or(i64::MAX);
-    json!({
-        "symbol": program.symbols.iter().position(|known| known == symbol),
-        "name": symbol.name(),
-        "lo": declared.map_or(0, |declared| number(&declared.lo)),
-        "hi": declared.and_then(|declared| declared.hi.as_ref()).map(number),
-        "declared": declared.map(ToString::to_string),
     })
 }
 
