@@ -11,7 +11,7 @@ use crate::own_math;
 
 use std::{fs, path::Path, process::Command};
 use symshape_compiler::{
-    CompileOptions,
+    CompileOptions, StateRequest,
     emit::web::{WasmCompiler, WasmLevel, Web, WebOptions},
     graph::{self, Graph},
     pipeline::Pipeline,
@@ -22,21 +22,31 @@ use symshape_runtime::DType;
 /// The program that calls a module with tensors.
 const CALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/call.mjs");
 
-fn node() -> String {
+/// The command of Node.
+pub(crate) fn node() -> String {
     std::env::var("NODE").unwrap_or_else(|_| "node".into())
 }
 
 fn compile(graph: &Graph, compiler: &WasmCompiler, level: WasmLevel) -> Web {
-    let lowered = Pipeline::new(graph)
-        .options(CompileOptions::for_c_source().libm(false))
-        .lower()
-        .unwrap_or_else(|error| panic!("{}: {error}", graph.name));
+    compile_with_state(graph, &StateRequest::default(), compiler, level)
+}
+
+/// A module of a graph with state.
+pub(crate) fn compile_with_state(
+    graph: &Graph,
+    request: &StateRequest,
+    compiler: &WasmCompiler,
+    level: WasmLevel,
+) -> Web {
+    let options = CompileOptions::for_c_source().libm(false);
+    let lowered = Pipeline::new(graph).options(options).state(request.clone()).lower();
+    let lowered = lowered.unwrap_or_else(|error| panic!("{}: {error}", graph.name));
     let options = WebOptions { compiler, level, stem: "model", weights_file: None };
     lowered.web(&options).unwrap_or_else(|error| panic!("{}: {error}", graph.name))
 }
 
 /// The model as a program that reads inputs and writes outputs.
-fn program(graph: &Graph, compiler: &WasmCompiler, level: WasmLevel) -> Program {
+pub(crate) fn program(graph: &Graph, compiler: &WasmCompiler, level: WasmLevel) -> Program {
     let web = compile(graph, compiler, level);
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("model.wasm"), web.wasm).expect("a file");

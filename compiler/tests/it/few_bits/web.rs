@@ -4,36 +4,17 @@ use super::{
     DEEP, LAYERS, MAX_ROWS, floats,
     rounded::{input, rounded},
 };
-use crate::{foreign::Program, models};
-use std::fs;
+use crate::{models, web::program};
 use symshape::Dim;
 use symshape_compiler::{
-    CompileOptions,
-    emit::web::{WasmCompiler, WasmLevel, WebOptions},
+    emit::web::{WasmCompiler, WasmLevel},
     graph::{self, Graph},
-    pipeline::Pipeline,
     tensor::Tensor,
 };
 use symshape_runtime::DType;
 
-/// The program that calls a module with tensors.
-const CALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/call.mjs");
-
-/// The module of a graph as a program.
-fn program(graph: &Graph, compiler: &WasmCompiler) -> Program {
-    let options = CompileOptions::for_c_source().libm(false);
-    let lowered = Pipeline::new(graph).options(options).lower().expect("supported");
-    let options = WebOptions { compiler, level: WasmLevel::Simd128, stem: "model", weights_file: None };
-    let web = lowered.web(&options).expect("supported");
-    let folder = tempfile::tempdir().expect("a folder");
-    fs::write(folder.path().join("model.wasm"), web.wasm).expect("a file");
-    fs::write(folder.path().join("model.mjs"), web.module).expect("a file");
-    let node = std::env::var("NODE").unwrap_or_else(|_| "node".into());
-    Program::emulated(folder, &[&node, CALL], "model.mjs")
-}
-
 fn assert_computes(case: &str, graph: &Graph, compiler: &WasmCompiler) {
-    let program = program(graph, compiler);
+    let program = program(graph, compiler, WasmLevel::Simd128);
     for rows in [1, 2, 3, MAX_ROWS - 1, MAX_ROWS] {
         let inputs = models::inputs(graph, &[rows]);
         let want = graph::eval::eval(graph, &inputs).expect("an oracle");
@@ -73,7 +54,7 @@ fn modules_multiply_rounded_rows() {
     let compiler = WasmCompiler::find(WasmLevel::Simd128).expect("a C compiler for wasm32");
     for layer in LAYERS.into_iter().chain([DEEP[1], DEEP[3]]) {
         let graph = rounded(&layer.of_few_bits());
-        let program = program(&graph, &compiler);
+        let program = program(&graph, &compiler, WasmLevel::Simd128);
         for rows in [1, 2, 3, MAX_ROWS as usize] {
             let inputs = [input(layer.k, rows, 5)];
             let want = graph::eval::eval(&graph, &inputs).expect("an oracle");

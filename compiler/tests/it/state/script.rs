@@ -11,6 +11,8 @@ use symshape_compiler::{
 };
 use symshape_runtime::{CallError, Context, DType, State};
 
+use Command::{Call, Reset, Truncate};
+
 /// A command to a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Command {
@@ -20,6 +22,13 @@ pub(super) enum Command {
     /// Keeps this many rows.
     Truncate(usize),
 }
+
+/// Ends at the capacity of a contract of 12 rows and chunks of 4.
+pub(super) const TO_THE_END: [Command; 6] = [Call(4), Call(1), Call(4), Call(3), Call(4), Call(1)];
+
+/// Keeps fewer rows, and begins again. The last calls exceed a capacity of 9 rows.
+pub(super) const AGAIN: [Command; 11] =
+    [Call(1), Call(4), Truncate(2), Call(3), Truncate(6), Call(1), Reset, Call(4), Call(4), Call(2), Call(1)];
 
 /// The state that a script begins with, and its commands.
 pub(super) struct Script<'a> {

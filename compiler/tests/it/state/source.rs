@@ -2,7 +2,7 @@
 
 use super::{
     graphs::{decoder, delays, gated, layered, rows_first},
-    script::{Command, Script},
+    script::{AGAIN, Command, Script, TO_THE_END},
     streaming,
 };
 use crate::foreign::{self, Program};
@@ -65,23 +65,9 @@ fn assert_agrees(
 fn source_of_decoders_appends_rows() {
     let find = StateRequest::find();
     // The first script ends at the full capacity of the contract; the last calls of the others are refused.
-    let to_the_end = [Call(4), Call(1), Call(4), Call(3), Call(4), Call(1)];
-    assert_agrees(&decoder(4, 12), &find, &[1, 2, 3], 16, &to_the_end);
-    let again = [
-        Call(1),
-        Call(4),
-        Truncate(2),
-        Call(3),
-        Truncate(6),
-        Call(1),
-        Reset,
-        Call(4),
-        Call(4),
-        Call(2),
-        Call(1),
-    ];
-    assert_agrees(&decoder(4, 12), &find, &[1, 3], 9, &again);
-    assert_agrees(&layered(3, 4, 12), &find, &[1, 2], 11, &again);
+    assert_agrees(&decoder(4, 12), &find, &[1, 2, 3], 16, &TO_THE_END);
+    assert_agrees(&decoder(4, 12), &find, &[1, 3], 9, &AGAIN);
+    assert_agrees(&layered(3, 4, 12), &find, &[1, 2], 11, &AGAIN);
     assert_agrees(
         &rows_first(),
         &find,

@@ -3,37 +3,31 @@
 use super::{
     graphs::{decoder, delays, gated, layered, rows_first},
     script::{
+        AGAIN,
         Command::{self, Call, Reset, Truncate},
-        Script,
+        Script, TO_THE_END,
     },
     streaming,
 };
-use crate::foreign::Program;
+use crate::{
+    foreign::Program,
+    web::{compile_with_state, node},
+};
 use std::{fs, path::Path, process::Command as Process};
 use symshape_compiler::{
-    CompileOptions, StateRequest,
-    emit::web::{WasmCompiler, WasmLevel, WebOptions},
+    StateRequest,
+    emit::web::{WasmCompiler, WasmLevel},
     graph::Graph,
-    pipeline::Pipeline,
 };
 use symshape_runtime::DType;
 
 /// The program that runs scripts.
 const STEPS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web/stateful.mjs");
 
-fn node() -> String {
-    std::env::var("NODE").unwrap_or_else(|_| "node".into())
-}
-
 /// Writes the files of a module into a folder.
 fn compile(folder: &Path, graph: &Graph, request: &StateRequest) {
-    let options = CompileOptions::for_c_source().libm(false);
-    let lowered = Pipeline::new(graph).options(options).state(request.clone()).lower();
-    let lowered = lowered.unwrap_or_else(|error| panic!("{}: {error}", graph.name));
     let compiler = WasmCompiler::find(WasmLevel::Simd128).expect("a C compiler for wasm32");
-    let options =
-        WebOptions { compiler: &compiler, level: WasmLevel::Simd128, stem: "model", weights_file: None };
-    let web = lowered.web(&options).unwrap_or_else(|error| panic!("{}: {error}", graph.name));
+    let web = compile_with_state(graph, request, &compiler, WasmLevel::Simd128);
     fs::write(folder.join("model.wasm"), web.wasm).expect("a file");
     fs::write(folder.join("model.mjs"), web.module).expect("a file");
     fs::write(folder.join("model.d.mts"), web.types).expect("a file");
@@ -58,25 +52,11 @@ fn assert_agrees(
 #[ignore = "needs a C compiler for wasm32 and Node"]
 fn modules_append_rows() {
     let find = StateRequest::find();
-    let to_the_end = [Call(4), Call(1), Call(4), Call(3), Call(4), Call(1)];
-    assert_agrees(&decoder(4, 12), &find, &[1, 2, 3], 16, &to_the_end);
-    let again = [
-        Call(1),
-        Call(4),
-        Truncate(2),
-        Call(3),
-        Truncate(6),
-        Call(1),
-        Reset,
-        Call(4),
-        Call(4),
-        Call(2),
-        Call(1),
-    ];
-    assert_agrees(&layered(3, 4, 12), &find, &[1, 3], 9, &again);
+    assert_agrees(&decoder(4, 12), &find, &[1, 2, 3], 16, &TO_THE_END);
+    assert_agrees(&layered(3, 4, 12), &find, &[1, 3], 9, &AGAIN);
     assert_agrees(&rows_first(), &find, &[1], 20, &[Call(1), Call(5), Truncate(1), Call(2), Reset, Call(5)]);
     for row_type in [DType::F16, DType::BF16] {
-        assert_agrees(&decoder(4, 12), &StateRequest::find().row_type(row_type), &[1, 2], 9, &again);
+        assert_agrees(&decoder(4, 12), &StateRequest::find().row_type(row_type), &[1, 2], 9, &AGAIN);
     }
 }
 
