@@ -4,32 +4,18 @@
 if a peer computes more. A constructor raises `Missing` if its package is missing."""
 
 import functools
-import time
+import pathlib
+import sys
 
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from peer import Missing, imported, timed  # noqa: E402
 
 WIDTH, LAYERS, BLOCK = 2048, 8, 32
 # Tokens of llama.cpp that are timed after a prompt.
 STEPS = 32
-
-
-class Missing(Exception):
-    """A peer that can't be measured, with the reason."""
-
-
-def imported(name):
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise Missing(f"{error}: see requirements.txt") from error
-
-
-def timed(function):
-    start = time.perf_counter_ns()
-    function()
-    return time.perf_counter_ns() - start
 
 
 @functools.cache

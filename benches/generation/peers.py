@@ -7,10 +7,14 @@ raises `Missing` if its package or its file is not there."""
 import concurrent.futures
 import json
 import pathlib
-import time
+import sys
 from functools import partial
 
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from peer import Missing, existing, imported, timed  # noqa: E402
 
 # The token of all prompts: the time does not depend on it.
 TOKEN = 1
@@ -33,31 +37,6 @@ WEIGHTS = {
         "weight_error": float("inf"),
     },
 }
-
-
-class Missing(Exception):
-    """A peer that can't be measured, with the reason."""
-
-
-def timed(function):
-    start = time.perf_counter_ns()
-    function()
-    return time.perf_counter_ns() - start
-
-
-def imported(name):
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise Missing(f"{error}: see requirements.txt") from error
-
-
-def existing(path):
-    if not path.exists():
-        raise Missing(f"{path} is missing: see prepare.py")
-    return path
 
 
 def arrays(rows, past, count):

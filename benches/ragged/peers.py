@@ -1,25 +1,19 @@
 """Encoders behind one interface: `prepare(batch)` makes the inputs of a call, `call()` runs it, and `hidden()` returns the
 last hidden values of all tokens, `[T, channels]`. A constructor raises `Missing` if its package or file is missing."""
 
+import pathlib
+import sys
+
 import numpy as np
 from lengths import LONGEST, even
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from peer import Missing, imported, timed  # noqa: E402
 
 MAX_SEQUENCES = 64
 # Numbers of groups of sequences that are tried; the fastest counts.
 BUCKETS = (1, 2, 4, 8)
-
-
-class Missing(Exception):
-    """A peer that can't be measured, with the reason."""
-
-
-def imported(name):
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise Missing(f"{error}: see requirements.txt") from error
 
 
 class Symshape:
@@ -172,14 +166,6 @@ class CTranslate2Buckets(CTranslate2):
             self.call()
             times[count] = timed(self.call)
         use(min(times, key=times.get))
-
-
-def timed(function):
-    import time
-
-    start = time.perf_counter_ns()
-    function()
-    return time.perf_counter_ns() - start
 
 
 PEERS = {
