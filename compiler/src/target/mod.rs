@@ -85,9 +85,14 @@ impl Level {
     /// Bytes of the widest vector register.
     pub const fn vector_bytes(self) -> usize {
         match self {
+            Level::X86V2
+            | Level::Aarch64
+            | Level::Aarch64Dotprod
+            | Level::Aarch64I8mm
+            | Level::Riscv64
+            | Level::Riscv64V => 16,
             Level::X86V3 => 32,
             Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => 64,
-            _ => 16,
         }
     }
 
