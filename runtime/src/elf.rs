@@ -70,7 +70,7 @@ pub(crate) fn needed_library(file: &[u8]) -> Option<String> {
     let value = |wanted: u64| entries.clone().find(|(tag, _)| *tag == wanted).map(|(_, value)| value);
     let name_offset = value(DT_NEEDED)?;
 
-    // The table of names is at an address, and the name may be unreadable; that the entry exists is what matters.
+    // The table of names is at an address, and the name may be unreadable. The entry alone makes the loader look.
     let name = || {
         let table = value(DT_STRTAB)?;
         let holds = |segment: &&[u8]| {

@@ -4,7 +4,7 @@ use crate::{
     OpenError, Prefault, TrustedKey,
     abi::{DESC_SYMBOL, ModelDesc},
     descriptor::Desc,
-    elf, prefault,
+    elf, mmap, prefault,
 };
 use alloc::{
     format,
@@ -36,8 +36,8 @@ pub(crate) fn load(path: &Path) -> Result<(Desc, usize), OpenError> {
     open(&full, path, ())
 }
 
-/// As [`load`], for a file with a signature by one of the keys. The code that is mapped is that of a copy, which nobody
-/// can change after its signature was checked.
+/// As [`load`], for a file with a signature by one of the keys. The code that is mapped is that of a copy, which no
+/// process can change after its signature was checked.
 #[cfg(target_os = "linux")]
 pub(crate) fn load_signed(path: &Path, keys: &[TrustedKey]) -> Result<(Desc, usize), OpenError> {
     use std::os::fd::AsRawFd;
@@ -77,14 +77,9 @@ pub(crate) fn load_signed(path: &Path, _keys: &[TrustedKey]) -> Result<(Desc, us
 /// A copy of the file at `path` in memory, which can't be changed.
 #[cfg(target_os = "linux")]
 fn sealed_copy(path: &Path) -> std::io::Result<File> {
-    let other = std::io::Error::other;
-    let file = File::open(path)?;
-    let info = file.metadata()?;
-    if info.is_dir() {
-        return Err(other("it is a folder, not a shared object"));
-    }
-    if info.len() > MAX_LIBRARY_BYTES {
-        return Err(other("it is too large for a shared object of symc"));
+    let file = mmap::open(path)?;
+    if file.metadata()?.len() > MAX_LIBRARY_BYTES {
+        return Err(std::io::Error::other("it is too large for a shared object of symc"));
     }
     // SAFETY: the name ends with a zero byte.
     let descriptor =

@@ -61,13 +61,14 @@ pub fn map_file(path: &Path) -> io::Result<FileMap> {
 pub(crate) fn copy_file(path: &Path) -> io::Result<memmap2::Mmap> {
     let mut file = open(path)?;
     let bytes = usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    // There is no mapping of 0 bytes.
+    // A mapping has at least one byte.
     let mut copy = memmap2::MmapMut::map_anon(bytes.max(1))?;
     file.read_exact(&mut copy[..bytes])?;
     copy.make_read_only()
 }
 
-fn open(path: &Path) -> io::Result<File> {
+/// Opens a file for reading. A folder is refused.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     if file.metadata()?.is_dir() {
         return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder, not a file"));

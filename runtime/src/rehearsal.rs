@@ -1,8 +1,8 @@
 //! Calls on one thread that are divided as for several, with the time of each share.
 //!
 //! A call asks its host to run the shares of a kernel at once. The host of a rehearsal offers any number of threads,
-//! and runs the shares one after another on the calling thread. So it shows how evenly a machine with so many cores
-//! would be used, without having one.
+//! and runs the shares one after another on the calling thread. So it shows how evenly that number of cores would be
+//! used, on a machine that has fewer.
 
 use crate::abi::{Exec, Task};
 use core::ffi::c_void;
@@ -50,8 +50,8 @@ unsafe extern "C" fn run_one_by_one(host: *mut c_void, count: i64, task: Task, d
     let mut round = Round { start: Instant::now(), shares_ns: Vec::new() };
     for share in 0..count {
         let start = Instant::now();
-        // SAFETY: a task may run on each of the ranges, which are disjoint and cover the count. Compiled code asks for
-        // at most one share for each thread, so worker ids are below the number of threads.
+        // SAFETY: a task may run on each of the ranges, which are disjoint and cover the count. Compiled code divides
+        // work into at most one share for each thread, so worker ids are below the number of threads.
         unsafe { task(data, share, share + 1, share as u32) };
         round.shares_ns.push(start.elapsed().as_nanos() as f64);
     }

@@ -70,7 +70,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     progress.say("lowering");
     let is_measured = args.profile.is_some() || !args.lengths.is_empty() || !args.threads.is_empty();
     if args.baseline.is_some() && !is_measured {
-        return Err(usage("--baseline: give --profile or --lengths as well"));
+        return Err(usage("--baseline: give --profile, --lengths or --threads as well"));
     }
     let baseline = args.baseline.as_deref().map(Baseline::read).transpose()?;
     let options = CompileOptions::default().precision(args.precision.precision);

@@ -92,7 +92,12 @@ pub(super) fn generate(secret_path: &Path, public_path: &Path, password: Passwor
     let secret = secret.to_box(Some(comment)).map_err(|error| invalid(&error))?;
     let public_box = public.to_box().map_err(|error| invalid(&error))?;
     create(secret_path, 0o600, &secret.to_bytes())?;
-    create(public_path, 0o644, &public_box.to_bytes())?;
+    let written = create(public_path, 0o644, &public_box.to_bytes());
+    if written.is_err() {
+        // One key without the other is of no use. The first error says more than a second one.
+        let _ = fs::remove_file(secret_path);
+    }
+    written?;
     Ok(public.to_base64())
 }
 
@@ -130,7 +135,7 @@ fn invalid(error: &PError) -> Error {
     Error::invalid(error.to_string())
 }
 
-/// Asks for a password on the terminal.
+/// Reads a password from the terminal.
 fn ask(prompt: &str) -> Result<String> {
     rpassword::prompt_password(prompt).map_err(|error| {
         usage(format!(

@@ -1,8 +1,8 @@
 //! The time of calls on several threads, predicted on one.
 //!
 //! A rehearsal ([`Context::rehearse`]) divides a call as for these threads, and runs the shares one after another. The
-//! prediction replaces the sum of the shares of each kernel by the longest one, and adds the time of a barrier. What
-//! the threads share isn't predicted: the bandwidth of memory, the third-level cache and the clock.
+//! prediction replaces the sum of the shares of each kernel by the longest one, and adds the time of a barrier. It
+//! ignores that threads share the bandwidth of memory, the third-level cache and the clock.
 //!
 //! A share is the same work in every call, so its time is the shortest one of several calls. Otherwise the longest
 //! share would be the one that another program interrupted.

@@ -341,7 +341,7 @@ fn a_library_with_dependencies_is_refused() {
     }
     let error = open_error(&trusting(&key), &library, &library);
     assert!(error.contains("it needs the library ") && error.contains("libdependency.so"), "{error}");
-    // Without dependencies it is loaded, and is no artefact.
+    // Without dependencies it is loaded, but it has no descriptor.
     let error = trusting(&key).open(&dependency).expect_err("no artefact").to_string();
     assert!(error.starts_with("not a symshape artefact"), "{error}");
 }

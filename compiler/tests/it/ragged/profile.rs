@@ -133,7 +133,7 @@ fn reports_measure_lists_of_lengths() {
     };
     refused(&["--lengths", "2,0"], "--lengths 2,0: ");
     refused(&["--lengths", "10"], "S = 10");
-    refused(&["--baseline", &page], "--baseline: give --profile or --lengths as well");
+    refused(&["--baseline", &page], "--baseline: give --profile, --lengths or --threads as well");
     let dense = ["report", &onnx, "-o", &page, "--dim", "N=1..4", "--dim", "S=1..9", "--lengths", "2"];
     assert!(refusal(&dense).contains("--ragged"));
 }
