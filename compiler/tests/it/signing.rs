@@ -272,6 +272,16 @@ fn passwords_come_from_a_file() {
     trusting(&public).open(&so).expect("signed");
 }
 
+/// The name of the public key is longer by two characters than that of the secret one, and than file systems allow.
+#[test]
+fn no_secret_key_is_left_without_its_public_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = path(folder.path(), &format!("{}.k", "x".repeat(253)));
+    let error = refusal(&["sign", "--generate", "--no-password", "--secret-key", &secret]);
+    assert!(error.contains(".pub"), "{error}");
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0, "{error}");
+}
+
 #[test]
 fn other_files_than_keys_are_refused_with_a_reason() {
     let folder = tempfile::tempdir().expect("a folder");
