@@ -256,14 +256,15 @@ impl Seeds {
     }
 
     fn tie_break(&self) -> TieBreak {
-        [TieBreak::FewestItems, TieBreak::MinSlack, TieBreak::MostFailures][self.turn() as usize % 3]
+        let by_failures = TieBreak::FewestItemsPerFailure;
+        [by_failures, TieBreak::FewestItems, by_failures, TieBreak::MinSlack][self.turn() as usize % 4]
     }
 
     /// A rank, disturbed in all but the first turn.
     fn rank(&mut self) -> Vec<f64> {
         let noise = match self.turn() {
             0 => 0.0,
-            turn => [0.1, 3.0, 0.3][turn as usize / 3 % 3],
+            turn => [1.0, 0.3, 2.0][turn as usize % 3],
         };
         let rank = self.ranks[(self.round - 1) as usize % self.ranks.len()].clone();
         rank.into_iter().map(|value| value * (1.0 + noise * (self.random() - 0.5))).collect()

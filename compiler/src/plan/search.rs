@@ -20,6 +20,9 @@
 //!
 //! Among equally low sections, and among the items that fit, the order of the choices decides how long a run takes. So
 //! every run has a limit of steps, and the next run chooses in another order. It keeps the failed states.
+//!
+//! Weights of sections carry over as well: sections that failed in earlier runs are filled earlier in the next one
+//! (Boussemart et al., "Boosting Systematic Search by Weighting Constraints", 2004).
 
 use crate::random;
 use std::{collections::HashSet, time::Instant};
@@ -42,8 +45,8 @@ pub(super) enum TieBreak {
     FewestItems,
     /// The one with the smallest slack.
     MinSlack,
-    /// The one that failed most often.
-    MostFailures,
+    /// The one with the fewest items for its failures.
+    FewestItemsPerFailure,
 }
 
 /// An item: the first and the last section that it spans, and its size.
@@ -56,6 +59,12 @@ pub(super) struct Rectangle {
 
 /// The largest number of failed states to keep, which bounds the memory.
 const MAX_FAILED: usize = 1 << 21;
+
+/// Blame of a section without failures. The blame of a section that fails in most runs is several times as large.
+const UNBLAMED: i64 = 100;
+
+/// Branches are multiplied by this before they are divided by a blame.
+const BRANCH_SCALE: i64 = 1 << 20;
 
 /// Steps between two readings of the clock.
 const CLOCK_STEPS: u64 = 1 << 10;
@@ -163,7 +172,7 @@ impl Search {
         (self.tie_break, self.rank) = (tie_break, rank);
         self.limit = self.steps.saturating_add(steps);
         // Old failures count for less than recent ones.
-        self.blame.iter_mut().for_each(|blame| *blame = *blame * 9 / 10);
+        self.blame.iter_mut().for_each(|blame| *blame = *blame * 4 / 5);
         (0..self.floor.len()).for_each(|section| self.touch(section));
         let outcome = self.solve(0, self.floor.len());
         if outcome != Outcome::Found {
@@ -405,10 +414,13 @@ impl Search {
         let chosen = sections.min_by_key(|section| {
             let choices = self.live[*section].iter().filter(|idx| self.begins(**idx, lowest)).count() as i64;
             let slack = self.capacity - lowest - self.rest[*section];
+            let branches = choices + i64::from(slack > 0);
             match self.tie_break {
-                TieBreak::FewestItems => (choices + i64::from(slack > 0), slack),
+                TieBreak::FewestItems => (branches, slack),
                 TieBreak::MinSlack => (slack, choices),
-                TieBreak::MostFailures => (-self.blame[*section], slack),
+                TieBreak::FewestItemsPerFailure => {
+                    (branches * BRANCH_SCALE / (UNBLAMED + self.blame[*section]), slack)
+                }
             }
         });
 

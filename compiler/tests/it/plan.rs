@@ -71,6 +71,18 @@ fn packings_without_a_gap_are_found() {
 }
 
 #[test]
+fn sections_that_fail_are_filled_first() {
+    // Without the weights of failures, the third needs more steps.
+    for seed in 1..=8 {
+        let (mut items, mut random) = (Vec::new(), seed);
+        cut((0, 200), 1 << 20, 200, &mut random, &mut items);
+        let solution = solve(&items, &Budget { steps: 30_000, seconds: None });
+        assert_valid(&items, &solution);
+        assert!(solution.is_optimal(), "seed {seed}: {}", solution.height);
+    }
+}
+
+#[test]
 fn csv_errors_are_located() {
     let cases = [
         ("", "the file is empty"),
