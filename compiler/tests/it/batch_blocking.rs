@@ -70,6 +70,52 @@ fn groups_of_images_have_the_bits_of_single_ones() {
     assert!(context.run_views(&inputs).is_err());
 }
 
+/// The sides of an image that depend on the call: `tanh(softmax(x) + shift)`.
+fn symbolic_sides() -> Result<Graph> {
+    let mut g = Graph { name: "sides".into(), ..Graph::default() };
+    let n = g.symbol("N", Declaration::range(1, MOST as i64))?;
+    let h = g.symbol("H", Declaration::range(1, 700))?;
+    let w = g.symbol("W", Declaration::range(1, 700))?;
+    let shape: Vec<Dim> = vec![n, h, w];
+    let x = g.input("x", DType::F32, shape)?;
+    let y = g.softmax(x, 2)?;
+    let y = g.softmax(y, 1)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+#[test]
+fn blocks_of_images_of_every_size_have_the_bits_of_single_ones() {
+    let g = symbolic_sides().expect("valid");
+    let lowered = Pipeline::new(&g).lower().expect("supported");
+    let (model, summary) =
+        emit::jit::jit(&lowered.program, &lowered.plan, &CompileOptions::default()).expect("supported");
+    assert!(summary.functions.iter().any(|function| function.name.contains("run_images")));
+
+    let mut context = Context::new(&model).expect("memory");
+    for (rows, columns) in [(1, 1), (2, 1), (33, 57), (699, 700), (700, 699), (700, 700)] {
+        let image = rows * columns;
+        let x: Vec<f32> = (0..MOST * image).map(|at| (at * 7919 % 1013) as f32 / 100.0).collect();
+        let mut run = |from: usize, count: usize| -> Vec<f32> {
+            let shape = [count, rows, columns];
+            let x = TensorRef::new(&shape, &x[from * image..(from + count) * image]).expect("sized");
+            context.run_views(&[x]).expect("in range").get(0).elems::<f32>().expect("floats").to_vec()
+        };
+        let single: Vec<f32> = (0..MOST).flat_map(|at| run(at, 1)).collect();
+        for count in 1..=MOST {
+            assert_same_bits(
+                &run(0, count),
+                &single[..count * image],
+                format_args!("{count} images of {rows}x{columns}"),
+            );
+        }
+    }
+    for shape in [[MOST + 1, 1, 1], [1, 701, 1], [MOST, 1, 701]] {
+        let x = vec![0.0; shape.iter().product()];
+        assert!(context.run_views(&[TensorRef::new(&shape, &x).expect("sized")]).is_err(), "{shape:?}");
+    }
+}
+
 /// Two steps with a tensor between them; the second has scratch memory for each of three workers.
 const STEPS: &str = r#"program steps {
   symbol N = 0..16

@@ -16,7 +16,7 @@ mod strides;
 
 use crate::kernel::{MemorySpace, Program};
 use num_traits::ToPrimitive;
-use strides::BatchStrides;
+use strides::{BatchStrides, ImageTraffic};
 use symshape::{Dim, Symbol};
 
 /// Bytes that the kernels of one block may access: a part of a third-level cache.
@@ -26,21 +26,27 @@ const BLOCK_BYTES: i64 = 4 << 20;
 /// again for each block or thread costs more than the blocks gain.
 const MIN_TRAFFIC_TO_WEIGHTS: i64 = 3;
 
-/// How a batch is divided.
+/// How a batch is divided. Sizes of an image are formulas over the other symbols.
 pub(crate) struct BatchBlocking {
     /// Index of the batch size among the program's symbols.
     symbol: usize,
     /// Largest batch allowed.
     max_images: i64,
-    /// Images of a block.
-    block_images: i64,
+    /// The range of each symbol of the program.
+    ranges: Vec<(i64, i64)>,
+    /// Bytes that all kernels access for one image.
+    image_bytes: Dim,
+    /// Bytes that single kernels access for one image. The largest of them decides how many images form a block.
+    kernel_bytes: Vec<Dim>,
+    /// The least bytes of an image for which blocks pay.
+    min_image_bytes: i64,
     /// Threads may share the images. Then the size of a slice of the arena must depend on the number of images alone,
     /// and there must be no table of partitions, because its caller runs the partitions as it likes.
     can_share: bool,
     /// Bytes from image to image of each input; 0 for those that all images share.
-    inputs: Vec<i64>,
+    inputs: Vec<Dim>,
     /// Bytes from image to image of each output.
-    outputs: Vec<i64>,
+    outputs: Vec<Dim>,
 }
 
 impl BatchBlocking {
@@ -69,15 +75,25 @@ impl BatchBlocking {
         }
 
         let strides = BatchStrides::of(program, symbol)?;
-        let traffic = strides.traffic();
-        if traffic.total < weight_bytes(program).saturating_mul(MIN_TRAFFIC_TO_WEIGHTS) {
+        let ImageTraffic { total, of_kernels } = strides.traffic();
+        let min_image_bytes = weight_bytes(program).saturating_mul(MIN_TRAFFIC_TO_WEIGHTS);
+        if largest(program, &total) < min_image_bytes {
             return None;
         }
-        let block_images = (BLOCK_BYTES / traffic.max_of_kernel).max(1).min(max_images);
+        let largest_kernel = of_kernels.iter().map(|bytes| largest(program, bytes)).max()?;
         let can_share = max_images > 1 && program.symbols.len() == 1 && program.partitions.is_empty();
-        if block_images == max_images && !can_share {
+        if BLOCK_BYTES / largest_kernel.max(1) >= max_images && !can_share {
             return None;
         }
+        // Formulas are computed before relations of symbols are checked.
+        if total.as_i64().is_none() && !program.facts.assumptions().is_empty() {
+            return None;
+        }
+        let ranges = program.symbols.iter().map(|symbol| {
+            let bounds = program.facts.bounds(&Dim::from(symbol));
+            Some((bounds.lo?.to_i64()?, bounds.hi?.to_i64()?))
+        });
+        let ranges = ranges.collect::<Option<_>>()?;
 
         let inputs = (0..program.inputs.len() as u32)
             .map(|port| strides.bytes_of(&MemorySpace::Input(port)))
@@ -85,8 +101,23 @@ impl BatchBlocking {
         let outputs = (0..program.outputs.len() as u32)
             .map(|port| strides.bytes_of(&MemorySpace::Output(port)))
             .collect::<Option<_>>()?;
-        Some(BatchBlocking { symbol: idx, max_images, block_images, can_share, inputs, outputs })
+        Some(BatchBlocking {
+            symbol: idx,
+            max_images,
+            ranges,
+            image_bytes: total,
+            kernel_bytes: of_kernels.into_iter().collect(),
+            min_image_bytes,
+            can_share,
+            inputs,
+            outputs,
+        })
     }
+}
+
+/// The upper bound of a number of bytes.
+fn largest(program: &Program, bytes: &Dim) -> i64 {
+    program.facts.bounds(bytes).hi.and_then(|hi| hi.to_i64()).unwrap_or(i64::MAX)
 }
 
 /// Whether the symbol takes all values of its range, independently of other symbols: a block is smaller than the batch.

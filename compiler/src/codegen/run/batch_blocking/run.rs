@@ -8,7 +8,7 @@
 //! A share that fails only sets a flag, because several may fail at once. The loop then starts again from the first
 //! image, meets the failure again, and reports it exactly as a call on one thread does.
 
-use super::BatchBlocking;
+use super::{BLOCK_BYTES, BatchBlocking};
 use crate::{
     codegen::{
         function::{FuncCtx, ModuleBuilder},
@@ -60,6 +60,12 @@ struct Images {
     block: Value,
 }
 
+/// Bytes from image to image of the inputs and outputs.
+struct ImageStrides {
+    inputs: Vec<Value>,
+    outputs: Vec<Value>,
+}
+
 impl BatchBlocking {
     /// Emits `run`, which calls `inner` for each block; `arena_bytes` is the exported function of that name.
     pub(crate) fn run(&self, unit: &mut ModuleBuilder, inner: FuncId, arena_bytes: FuncId) -> Result<FuncId> {
@@ -69,23 +75,23 @@ impl BatchBlocking {
         unit.define(id, |f, params| {
             let arguments = RunArguments::of(params)?;
             let count = f.load_word(arguments.dims, 8 * self.symbol as i32);
-            let rest = f.create_block();
-            let whole = f.create_block();
-            let blocks = f.create_block();
+            let [sized, rest, whole, larger, blocks] = [0; 5].map(|_| f.create_block());
             let done = f.builder.append_block_param(rest, types::I64);
             let arrays = self.block_arrays(f);
-            for idx in 0..f.unit.program.symbols.len() as i32 {
-                let value = f.load_word(arguments.dims, 8 * idx);
-                f.store_at(value, arrays.dims, 8 * idx);
-            }
+            // This function has no guards. It passes sizes out of range on to `inner`, which reports the error.
+            let in_range = self.in_range(f, &arguments, &arrays);
+            f.ins().brif(in_range, sized, &[], whole, &[]);
 
-            // This function has no guards. It passes a count out of range on to `inner`, which reports the error.
-            let in_range = f.ins().icmp_imm_s(IntCC::SignedLessThanOrEqual, count, self.max_images);
+            f.switch_to_block(sized);
+            f.set_dims(arguments.dims, 0);
+            let block = self.block_images(f)?;
+            let block = f.ins().smin(block, count);
+            let strides = self.strides(f)?;
             let zero = f.int(0);
             let shared = match task {
                 Some(task) => {
-                    let sharing =
-                        ImageSharing { blocking: self, task, arena_bytes, arrays: &arrays, count, in_range };
+                    let arrays = &arrays;
+                    let sharing = ImageSharing { blocking: self, task, arena_bytes, arrays, count, block };
                     sharing.emit(f, &arguments)?
                 }
                 None => zero,
@@ -93,23 +99,66 @@ impl BatchBlocking {
             f.ins().jump(rest, &[BlockArg::Value(shared)]);
 
             f.switch_to_block(rest);
-            let is_larger = f.ins().icmp_imm_s(IntCC::SignedGreaterThan, count, self.block_images);
-            let is_blocked = f.ins().band(is_larger, in_range);
+            let is_larger = f.ins().icmp(IntCC::SignedGreaterThan, count, block);
             let has_begun = f.ins().icmp_imm_s(IntCC::NotEqual, done, 0);
-            let is_blocked = f.ins().bor(is_blocked, has_begun);
-            f.ins().brif(is_blocked, blocks, &[], whole, &[]);
+            let is_blocked = f.ins().bor(is_larger, has_begun);
+            f.ins().brif(is_blocked, larger, &[], whole, &[]);
 
             f.switch_to_block(whole);
             f.return_call_result(inner, params);
 
+            // A block has the arena of the whole batch.
+            f.switch_to_block(larger);
+            let available = call_arena_bytes(f, arena_bytes, arguments.dims)?;
+            f.store_at(block, arrays.dims, 8 * self.symbol as i32);
+            let needed = call_arena_bytes(f, arena_bytes, arrays.dims)?;
+            let fits = f.ins().icmp(IntCC::SignedLessThanOrEqual, needed, available);
+            f.ins().brif(fits, blocks, &[], whole, &[]);
+
             f.switch_to_block(blocks);
-            let block = f.int(self.block_images);
             let images = Images { first: done, end: count, block };
-            let code = self.run_blocks(f, inner, &arrays, &arguments, images)?;
+            let code = self.run_blocks(f, inner, &arrays, &arguments, &strides, images)?;
             f.ins().return_(&[code]);
             Ok(())
         })?;
         Ok(id)
+    }
+
+    /// Copies the sizes of the call to the array for blocks. Returns whether all are in their ranges.
+    fn in_range(&self, f: &mut FuncCtx, arguments: &RunArguments, arrays: &BlockArrays) -> Value {
+        let mut in_range = f.ins().iconst(types::I8, 1);
+        for (idx, (lo, hi)) in self.ranges.iter().enumerate() {
+            let value = f.load_word(arguments.dims, 8 * idx as i32);
+            f.store_at(value, arrays.dims, 8 * idx as i32);
+            let is_not_below = f.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, value, *lo);
+            let is_not_above = f.ins().icmp_imm_s(IntCC::SignedLessThanOrEqual, value, *hi);
+            let is_within = f.ins().band(is_not_below, is_not_above);
+            in_range = f.ins().band(in_range, is_within);
+        }
+        in_range
+    }
+
+    /// Images of a block: as many as [`BLOCK_BYTES`] allow in each kernel, or all where blocks don't pay.
+    fn block_images(&self, f: &mut FuncCtx) -> Result<Value> {
+        let one = f.int(1);
+        let mut kernel_bytes = one;
+        for bytes in &self.kernel_bytes {
+            let bytes = f.dim(bytes)?;
+            kernel_bytes = f.ins().smax(kernel_bytes, bytes);
+        }
+        let budget = f.int(BLOCK_BYTES);
+        let images = f.ins().udiv(budget, kernel_bytes);
+        let images = f.ins().smax(images, one);
+        let image_bytes = f.dim(&self.image_bytes)?;
+        let pays = f.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, image_bytes, self.min_image_bytes);
+        let all = f.int(self.max_images);
+        Ok(f.ins().select(pays, images, all))
+    }
+
+    /// The distances from image to image.
+    fn strides(&self, f: &mut FuncCtx) -> Result<ImageStrides> {
+        let mut values = |strides: &[Dim]| strides.iter().map(|stride| f.dim(stride)).collect::<Result<_>>();
+        Ok(ImageStrides { inputs: values(&self.inputs)?, outputs: values(&self.outputs)? })
     }
 
     /// Stack memory for the arguments of calls for a block.
@@ -127,6 +176,7 @@ impl BatchBlocking {
         inner: FuncId,
         arrays: &BlockArrays,
         arguments: &RunArguments,
+        strides: &ImageStrides,
         images: Images,
     ) -> Result<Value> {
         let Images { first, end, block } = images;
@@ -150,8 +200,8 @@ impl BatchBlocking {
             let remaining = f.ins().isub(end, image);
             let count = f.ins().smin(remaining, block);
             f.store_at(count, arrays.dims, 8 * self.symbol as i32);
-            advance_tensors(f, &self.inputs, arguments.inputs, arrays.inputs, image);
-            advance_tensors(f, &self.outputs, arguments.outputs, arrays.outputs, image);
+            advance_tensors(f, &strides.inputs, arguments.inputs, arrays.inputs, image);
+            advance_tensors(f, &strides.outputs, arguments.outputs, arrays.outputs, image);
 
             let block_arguments = RunArguments {
                 inputs: arrays.inputs,
@@ -180,6 +230,8 @@ impl BatchBlocking {
                 return Err(Error::internal("a task has four parameters"));
             };
             let arrays = self.block_arrays(f);
+            // Images of constant sizes are shared only.
+            let strides = self.strides(f)?;
             let [inputs, outputs, arena, share_images, block, slice_bytes] = [
                 job::INPUTS,
                 job::OUTPUTS,
@@ -201,7 +253,8 @@ impl BatchBlocking {
                 // A share runs on one thread, and must not report an error, so it has no `exec`.
                 let exec = f.int(0);
                 let arguments = RunArguments { inputs, outputs, dims: arrays.dims, arena, exec };
-                let code = self.run_blocks(f, inner, &arrays, &arguments, Images { first, end, block })?;
+                let images = Images { first, end, block };
+                let code = self.run_blocks(f, inner, &arrays, &arguments, &strides, images)?;
                 f.ins().brif(code, failed, &[], next, &[]);
 
                 f.switch_to_block(failed);
@@ -219,11 +272,16 @@ impl BatchBlocking {
     }
 }
 
+/// The bytes of arena that a call of these sizes needs.
+fn call_arena_bytes(f: &mut FuncCtx, arena_bytes: FuncId, dims: Value) -> Result<Value> {
+    f.call(arena_bytes, &[dims]).ok_or_else(|| Error::internal("`arena_bytes` returns a size"))
+}
+
 /// Stores the addresses of all tensors at an image, given the bytes from image to image of each.
-fn advance_tensors(f: &mut FuncCtx, strides: &[i64], from: Value, to: Value, image: Value) {
+fn advance_tensors(f: &mut FuncCtx, strides: &[Value], from: Value, to: Value, image: Value) {
     for (idx, stride) in strides.iter().enumerate() {
         let begin = f.load_word(from, 8 * idx as i32);
-        let skipped = f.ins().imul_imm_s(image, *stride);
+        let skipped = f.ins().imul(image, *stride);
         let address = f.ins().iadd(begin, skipped);
         f.store_at(address, to, 8 * idx as i32);
     }
@@ -237,8 +295,8 @@ struct ImageSharing<'i> {
     arrays: &'i BlockArrays,
     /// Images of the call.
     count: Value,
-    /// Whether the count is at most the largest one allowed.
-    in_range: Value,
+    /// The most images of a block.
+    block: Value,
 }
 
 /// The size of the shares.
@@ -266,9 +324,7 @@ impl ImageSharing<'_> {
         let is_possible = self.is_possible(f, &host);
         f.ins().brif(is_possible, can_share, &[], after, &none);
 
-        // The count is in range here, so formulas over it hold.
         f.switch_to_block(can_share);
-        f.set_dims(arguments.dims, 0);
         let program = f.unit.program;
         let work = Dim::sum(program.kernels.iter().map(|kernel| cost::work(program, &kernel.body)));
         let is_enough = estimate::is_enough(f, &work)?;
@@ -276,10 +332,8 @@ impl ImageSharing<'_> {
 
         f.switch_to_block(pays);
         let images = f.ins().udiv(self.count, host.threads);
-        let max_block = f.int(self.blocking.block_images);
-        let max_block = f.ins().smin(images, max_block);
-        let arena_bytes = f.call(self.arena_bytes, &[arguments.dims]);
-        let arena_bytes = arena_bytes.ok_or_else(|| Error::internal("`arena_bytes` returns a size"))?;
+        let max_block = f.ins().smin(images, self.block);
+        let arena_bytes = call_arena_bytes(f, self.arena_bytes, arguments.dims)?;
         f.ins().jump(sized, &[BlockArg::Value(max_block)]);
 
         // Halve the block until the slices of all threads fit in the arena of the whole batch. A call needs some memory
@@ -308,15 +362,13 @@ impl ImageSharing<'_> {
     fn is_possible(&self, f: &mut FuncCtx, host: &Host) -> Value {
         let has_threads = f.ins().icmp_imm_s(IntCC::NotEqual, host.parallel_for, 0);
         let has_images = f.ins().icmp(IntCC::SignedLessThanOrEqual, host.threads, self.count);
-        let is_possible = f.ins().band(has_threads, has_images);
-        f.ins().band(is_possible, self.in_range)
+        f.ins().band(has_threads, has_images)
     }
 
     /// The aligned bytes of arena that a call for one block needs.
     fn slice_bytes(&self, f: &mut FuncCtx, block: Value) -> Result<Value> {
         f.store_at(block, self.arrays.dims, 8 * self.blocking.symbol as i32);
-        let bytes = f.call(self.arena_bytes, &[self.arrays.dims]);
-        let bytes = bytes.ok_or_else(|| Error::internal("`arena_bytes` returns a size"))?;
+        let bytes = call_arena_bytes(f, self.arena_bytes, self.arrays.dims)?;
         let bytes = f.ins().iadd_imm_s(bytes, ALIGN_BYTES - 1);
         Ok(f.ins().band_imm_s(bytes, -ALIGN_BYTES))
     }

@@ -13,15 +13,15 @@ pub(super) struct BatchStrides<'p> {
     /// The batch size.
     symbol: &'p Symbol,
     /// Elements from image to image; 0 for buffers that all images share. Constants and scratch are absent.
-    elements: BTreeMap<BufferId, i64>,
+    elements: BTreeMap<BufferId, Dim>,
 }
 
-/// Bytes that kernels access for one image.
+/// Bytes that kernels access for one image, as formulas over the other symbols.
 pub(super) struct ImageTraffic {
     /// The sum over all kernels.
-    pub(super) total: i64,
-    /// The largest sum of one kernel, at least 1.
-    pub(super) max_of_kernel: i64,
+    pub(super) total: Dim,
+    /// The different sums of kernels.
+    pub(super) of_kernels: BTreeSet<Dim>,
 }
 
 impl<'p> BatchStrides<'p> {
@@ -34,20 +34,20 @@ impl<'p> BatchStrides<'p> {
 
     /// Bytes from image to image of the input or output in this memory space, if the images are its outermost axis or
     /// it does not depend on them.
-    pub(super) fn bytes_of(&self, space: &MemorySpace) -> Option<i64> {
+    pub(super) fn bytes_of(&self, space: &MemorySpace) -> Option<Dim> {
         let mut buffers = self.program.buffers.iter();
         let (id, buffer) = buffers.find(|(_, buffer)| is_same_port(&buffer.space, space))?;
-        let elements = self.elements.get(&id).copied().unwrap_or(0);
+        let elements = self.elements.get(&id).cloned().unwrap_or_else(Dim::zero);
 
-        let is_shared = elements == 0 && !buffer.elems.contains(self.symbol);
-        let all_images = Dim::from(self.symbol) * elements;
+        let is_shared = elements.as_i64() == Some(0) && !buffer.elems.contains(self.symbol);
+        let all_images = Dim::from(self.symbol) * &elements;
         let fits = is_shared || self.program.facts.prove_eq(&all_images, &buffer.elems).is_yes();
         fits.then(|| elements * buffer.dtype.size_bytes() as i64)
     }
 
     /// Bytes that the kernels access for one image.
     pub(super) fn traffic(&self) -> ImageTraffic {
-        let mut traffic = ImageTraffic { total: 0, max_of_kernel: 1 };
+        let mut traffic = ImageTraffic { total: Dim::zero(), of_kernels: BTreeSet::new() };
         for kernel in &self.program.kernels {
             let mut accessed = BTreeSet::new();
             walk::accesses(&kernel.body, &mut |site| _ = accessed.insert(site.access.buffer));
@@ -55,9 +55,9 @@ impl<'p> BatchStrides<'p> {
                 let size = self.program.buffers[*id].dtype.size_bytes() as i64;
                 Some(self.elements.get(id)? * size)
             });
-            let bytes: i64 = bytes.sum();
-            traffic.total = traffic.total.saturating_add(bytes);
-            traffic.max_of_kernel = traffic.max_of_kernel.max(bytes);
+            let bytes = Dim::sum(bytes);
+            traffic.total = traffic.total + &bytes;
+            traffic.of_kernels.insert(bytes);
         }
 
         traffic
@@ -68,7 +68,7 @@ impl<'p> BatchStrides<'p> {
             return None;
         }
         let steps = Items::new(self.program, self.symbol).steps(kernel).ok()?;
-        steps.into_iter().try_for_each(|(buffer, step)| self.add_stride(buffer, step.as_i64()?))
+        steps.into_iter().try_for_each(|(buffer, step)| self.add_stride(buffer, step))
     }
 
     /// Whether the outermost loop of a statement is over the images.
@@ -82,9 +82,18 @@ impl<'p> BatchStrides<'p> {
     }
 
     /// Records a buffer's distance, which must be the same for all accesses.
-    fn add_stride(&mut self, buffer: BufferId, elements: i64) -> Option<()> {
-        let known = *self.elements.entry(buffer).or_insert(elements);
-        (known == elements).then_some(())
+    fn add_stride(&mut self, buffer: BufferId, elements: Dim) -> Option<()> {
+        // The image or a loop may not be part of it: it is computed once for a call.
+        if !elements.symbols().iter().all(|symbol| symbol != self.symbol && self.is_symbol(symbol)) {
+            return None;
+        }
+        let known = self.elements.entry(buffer).or_insert_with(|| elements.clone());
+        self.program.facts.prove_eq(known, &elements).is_yes().then_some(())
+    }
+
+    /// Whether the program declares the symbol.
+    fn is_symbol(&self, symbol: &Symbol) -> bool {
+        self.program.symbols.contains(symbol)
     }
 }
 
