@@ -1,13 +1,13 @@
 //! Contractions and strips as compiled code, against sums that are written out, at every number of rows.
 
 use crate::bits::assert_same_bits;
-use crate::machine;
+use crate::{machine, parallel};
 
 use machine::Machine;
-use std::fmt::Write;
+use std::{fmt::Write, sync::atomic::AtomicUsize};
 use symshape::Declaration;
 use symshape_compiler::{graph::Graph, pipeline::Pipeline, tensor::Tensor};
-use symshape_runtime::DType;
+use symshape_runtime::{DType, abi::Exec};
 
 /// Pseudo-random elements in -2..2 with a given number of bits, the same in every run.
 fn random(count: usize, seed: u64, bits: u32) -> Vec<f32> {
@@ -87,28 +87,91 @@ fn dense(k: usize, n: usize, width: usize, b: &[f32], bias: &[f32]) -> String {
     )
 }
 
+/// Compares a layer with its definition at every number of rows.
+fn check_dense(k: usize, n: usize, width: usize) {
+    let (b, bias) = (numbers(k * n, 3), numbers(n, 4));
+    let machine = Machine::new(&dense(k, n, width, &b, &bias));
+    let a = inputs(64 * k, 5);
+    let mut rows: Option<Vec<f32>> = None;
+    for m in (0..=64).rev() {
+        let y = machine.run_f32(&[m as i64], &[a[..m * k].to_vec()]);
+        match &rows {
+            // The same bits whatever the number of rows.
+            Some(all) => assert_same_bits(&y, &all[..y.len()], format_args!("{k}x{n}, M = {m}")),
+            None => {
+                for (idx, y) in y.iter().enumerate() {
+                    let (row, column) = (idx / n, idx % n);
+                    let sum: f32 = (0..k).map(|depth| a[row * k + depth] * b[depth * n + column]).sum();
+                    let expected = (sum + bias[column]).max(0.0);
+                    assert_eq!(*y, expected, "{k}x{n}, row {row} column {column}");
+                }
+            }
+        }
+        rows.get_or_insert(y);
+    }
+}
+
 #[test]
 fn dense_layers_at_every_number_of_rows() {
     for (k, n, width) in [(37, 40, 32), (5, 16, 16), (64, 100, 32), (3, 7, 32), (16, 130, 16)] {
-        let (b, bias) = (numbers(k * n, 3), numbers(n, 4));
-        let machine = Machine::new(&dense(k, n, width, &b, &bias));
-        let a = inputs(64 * k, 5);
-        let mut rows: Option<Vec<f32>> = None;
-        for m in (0..=64).rev() {
-            let y = machine.run_f32(&[m as i64], &[a[..m * k].to_vec()]);
-            match &rows {
-                // The same bits whatever the number of rows.
-                Some(all) => assert_same_bits(&y, &all[..y.len()], format_args!("M = {m}")),
-                None => {
-                    for (idx, y) in y.iter().enumerate() {
-                        let (row, column) = (idx / n, idx % n);
-                        let sum: f32 = (0..k).map(|depth| a[row * k + depth] * b[depth * n + column]).sum();
-                        let expected = (sum + bias[column]).max(0.0);
-                        assert_eq!(*y, expected, "row {row} column {column}");
-                    }
-                }
+        check_dense(k, n, width);
+    }
+}
+
+/// Columns that are one vector, several, or not all of a vector, after tiles of each width.
+#[test]
+fn rests_of_columns_at_every_number_of_rows() {
+    for n in [1, 4, 8, 9, 15, 17, 24, 25, 31, 32, 33, 40, 47, 48, 56, 63, 65, 72, 95, 112, 127, 129, 531, 600]
+    {
+        check_dense(11, n, 16);
+    }
+}
+
+/// `c[r, j] = Σ a[r, k] b[k, j]`, where both are inputs.
+fn product(k: usize, n: usize) -> String {
+    format!(
+        r#"program product {{
+  symbol M = 1..16
+  workers 4
+  @0 a: f32[{k}*M] input 0
+  @1 b: f32[{elems}] input 1
+  @2 c: f32[{n}*M] output 0
+  input a[M, {k}] = @0
+  input b[{k}, {n}] = @1
+  output c[M, {n}] = @2
+  kernel product {{
+    contraction f32 {{
+      m r in 0..M
+      n j in 0..{n}
+      k k in 0..{k}
+      lhs @0[{k}*r + k]
+      rhs @1[{n}*k + j]
+      %0 = sum
+      store @2[{n}*r + j], %0
+    }}
+  }}
+}}
+"#,
+        elems = k * n,
+    )
+}
+
+/// Threads divide the columns of few rows at whole panels, so the shares have other rests than all columns.
+#[test]
+fn threads_share_columns_with_a_rest() {
+    let bytes = |values: Vec<f32>| -> Vec<u8> { values.iter().flat_map(|x| x.to_le_bytes()).collect() };
+    for (k, n) in [(1400, 89), (2000, 55), (300, 531), (300, 600)] {
+        let machine = Machine::new(&product(k, n));
+        for m in [1, 2, 5, 13] {
+            let inputs = [bytes(inputs(m * k, 5)), bytes(numbers(k * n, 3))];
+            let alone = machine.run(&[m as i64], &inputs).expect("a run");
+            for threads in [2, 3, 4] {
+                let calls = AtomicUsize::new(0);
+                let exec = Exec { threads, ..parallel::exec(&calls) };
+                let shared = machine.run_with(&[m as i64], &inputs, &exec);
+                assert!(shared == Ok(alone.clone()), "{k}x{n}, M = {m}, {threads} threads");
+                assert!(m < 13 || calls.into_inner() > 0, "{k}x{n}, M = {m} is shared");
             }
-            rows.get_or_insert(y);
         }
     }
 }

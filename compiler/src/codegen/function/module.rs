@@ -78,7 +78,8 @@ pub(crate) struct ModuleBuilder<'u> {
     pub(crate) data_pool: DataPool,
     last_id: u32,
     vector_isa: Box<dyn VectorIsa>,
-    microkernels: HashMap<MicrokernelKey, FuncId>,
+    /// The microkernels of the current level, and whether each is for the narrower ISA.
+    microkernels: HashMap<(MicrokernelKey, bool), FuncId>,
     /// Number of microkernels so far, of all levels.
     n_microkernels: usize,
     /// The names of external functions.
@@ -148,17 +149,29 @@ impl<'u> ModuleBuilder<'u> {
 
     /// The function of a microkernel, which is defined on first use.
     pub(crate) fn microkernel(&mut self, key: MicrokernelKey) -> Result<FuncId> {
+        self.microkernel_of(key, false)
+    }
+
+    /// The function of a microkernel for the narrower ISA of [`VectorIsa::narrower`], which must exist.
+    pub(crate) fn narrow_microkernel(&mut self, key: MicrokernelKey) -> Result<FuncId> {
+        self.microkernel_of(key, true)
+    }
+
+    fn microkernel_of(&mut self, key: MicrokernelKey, is_narrow: bool) -> Result<FuncId> {
+        let key = (key, is_narrow);
         if let Some(id) = self.microkernels.get(&key) {
             return Ok(*id);
         }
 
-        let name = self.symbol(&format!("microkernel_{}_{}", self.n_microkernels, key.name()));
+        let name = self.symbol(&format!("microkernel_{}_{}", self.n_microkernels, key.0.name()));
+        let isa = if is_narrow { self.vector_isa.narrower() } else { Some(&*self.vector_isa) };
+        let isa = isa.ok_or_else(|| Error::internal("there is no narrower ISA"))?;
         if self.options.listing {
-            let code = key.code(&*self.vector_isa);
-            self.clif.push_str(&format!("; {name} ({})\n{code}\n", self.vector_isa.name()));
+            let code = key.0.code(isa);
+            self.clif.push_str(&format!("; {name} ({})\n{code}\n", isa.name()));
         }
 
-        let (id, code_bytes) = microkernel::emit(&key, &name, &*self.vector_isa, self.module)?;
+        let (id, code_bytes) = microkernel::emit(&key.0, &name, isa, self.module)?;
         self.functions.push(FunctionSummary { name, code_bytes });
         self.microkernels.insert(key, id);
         self.n_microkernels += 1;

@@ -36,6 +36,12 @@ pub trait VectorIsa {
     /// The caches that the loops around microkernels are tiled for.
     fn caches(&self) -> Caches;
 
+    /// An ISA of shorter vectors whose code runs on the same machines and has the same bits, if there is one. On some
+    /// machines a vector of it takes half the time.
+    fn narrower(&self) -> Option<&'static dyn VectorIsa> {
+        None
+    }
+
     /// Whether the configuration of tile registers persists after a microkernel returns. Only those of the machine do.
     fn keeps_tiles(&self) -> bool {
         false

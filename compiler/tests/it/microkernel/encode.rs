@@ -91,6 +91,17 @@ fn accumulators_of_tiles_are_not_spilled() {
     }
 }
 
+/// Tiles of one narrow vector have as many rows as tiles of whole vectors.
+#[test]
+fn accumulators_of_narrow_tiles_are_not_spilled() {
+    let isa = X86::AVX2;
+    for rows in 1..=max_rows(X86::AVX512.shape()) {
+        let key = tile([rows, 1], DotOp::F32, 2, epilogue(false));
+        let (_, spilled) = isa.encode(&MicrokernelKey::Tile(key).code(&isa)).expect("it encodes");
+        assert_eq!(spilled, 0, "{rows} rows");
+    }
+}
+
 /// The number of occurrences of an instruction: three bytes of a VEX prefix except for a register, and the opcode.
 fn count(bytes: &[u8], low_bits: u8, opcode: u8) -> usize {
     let is = |four: &&[u8]| {

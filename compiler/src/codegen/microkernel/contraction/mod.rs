@@ -47,6 +47,12 @@ pub fn max_rows(shape: VectorShape) -> usize {
     (shape.registers - 4) / narrow_vectors(shape).max(2)
 }
 
+/// Largest number of rows of a tile that has one vector of columns.
+pub(crate) fn max_rows_of_one_vector(shape: VectorShape) -> usize {
+    // Fewer accumulators would not hide the latency of a multiply-add.
+    if shape.fma_lanes { max_rows(shape) } else { shape.registers.min(16) - 4 }
+}
+
 /// Vectors of columns of a tile that is one panel wide.
 pub(crate) fn narrow_vectors(shape: VectorShape) -> usize {
     PANEL / shape.lanes

@@ -69,6 +69,10 @@ impl VectorIsa for X86 {
         }
     }
 
+    fn narrower(&self) -> Option<&'static dyn VectorIsa> {
+        (self.simd == Simd::Avx512).then_some(&X86::AVX2 as &dyn VectorIsa)
+    }
+
     fn shape(&self) -> VectorShape {
         let lanes = self.simd.lanes();
         let registers = self.simd.files().vectors;

@@ -5,7 +5,7 @@ use crate::{
     codegen::{
         body::{
             split::IterationRange,
-            tiles::plan::{AmxChoice, HeightTiling, MicrokernelVariant, SMALL_AMX_ROWS, TilePlan},
+            tiles::plan::{AmxChoice, HeightTiling, MicrokernelVariant, N_WIDTHS, SMALL_AMX_ROWS, TilePlan},
         },
         function::FuncCtx,
         microkernel::contraction::{PANEL, ReductionPart},
@@ -17,6 +17,9 @@ use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, condcodes::IntCC, type
 /// Addresses of the microkernels: high and low of wide tiles, of one panel, and of the rest. On tile registers where
 /// rows are in pairs, the second of each two computes a pair. Zero where no tile has that form.
 pub(super) type Microkernels = [Value; 6];
+
+/// The first of [`Microkernels`] for the rest.
+const REST: usize = 4;
 
 /// The column tiles, and the microkernels that compute them. All values are known at run time only.
 pub(super) struct ColumnTiles {
@@ -31,10 +34,21 @@ pub(super) struct ColumnTiles {
     pub(super) microkernels: Microkernels,
 }
 
-/// The columns of a wide tile, and the microkernels.
+/// The columns of a wide tile, the microkernels, and the joint tile of a plan that has one.
 struct Selection {
     wide: Value,
     microkernels: Microkernels,
+    joint: Option<JointTile>,
+}
+
+/// The tile that computes the rest of the columns at once.
+struct JointTile {
+    /// It computes more columns than this.
+    above: Value,
+    /// The most columns that it computes.
+    most: Value,
+    /// The microkernels for high and low tiles.
+    microkernels: [Value; 2],
 }
 
 impl ColumnTiles {
@@ -47,7 +61,7 @@ impl ColumnTiles {
         part: ReductionPart,
     ) -> Result<ColumnTiles> {
         let columns = f.ins().isub(end, first);
-        let Selection { wide, microkernels } = if plan.dot().is_amx() {
+        let Selection { wide, mut microkernels, joint } = if plan.dot().is_amx() {
             select_amx(f, plan, rows)?
         } else {
             select_by_height(f, plan, rows, part)?
@@ -62,6 +76,19 @@ impl ColumnTiles {
         let padded = f.ins().iadd_imm_s(rest, PANEL as i64 - 1);
         let n_narrow = f.ins().ushr_imm_u(padded, panel_bits);
         let n_tiles = f.ins().iadd(n_wide, n_narrow);
+        let Some(joint) = joint else {
+            return Ok(ColumnTiles { wide, n_wide, n_whole, n_tiles, microkernels });
+        };
+
+        let is_above = f.ins().icmp(IntCC::SignedGreaterThan, rest, joint.above);
+        let is_within = f.ins().icmp(IntCC::SignedLessThanOrEqual, rest, joint.most);
+        let is_joint = f.ins().band(is_above, is_within);
+        let n_whole = f.ins().select(is_joint, n_wide, n_whole);
+        let n_joint = f.ins().iadd_imm_s(n_wide, 1);
+        let n_tiles = f.ins().select(is_joint, n_joint, n_tiles);
+        for (rest, joint) in microkernels[REST..].iter_mut().zip(joint.microkernels) {
+            *rest = f.ins().select(is_joint, joint, *rest);
+        }
         Ok(ColumnTiles { wide, n_wide, n_whole, n_tiles, microkernels })
     }
 }
@@ -96,7 +123,7 @@ fn select_amx(f: &mut FuncCtx, plan: &TilePlan, rows: &RowTiles) -> Result<Selec
     let [small, large] = tiling.wide_columns.map(|columns| f.int(columns as i64));
     let wide = if tiling.is_small { small } else { f.ins().select(high_is_small, small, large) };
     let microkernels = microkernels.try_into().map_err(|_| Error::internal("six microkernels"))?;
-    Ok(Selection { wide, microkernels })
+    Ok(Selection { wide, microkernels, joint: None })
 }
 
 /// Selects the microkernels for vector registers: there is one for each height of row tiles.
@@ -106,10 +133,13 @@ fn select_by_height(
     rows: &RowTiles,
     part: ReductionPart,
 ) -> Result<Selection> {
-    let selected = f.create_block();
-    let params: Vec<Value> = (0..7).map(|_| f.builder.append_block_param(selected, types::I64)).collect();
     let tilings = plan.height_tilings(part);
     let last = tilings.len() - 1;
+    let has_joint = tilings.iter().any(|tiling| tiling.joint_columns.1 > 0);
+    let selected = f.create_block();
+    let n_values = if has_joint { 3 + 2 * N_WIDTHS } else { 1 + 2 * (N_WIDTHS - 1) };
+    let params: Vec<Value> =
+        (0..n_values).map(|_| f.builder.append_block_param(selected, types::I64)).collect();
 
     // The last height needs no comparison.
     for (idx, tiling) in tilings.into_iter().enumerate() {
@@ -122,8 +152,8 @@ fn select_by_height(
             f.builder.seal_block(this);
         }
 
-        let args: Vec<BlockArg> =
-            height_values(f, plan, &tiling, part)?.into_iter().map(BlockArg::Value).collect();
+        let values = height_values(f, plan, &tiling, part)?;
+        let args: Vec<BlockArg> = values.into_iter().take(n_values).map(BlockArg::Value).collect();
         f.ins().jump(selected, &args);
 
         if let Some(next) = next {
@@ -134,11 +164,15 @@ fn select_by_height(
 
     f.switch_to_block(selected);
     f.builder.seal_block(selected);
-    let microkernels = params[1..].try_into().map_err(|_| Error::internal("six microkernels"))?;
-    Ok(Selection { wide: params[0], microkernels })
+    let microkernels = params[1..=6].try_into().map_err(|_| Error::internal("six microkernels"))?;
+    let joint = match params[7..] {
+        [high, low, above, most] => Some(JointTile { above, most, microkernels: [high, low] }),
+        _ => None,
+    };
+    Ok(Selection { wide: params[0], microkernels, joint })
 }
 
-/// The columns of a wide tile and the addresses of the microkernels at one height.
+/// The columns of a wide tile, the addresses of the microkernels, and the columns of the joint tile, at one height.
 fn height_values(
     f: &mut FuncCtx,
     plan: &TilePlan,
@@ -152,6 +186,8 @@ fn height_values(
             None => f.int(0),
         });
     }
+    let (above, most) = tiling.joint_columns;
+    values.extend([f.int(above as i64), f.int(most as i64)]);
     Ok(values)
 }
 
@@ -162,6 +198,7 @@ fn address(
     variant: MicrokernelVariant,
     part: ReductionPart,
 ) -> Result<Value> {
-    let function = f.unit.microkernel(plan.microkernel(variant, part))?;
+    let key = plan.microkernel(variant, part);
+    let function = if variant.narrow { f.unit.narrow_microkernel(key)? } else { f.unit.microkernel(key)? };
     Ok(f.function_address(function))
 }

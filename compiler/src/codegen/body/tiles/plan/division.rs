@@ -9,7 +9,9 @@ use super::{
 use crate::{
     codegen::{
         body::body_builder::linear_parts,
-        microkernel::contraction::{AMX_ROWS, BlockDot, FewBitsCode, PANEL, max_few_bits_rows, max_rows},
+        microkernel::contraction::{
+            AMX_ROWS, BlockDot, FewBitsCode, PANEL, max_few_bits_rows, max_rows, max_rows_of_one_vector,
+        },
     },
     kernel::{Contraction, FewBitsPanels, Program, Rhs},
     scalar::Precision,
@@ -19,7 +21,7 @@ use num_integer::Integer;
 use symshape::{Dim, Facts};
 use symshape_runtime::DType;
 
-/// StreamStep that are not divided among threads where there are many: those of a wide tile.
+/// Columns that are not divided among threads where there are many: those of a wide tile.
 const WIDE_COLUMNS: i64 = 64;
 
 /// Wide tiles from which on there are many columns.
@@ -31,7 +33,7 @@ const LINES_OF_PAGE: i64 = PAGE_BYTES / LINE_BYTES;
 /// Ways of the first-level cache that are kept for the rhs and the result.
 const RESERVED_WAYS: usize = 2;
 
-/// StreamStep that are not divided among threads: cache lines of the result, and wide tiles where there are many.
+/// Columns that are not divided among threads: cache lines of the result, and wide tiles where there are many.
 pub(crate) fn column_step(facts: &Facts, contraction: &Contraction) -> i64 {
     let many = MANY_WIDE_TILES * WIDE_COLUMNS;
     let has_many = facts.bounds(&contraction.n.extent).lo.is_some_and(|lo| lo >= many.into());
@@ -50,11 +52,19 @@ pub(crate) fn row_units(program: &Program, contraction: &Contraction, isa: &Isa)
         Some((last, [])) => {
             // Fewer rows than are unpacked for form one tile.
             let reads = if unpacks(contraction) { RhsReads::Unpacked } else { RhsReads::Stored };
-            last.extent.ceil_div(max_tile_rows(program, contraction, isa, reads) as i64)
+            let isa = isa.of_contraction(contraction);
+            last.extent.ceil_div(max_tile_rows(program, contraction, &isa, reads) as i64)
         }
         Some(_) => contraction.outer_rows(),
         None => Dim::one(),
     }
+}
+
+/// Whether tiles have a single vector of columns although a panel has several.
+fn is_one_vector(contraction: &Contraction, isa: &Isa) -> bool {
+    let lanes = isa.shape.lanes;
+    let is_f32 = contraction.dtype == DType::F32 && contraction.precision == Precision::F32;
+    is_f32 && lanes < PANEL && contraction.n.extent.as_i64().is_some_and(|columns| columns <= lanes as i64)
 }
 
 /// Largest number of rows of a tile: as many as have registers for their accumulators, and as fit the first-level cache
@@ -75,6 +85,7 @@ pub(super) fn max_tile_rows(
             let dot = panels.form.rounds_lhs.then_some(BlockDot::Pairs);
             code.map_or(1, |code| max_few_bits_rows(isa.shape, FewBitsCode { dot, ..code }))
         }
+        _ if is_one_vector(contraction, isa) => max_rows_of_one_vector(isa.shape),
         _ => max_rows(isa.shape),
     };
     // Packed rows are dense. Operands of other types than f32 are packed, or read in place in small groups.

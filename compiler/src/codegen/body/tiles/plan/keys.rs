@@ -21,6 +21,8 @@ pub(crate) struct MicrokernelVariant {
     pub(crate) tail: bool,
     /// The tile consists of two iterations of the outer row axes.
     pub(crate) pair: bool,
+    /// The code is that of the narrower ISA, and so are the vectors.
+    pub(crate) narrow: bool,
 }
 
 impl TilePlan<'_> {
@@ -36,7 +38,7 @@ impl TilePlan<'_> {
 
     /// The key whose slots the arguments have: all variants and parts take the same.
     pub(crate) fn args_key(&self) -> TileKey {
-        let variant = MicrokernelVariant { rows: 1, vectors: 1, tail: false, pair: false };
+        let variant = MicrokernelVariant { rows: 1, vectors: 1, tail: false, pair: false, narrow: false };
         self.tile_key(variant, ReductionPart::Whole)
     }
 

@@ -29,4 +29,4 @@ pub(crate) use packing::Packing;
 pub(crate) use rhs::{ComputedRhs, FewBitsRhs, PanelSource};
 pub(crate) use text::plans_text;
 pub(crate) use tile_plan::{TilePlan, plan};
-pub(crate) use tiling::{AmxChoice, HeightTiling, SMALL_AMX_ROWS};
+pub(crate) use tiling::{AmxChoice, HeightTiling, N_WIDTHS, SMALL_AMX_ROWS};

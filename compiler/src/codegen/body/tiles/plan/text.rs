@@ -187,11 +187,12 @@ impl Display for AmxChoice {
     }
 }
 
-/// `ROWSxVECTORS`, and whether columns are masked or rows are in pairs.
+/// `ROWSxVECTORS`, and whether vectors are narrow, columns are masked or rows are in pairs.
 impl Display for MicrokernelVariant {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let masked = if self.tail { " masked" } else { "" };
         let pair = if self.pair { " paired" } else { "" };
-        write!(f, "{}x{}{masked}{pair}", self.rows, self.vectors)
+        let narrow = if self.narrow { " narrow" } else { "" };
+        write!(f, "{}x{}{narrow}{masked}{pair}", self.rows, self.vectors)
     }
 }

@@ -42,7 +42,7 @@ const MIN_PREFETCHED_RHS_ELEMS: i64 = 1 << 16;
 const MAX_PREFETCHED_DEPTH: i64 = 3072;
 
 /// Smallest depth at which vectors prefetch rows of the result during the reduction.
-const MIN_DEPTH_TO_PREFETCH_ROWS: i64 = 64;
+const MIN_DEPTH_TO_PREFETCH_ROWS: i64 = 16;
 
 /// Most loops of a reduction that microkernels run.
 const MAX_REDUCTION_LOOPS: usize = 4;
@@ -64,6 +64,10 @@ pub(crate) struct TilePlan<'a> {
     /// Facts about the symbols here, with the ranges of the contraction's axes.
     pub(crate) facts: Facts,
     pub(crate) shape: VectorShape,
+    /// The shape of the narrower ISA, which a rest of the columns may take.
+    pub(super) narrower: Option<VectorShape>,
+    /// All microkernels are those of the narrower ISA.
+    pub(super) is_narrow: bool,
     pub(crate) row_count: RowCount,
     /// The plan for more rows than one tile has, if it is another one: few bits are unpacked there.
     pub(crate) for_more_rows: Option<Box<TilePlan<'a>>>,
@@ -106,6 +110,7 @@ pub(crate) fn plan<'a>(
     contraction: &'a Contraction,
     isa: &Isa,
 ) -> Option<TilePlan<'a>> {
+    let isa = &isa.of_contraction(contraction);
     let plan_for = |reads, row_count| plan_for(program, kernel, facts, contraction, isa, reads, row_count);
     if !unpacks(contraction) {
         return plan_for(RhsReads::Stored, RowCount::Any);
@@ -185,6 +190,8 @@ fn plan_for<'a>(
     Some(TilePlan {
         contraction,
         shape: isa.shape,
+        narrower: isa.narrower,
+        is_narrow: isa.is_narrow,
         row_count,
         for_more_rows: None,
         max_tile_rows: max_tile_rows(program, contraction, isa, reads),

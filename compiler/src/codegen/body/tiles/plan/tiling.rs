@@ -1,14 +1,17 @@
 //! The microkernels that run the tiles of a contraction, by the height of row tiles and by the width of column tiles.
 //!
-//! StreamStep are divided into wide tiles as long as they last, then into tiles of one panel, then a masked rest:
-//! three widths, always in this order. Rows are divided into high tiles and low ones with one row less.
+//! Columns are divided into wide tiles as long as they last. The rest is one joint tile of several panels where the
+//! plan has one of that width, else tiles of one panel and a masked rest. Rows are divided into high tiles and low ones
+//! with one row less.
 
 use super::{
+    division::column_step,
     keys::MicrokernelVariant,
     tile_plan::{RowCount, TilePlan},
 };
 use crate::codegen::microkernel::contraction::{
-    AMX_ROWS, PANEL, ReductionPart, Rhs, amx_columns, narrow_vectors, wide_few_bits_vectors, wide_vectors,
+    AMX_ROWS, DotOp, PANEL, ReductionPart, Rhs, amx_columns, narrow_vectors, wide_few_bits_vectors,
+    wide_vectors,
 };
 use crate::kernel::few_bits::MAX_UNPACKED_COLUMNS;
 use num_traits::ToPrimitive;
@@ -22,16 +25,31 @@ const TILES_TO_BLOCK: usize = 4;
 pub(crate) struct HeightTiling {
     /// Rows of a high tile.
     pub(crate) height: usize,
-    /// StreamStep of a wide tile.
+    /// Columns of a wide tile.
     pub(crate) wide_columns: usize,
-    /// High and low variant for each of the three widths; `None` where no tile has that form.
-    pub(crate) variants: [Option<MicrokernelVariant>; 6],
+    /// The columns that a joint tile computes: more than the first number, and at most the second. Both are zero where
+    /// there is no joint tile.
+    pub(crate) joint_columns: (usize, usize),
+    /// High and low variant for each width: a wide tile, a panel, a rest of a panel, and a joint tile. `None` where no
+    /// tile has that form.
+    pub(crate) variants: [Option<MicrokernelVariant>; 2 * N_WIDTHS],
+}
+
+/// The widths of tiles on vector registers.
+pub(crate) const N_WIDTHS: usize = 4;
+
+/// The tile that computes the rest of the columns after wide tiles at once.
+struct JointTile {
+    vectors: usize,
+    tail: bool,
+    /// More columns than this.
+    above: usize,
 }
 
 /// The microkernels for tile registers. They accept any number of rows up to that of one register, or of two.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct AmxTiling {
-    /// StreamStep of a wide tile where high tiles fit one register, and where they need two.
+    /// Columns of a wide tile where high tiles fit one register, and where they need two.
     pub(crate) wide_columns: [usize; 2],
     /// All rows fit one register, whatever the values of the symbols.
     pub(crate) is_small: bool,
@@ -115,28 +133,98 @@ impl TilePlan<'_> {
         let columns = wide * lanes;
         let columns =
             if self.rhs.is_unpacked() { columns.min(MAX_UNPACKED_COLUMNS as usize) } else { columns };
-        let wide = self.useful_columns(columns, narrow * lanes) / lanes;
+        let widest = columns / lanes;
+        // A joint tile may be the only one: then there are fewer columns than a wide tile has.
+        let only = self.is_narrower_than(columns).then(|| self.joint_tile(widest, narrow)).flatten();
+        let wide = if only.is_some() { widest } else { self.useful_columns(columns, narrow * lanes) / lanes };
 
-        // The rest after whole panels needs a mask, unless it is a whole vector.
         let has_tail = self.has_tail();
-        let is_rest_vector =
-            narrow == 2 && self.facts.divides(&Dim::from(lanes), &self.contraction.n.extent).is_yes();
-        let rest = if is_rest_vector { (1, false) } else { (narrow, true) };
+        let joint = only.or_else(|| self.joint_tile(wide, narrow));
+        // Shares of threads begin and end at whole steps, so each rest of their columns is that of all columns.
+        let step = column_step(&self.facts, self.contraction) as usize;
+        let only_joint = joint.is_some()
+            && self.contraction.n.extent.as_i64().is_some()
+            && step.is_multiple_of(wide * lanes);
 
-        let mut variants = [None; 6];
-        for (width, (vectors, tail)) in [(wide, false), (narrow, false), rest].into_iter().enumerate() {
-            for (low, rows) in [height, height.saturating_sub(1)].into_iter().enumerate() {
-                let has_rows = low == 0 || rows > 0 && has_low_tiles;
-                let has_columns = width < 2 || has_tail;
-                variants[2 * width + low] = (has_rows && has_columns).then_some(MicrokernelVariant {
-                    rows,
-                    vectors,
-                    tail,
-                    pair: false,
-                });
-            }
+        let variant = |vectors, tail| self.variant(height, vectors, tail);
+        let widths: [Option<MicrokernelVariant>; N_WIDTHS] = [
+            (!self.is_narrower_than(wide * lanes)).then(|| variant(wide, false)),
+            (!only_joint && !self.is_narrower_than(PANEL)).then(|| variant(narrow, false)),
+            (has_tail && !only_joint).then(|| self.rest_variant(height)),
+            joint.as_ref().map(|joint| variant(joint.vectors, joint.tail)),
+        ];
+        let mut variants = [None; 2 * N_WIDTHS];
+        for (width, high) in widths.into_iter().enumerate() {
+            variants[2 * width] = high;
+            let low = high.map(|high| MicrokernelVariant { rows: height.saturating_sub(1), ..high });
+            variants[2 * width + 1] = low.filter(|low| low.rows > 0 && has_low_tiles);
         }
-        HeightTiling { height, wide_columns: wide * lanes, variants }
+        let joint_columns = joint.map_or((0, 0), |joint| (joint.above, joint.vectors * lanes));
+        HeightTiling { height, wide_columns: wide * lanes, joint_columns, variants }
+    }
+
+    /// A tile on vector registers.
+    fn variant(&self, rows: usize, vectors: usize, tail: bool) -> MicrokernelVariant {
+        MicrokernelVariant { rows, vectors, tail, pair: false, narrow: self.is_narrow }
+    }
+
+    /// The tile for the rest after whole panels. A constant rest has no more vectors than it needs, and a short one has
+    /// a vector of the narrower ISA.
+    fn rest_variant(&self, rows: usize) -> MicrokernelVariant {
+        let lanes = self.shape.lanes;
+        let narrow = narrow_vectors(self.shape);
+        let Some(rest) = self.constant_rest() else {
+            let n = &self.contraction.n.extent;
+            let is_vector = narrow == 2 && self.facts.divides(&Dim::from(lanes), n).is_yes();
+            return if is_vector { self.variant(rows, 1, false) } else { self.variant(rows, narrow, true) };
+        };
+        match self.narrower.filter(|shape| rest <= shape.lanes) {
+            Some(shape) => MicrokernelVariant { narrow: true, ..self.variant(rows, 1, rest < shape.lanes) },
+            None => self.variant(rows, rest.div_ceil(lanes), !rest.is_multiple_of(lanes)),
+        }
+    }
+
+    /// The columns after whole panels, if their number is known and not zero, and tiles may be as narrow as they are.
+    fn constant_rest(&self) -> Option<usize> {
+        let is_f32 = self.dot() == DotOp::F32 && !self.rhs.form.is_few_bits();
+        let columns = self.contraction.n.extent.as_i64().filter(|_| is_f32)?;
+        Some(columns as usize % PANEL).filter(|rest| *rest > 0)
+    }
+
+    /// Whether the number of columns is known, and less than this one.
+    fn is_narrower_than(&self, columns: usize) -> bool {
+        self.contraction.n.extent.as_i64().is_some_and(|n| n < columns as i64)
+    }
+
+    /// The joint tile for the rest of the columns after tiles of `wide` vectors: exactly as wide as a constant rest, or
+    /// a masked wide tile where the rest varies.
+    fn joint_tile(&self, wide: usize, narrow: usize) -> Option<JointTile> {
+        // Masks of rows in memory take registers in the loop where the ISA has none for masks.
+        let has_masks = narrow == 1;
+        let is_cheap = match self.rhs.form {
+            Rhs::Panels(_) => self.rhs.source.is_none(),
+            Rhs::Rows => has_masks,
+            Rhs::Scattered | Rhs::FewBits(_) => false,
+        };
+        if wide <= narrow || !is_cheap || self.dot() != DotOp::F32 {
+            return None;
+        }
+        let lanes = self.shape.lanes;
+        let n = &self.contraction.n.extent;
+        let Some(n) = n.as_i64() else {
+            // Few rows are bound by memory, and their tiles have many vectors.
+            let joint = JointTile { vectors: wide, tail: true, above: narrow * lanes };
+            return (has_masks && wide == 2 * narrow).then_some(joint);
+        };
+        let rest = n as usize % (wide * lanes);
+        // A short rest after panels takes less time in a vector of the narrower ISA.
+        let has_narrow_rest = self.narrower.is_some_and(|shape| (1..=shape.lanes).contains(&(rest % PANEL)));
+        if has_narrow_rest && rest < 2 * PANEL {
+            return None;
+        }
+        let vectors = rest.div_ceil(lanes);
+        let tail = !rest.is_multiple_of(lanes);
+        (vectors > narrow).then(|| JointTile { vectors, tail, above: (vectors - 1) * lanes })
     }
 
     /// Smallest height of row tiles in a part of the reduction.
@@ -178,7 +266,7 @@ impl TilePlan<'_> {
     /// elsewhere.
     fn amx_choice(&self, columns: [usize; 2], tail: bool, is_small: bool) -> AmxChoice {
         let [small_vectors, large_vectors] = columns.map(|columns| columns / self.shape.lanes);
-        let variant = |rows, vectors, pair| MicrokernelVariant { rows, vectors, tail, pair };
+        let variant = |rows, vectors, pair| MicrokernelVariant { rows, vectors, tail, pair, narrow: false };
         if self.line_batch.is_some() {
             return AmxChoice::Same(variant(AMX_ROWS, large_vectors, self.pairs_rows));
         }
