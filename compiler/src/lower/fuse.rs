@@ -110,24 +110,49 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
     }
     let mut cost: SecondaryMap<Value, u32> = SecondaryMap::new();
 
-    // Definitions that are the only readers of a contraction.
-    let mut finishes: SecondaryMap<Value, bool> = SecondaryMap::new();
+    // The bytes of a sum, for the definitions that are the only readers of a contraction; 0 for all others.
+    let mut sum_bytes: SecondaryMap<Value, usize> = SecondaryMap::new();
     for (_, node) in &graph.nodes {
         for result in &node.results {
             let readers = &users[*result];
-            let of_sum = node.operands.iter().any(|operand| finishes[*operand]);
+            let below = node.operands.iter().map(|operand| sum_bytes[*operand]).max().unwrap_or(0);
+            let of_sum = below > 0;
             let together = rejoins(graph, users, &roots, *result);
             let (is_root, own) = judge(graph, node, *result, (&roots, together), &cost, readers);
             // Such a contraction needs memory anyway. Storing the finished value is better than storing the bare sum.
             let is_root = is_root || of_sum && !together && matches!(node.op, Op::Map(_));
+            // So is a finished value of fewer bytes, if its reader can't finish the contraction.
+            let own_bytes = graph.dtype(*result).size_bytes();
+            let is_root = is_root
+                || own_bytes < below && matches!(node.op, Op::Map(_)) && is_reduced(graph, users, *result);
             roots[*result] = is_root;
             // All its readers share the cost of computing it once.
             let shared = if together { own.div_ceil(readers.len().max(1) as u32) } else { own };
             cost[*result] = if is_root { 1 } else { shared };
-            finishes[*result] = together && matches!(node.op, Op::Contraction { .. }) || of_sum && !is_root;
+            let begins = together && matches!(node.op, Op::Contraction { .. });
+            sum_bytes[*result] = if begins {
+                own_bytes
+            } else if is_root {
+                0
+            } else {
+                below
+            };
         }
     }
     roots
+}
+
+/// Whether the readers of `value` are one reduction, through maps and views with one reader each.
+fn is_reduced(graph: &Graph, users: &Users, mut value: Value) -> bool {
+    for _ in 0..MAX_MAPS {
+        let [user] = users[value][..] else { return false };
+        match graph.op(user) {
+            Op::Reduce { .. } => return true,
+            Op::Map(_) | Op::View { .. } if !is_output(graph, user) => value = user,
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// Whether `value` has one reader, or readers that merge again in a single map, as both operands of `x * sigmoid(x)`
