@@ -1,10 +1,11 @@
-//! Programs without an operating system or a C library: objects on x86-64 and aarch64, and C source on a Cortex-M3.
+//! Programs without an operating system or a C library: objects on x86-64 and aarch64, and C source on Cortex-M cores.
 //!
 //! The programs for other machines need Debian's `gcc-arm-none-eabi`, `gcc-aarch64-linux-gnu`, `qemu-system-arm` and
 //! `qemu-system-aarch64`, so they run with `--ignored`; `.ci/run` does.
 
 use crate::cli::{BLOCK, refusal, symc};
 use crate::models;
+use crate::quantised;
 
 use object::BinaryFormat;
 use std::{fmt::Write, path::Path, process::Command};
@@ -67,11 +68,12 @@ fn case(graph: &Graph, dims: &[i64], largest: &[i64], arena: Arena) -> String {
     text
 }
 
-fn run(folder: &Path, tool: &str, args: &[&str]) {
+fn run(folder: &Path, tool: &str, args: &[&str]) -> String {
     let output = Command::new(tool).current_dir(folder).args(args).output();
     let output = output.unwrap_or_else(|error| panic!("{tool} is needed by this test: {error}"));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{tool}: {}\n{text}", output.status);
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// The largest values of the symbols in these bindings.
@@ -127,7 +129,7 @@ fn check_objects(triple: &str, compiler: &str, flags: &[&str], emulator: &[&str]
             match emulator.split_first() {
                 Some((machine, args)) => run(folder.path(), machine, &[args, &["program"]].concat()),
                 None => run(folder.path(), "./program", &[]),
-            }
+            };
         }
         n_models += 1;
     }
@@ -176,8 +178,26 @@ fn aarch64_programs_without_a_system_compute_what_graphs_say() {
     check_objects("aarch64-unknown-none", "aarch64-linux-gnu-gcc", &["-no-pie", &script], &emulator);
 }
 
-/// Runs the C source of `graph` on a Cortex-M3.
-fn check_cortex_m(graph: &Graph, options: &CompileOptions, own: &[&str], libraries: &[&str]) {
+/// A Cortex-M core and a machine of QEMU that has it.
+struct Core {
+    cpu: &'static str,
+    machine: &'static str,
+    /// Whether it multiplies pairs of 16-bit integers.
+    has_dsp: bool,
+}
+
+const CORTEX_M3: Core = Core { cpu: "cortex-m3", machine: "mps2-an385", has_dsp: false };
+const CORTEX_M4: Core = Core { cpu: "cortex-m4", machine: "mps2-an386", has_dsp: true };
+const CORTEX_M7: Core = Core { cpu: "cortex-m7", machine: "mps2-an500", has_dsp: true };
+
+/// Runs the C source of `graph` on a core. Returns the assembly of the program.
+fn check_cortex_m(
+    core: &Core,
+    graph: &Graph,
+    options: &CompileOptions,
+    own: &[&str],
+    libraries: &[&str],
+) -> String {
     let name = &graph.name;
     let lowered = Pipeline::new(graph).options(*options).lower().expect("supported");
     let source = lowered.source(&format!("{name}.h")).expect("supported");
@@ -193,19 +213,21 @@ fn check_cortex_m(graph: &Graph, options: &CompileOptions, own: &[&str], librari
     for dims in &bindings[..5] {
         let case = case(graph, dims, &largest(&bindings), Arena::OfSource);
         std::fs::write(folder.join("case.h"), case).expect("a case");
-        let target = ["-mcpu=cortex-m3", "-mthumb", "-O2", "-std=c11", &arena];
+        let cpu = format!("-mcpu={}", core.cpu);
+        let target = [&cpu, "-mthumb", "-O2", "-std=c11", &arena];
         let strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I.", "-I", FILES, "-nostartfiles"];
         let files = [&script, &main, "model.c", "-o", "program.elf"];
         run(folder, "arm-none-eabi-gcc", &[&target[..], &strict, own, &files, libraries].concat());
-        let machine = ["-M", "mps2-an385", "-nographic", "-semihosting", "-kernel", "program.elf"];
+        let machine = ["-M", core.machine, "-nographic", "-semihosting", "-kernel", "program.elf"];
         run(folder, "qemu-system-arm", &machine);
     }
+    run(folder, "arm-none-eabi-objdump", &["-d", "program.elf"])
 }
 
 #[test]
 #[ignore = "needs a compiler for bare metal and qemu"]
 fn cortex_m_computes_what_graphs_say() {
-    check_cortex_m(&model("mlp"), &CompileOptions::for_c_source(), &[], &["-lm"]);
+    check_cortex_m(&CORTEX_M3, &model("mlp"), &CompileOptions::for_c_source(), &[], &["-lm"]);
 }
 
 #[test]
@@ -215,7 +237,62 @@ fn cortex_m_without_a_c_library_computes_what_graphs_say() {
     let own = ["-ffreestanding", "-nostdlib"];
     for graph in plain_models() {
         let options = CompileOptions::for_c_source().libm(false);
-        check_cortex_m(&graph, &options, &own, &[&memory, "-lgcc"]);
+        check_cortex_m(&CORTEX_M3, &graph, &options, &own, &[&memory, "-lgcc"]);
+    }
+}
+
+/// The graph with its outputs as `f32`, which hold the integers exactly.
+fn with_float_results(mut graph: Graph) -> Graph {
+    for (name, value) in std::mem::take(&mut graph.outputs) {
+        let float = graph.cast(DType::F32, value).expect("a cast");
+        graph.output(&name, float).expect("an output");
+    }
+    graph
+}
+
+/// A row of bytes times weights of bytes, whose depth no group of four divides.
+fn byte_products(row: &str, panel: &str) -> Graph {
+    let text = format!(
+        "graph bytes {{\n  symbol N = 1..5\n  input x: f32[N, 7]\n  %0 = const f32[] 90.0\n  \
+         %1 = view [N, 7] [] %0\n  %2 = mul x, %1\n  %3 = cast {row} %2\n  %4 = cast i32 %3\n  \
+         %5 = const {panel}[7, 20] random 1\n  %6 = cast i32 %5\n  \
+         %7 = contraction i32 [ik, kj -> ij] %4, %6\n  %8 = cast f32 %7\n  output y = %8\n}}\n"
+    );
+    graph::text::parse(&text).expect("a graph")
+}
+
+#[test]
+#[ignore = "needs a compiler for bare metal and qemu"]
+fn cortex_m_multiplies_bytes_of_all_types() {
+    let memory = format!("{FILES}/memory.c");
+    let options = CompileOptions::for_c_source().libm(false);
+    // Weights without a sign are stored with one.
+    for (row, panel) in [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")] {
+        let graph = byte_products(row, panel);
+        let lowered = Pipeline::new(&graph).options(options).lower().expect("supported");
+        let source = lowered.source("bytes.h").expect("supported").code;
+        assert!(source.contains(&format!("dots_{row}_i8(")), "{row} and {panel}: {source}");
+        for core in [CORTEX_M3, CORTEX_M4] {
+            let own = ["-ffreestanding", "-nostdlib"];
+            let assembly = check_cortex_m(&core, &graph, &options, &own, &[&memory, "-lgcc"]);
+            assert_eq!(assembly.contains("smlad"), core.has_dsp, "{row} and {panel} on {}", core.cpu);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a compiler for bare metal and qemu"]
+fn cortex_m_multiplies_bytes_exactly() {
+    let memory = format!("{FILES}/memory.c");
+    let own = ["-ffreestanding", "-nostdlib"];
+    let options = CompileOptions::for_c_source().libm(false);
+    for (name, model, _) in quantised::MODELS.iter().filter(|(name, ..)| *name != "fewer_products") {
+        let graph = with_float_results(model().unwrap_or_else(|error| panic!("{name}: {error}")));
+        for core in [CORTEX_M3, CORTEX_M4, CORTEX_M7] {
+            let assembly = check_cortex_m(&core, &graph, &options, &own, &[&memory, "-lgcc"]);
+            let is_used = core.has_dsp && ["convolutions", "dense"].contains(name);
+            assert!(assembly.contains("smlad") || !is_used, "{name} on {}", core.cpu);
+        }
     }
 }
 

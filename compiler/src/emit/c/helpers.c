@@ -149,6 +149,11 @@ static inline int64_t shr_i64(int64_t x, uint64_t by, unsigned width) {
 }
 
 /* Conversions to integers saturate, and NaN becomes 0. */
+static inline int32_t i32_from_f32(float x, float lo, float hi) {
+    if (x != x) return 0;
+    return (int32_t)(x < lo ? lo : x > hi ? hi : x);
+}
+
 static inline int64_t i64_from_f64(double x) {
     if (x != x) return 0;
     if (x >= 9223372036854775808.0) return INT64_MAX;

@@ -8,6 +8,7 @@ use super::{
     code::{self, RegisterText},
     constants,
     context::SourceContext,
+    dots,
     few_bits_tiles::FewBitsTiles,
     kernel_printer::{ColumnNames, KernelPrinter},
     names,
@@ -280,12 +281,26 @@ impl KernelPrinter<'_> {
         let width = panels.width;
 
         let dtype = self.program.buffers[panels.buffer].dtype;
+        let function = dots::function(self.dtype(&contraction.lhs), dtype)
+            .filter(|_| !self.vectors && contraction.dtype == DType::I32 && width == dots::WIDTH);
         let memory = names::memory_type(dtype);
         let buffer = names::buffer(self.program, panels.buffer);
         let depth = self.dim(&contraction.depth())?;
         let base = self.dim(panels.base)?;
         self.line(&format!("const {memory} *{panel} = {buffer} + {base} + {first}*({depth});"));
 
+        if let (Some(function), Some((inner, outer))) = (function, contraction.k.split_last())
+            && let Some(origin) = self.adjacent_row(contraction)
+        {
+            let row = names::buffer(self.program, contraction.lhs.buffer);
+            let count = self.dim(&inner.extent)?;
+            return self.nested_loops(outer, &mut |this| {
+                let origin = this.dim(&origin)?;
+                this.line(&format!("{function}({sums}, {row} + {origin}, {panel}, {count});"));
+                this.line(&format!("{panel} += {width}*({count});"));
+                Ok(())
+            });
+        }
         self.nested_loops(&contraction.k, &mut |this| {
             this.load_lhs(contraction, &lhs_name)?;
             this.open(&format!("for (int {column} = 0; {column} < {width}; {column}++) {{"));

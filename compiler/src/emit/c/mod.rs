@@ -13,6 +13,7 @@ mod constants;
 mod context;
 mod contract;
 mod dims;
+mod dots;
 mod driver;
 mod few_bits_tiles;
 mod frame;
@@ -99,7 +100,8 @@ pub(crate) fn source(
     };
     let vectors = if cx.vectors { VECTORS } else { "" };
     let bits = bits_for(&format!("{own}{helpers}{body}"));
-    let prelude = format!("{include}{bits}{own}\n{vectors}{helpers}");
+    let dots = dots::functions(&body);
+    let prelude = format!("{include}{bits}{own}\n{vectors}{helpers}{dots}");
     call::check_names(program, &body, &prelude)?;
     let atomics = if program.partitions.is_empty() { "" } else { "#include <stdatomic.h>\n" };
     let mut code = format!("/* {}: compiled by symshape {}. */\n", program.name, env!("CARGO_PKG_VERSION"));

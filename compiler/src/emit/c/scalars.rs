@@ -170,6 +170,11 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
         _ if from.is_float() && to.is_int() => match to {
             DType::I64 => format!("i64_from_f64({x})"),
             DType::U64 => format!("u64_from_f64({x})"),
+            // Floats hold the limits of these types exactly.
+            _ if from != DType::F64 && to.size_bytes() <= 2 => {
+                let (lo, hi) = limits(to);
+                format!("({ty})i32_from_f32({x}, {lo}.0f, {hi}.0f)")
+            }
             _ => {
                 let (lo, hi) = limits(to);
                 format!("({ty})max_i64({lo}, min_i64({hi}, i64_from_f64({x})))")

@@ -30,6 +30,9 @@ const SINGLE_MATH: &str = include_str!("math/single.c");
 /// The functions that have a form in single precision.
 const SINGLE: [&str; 3] = ["expf", "tanhf", "erff"];
 
+/// Functions of single precision that are exact without doubles, which small machines lack.
+const EXACT_SINGLE: [&str; 1] = ["rintf"];
+
 /// Functions that are instructions of WebAssembly, except for their suffix.
 const WASM_INSTRUCTIONS: [&str; 7] = ["ceil", "copysign", "fabs", "floor", "rint", "sqrt", "trunc"];
 
@@ -61,11 +64,14 @@ pub(super) fn own_math(names: &[&str], vectors: bool) -> String {
     let is_single = |name: &&str| vectors && SINGLE.contains(name);
     let (instructions, rest): (Vec<&str>, Vec<&str>) = names.iter().copied().partition(is_instruction);
     let (single, rest): (Vec<&str>, Vec<&str>) = rest.into_iter().partition(is_single);
+    let is_exact = |name: &&str| EXACT_SINGLE.contains(name);
 
     let singles: Vec<String> =
         single.iter().map(|name| format!("single_{}", name.strip_suffix('f').unwrap_or(name))).collect();
-    let doubles: Vec<String> =
-        rest.iter().map(|name| format!("own_{}", double(name).unwrap_or(name.to_string()))).collect();
+    let doubles: Vec<String> = rest
+        .iter()
+        .map(|name| format!("own_{}", double(name).filter(|_| !is_exact(name)).unwrap_or(name.to_string())))
+        .collect();
     let blocks = |text, names: &[String]| blocks_for(text, names.iter().map(String::as_str).collect());
     let mut out = blocks(OWN_MATH, &doubles) + &blocks(SINGLE_MATH, &singles);
 
@@ -76,7 +82,7 @@ pub(super) fn own_math(names: &[&str], vectors: bool) -> String {
         let _ = writeln!(out, "#define {name} {function}");
     }
     for name in rest {
-        let _ = match (name, double(name)) {
+        let _ = match (name, double(name).filter(|_| !is_exact(&name))) {
             ("signbit", _) => writeln!(out, "#define signbit(x) own_signbit((double)(x))"),
             ("atan2f" | "copysignf" | "fmodf" | "powf", Some(function)) => {
                 writeln!(out, "#define {name}(x, y) ((float)own_{function}((double)(x), (double)(y)))")

@@ -41,6 +41,15 @@ static inline double own_rint(double x) {
     return whole;
 }
 
+/* The same of a float, without doubles. Sums of floats from 2^23 on have no fraction, so adding 2^23 rounds. */
+static inline float own_rintf(float x) {
+    const uint32_t bits = bits_from_f32(x);
+    const uint32_t sign = bits & 0x80000000u;
+    if ((bits & 0x7fffffffu) >= 0x4b000000u) return x;
+    const float large = f32_from_bits(bits & 0x7fffffffu) + 8388608.0f;
+    return f32_from_bits(bits_from_f32(large - 8388608.0f) | sign);
+}
+
 /* x * 2^k for |k| < 2000, rounded once or twice. */
 static inline double own_scale(double x, int k) {
     const int half = k >= 0 ? k / 2 : -((1 - k) / 2);
