@@ -84,8 +84,17 @@ pub(super) fn ordered(model: &Model, mut named: BTreeMap<String, Tensor>) -> Res
 
 /// The seed 0, if the input is the seed of random numbers.
 pub(super) fn default_seed(info: &TensorInfo) -> Option<Tensor> {
-    let is_seed = SEED_NAMES.contains(&info.name()) && info.dtype() == DType::I64 && info.dims().is_empty();
-    Tensor::from_i64(Vec::new(), &[0]).filter(|_| is_seed)
+    seed().filter(|_| is_seed(info.name(), info.dtype(), info.dims().len()))
+}
+
+/// Whether an input of this name, type and rank is the seed of random numbers.
+pub(super) fn is_seed(name: &str, dtype: DType, rank: usize) -> bool {
+    SEED_NAMES.contains(&name) && dtype == DType::I64 && rank == 0
+}
+
+/// The seed 0.
+pub(super) fn seed() -> Option<Tensor> {
+    Tensor::from_i64(Vec::new(), &[0])
 }
 
 /// The names of the model's inputs.

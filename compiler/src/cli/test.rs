@@ -3,8 +3,13 @@
 //! A case is a folder with `model.onnx` and `test_data_set_K/{input,output}_I.pb`. The model is compiled once, and
 //! every data set runs on that code. If a case crashes or hangs, the other cases still run. A model that is refused
 //! counts as skipped in the totals; the command fails unless refusals are allowed.
+//!
+//! With `--target`, `--cpu` or `--runner`, the model is compiled to an object, and each data set runs in a program that
+//! is linked with it.
 
 mod case;
+mod process;
+mod program;
 
 pub(super) use case::{CaseArgs, case_main};
 
@@ -17,15 +22,15 @@ use super::{
 };
 use crate::error::Result;
 use case::{Report, Status};
+use program::MachineArgs;
 use serde_json::{Map, Value, json};
 use std::{
     fs,
-    io::Read,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::Mutex,
     sync::atomic::{AtomicUsize, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Arguments of `symc test`.
@@ -50,6 +55,8 @@ pub(super) struct Args {
     dims: DimArgs,
     #[command(flatten)]
     ragged: RaggedArgs,
+    #[command(flatten)]
+    machine: MachineArgs,
     /// File to write the results to, as JSON
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
@@ -57,6 +64,7 @@ pub(super) struct Args {
 
 /// Runs all cases.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
+    try_machine(args)?;
     let mut cases = Vec::new();
     for folder in &args.folders {
         let folder = at_path(fs::canonicalize(folder), folder)?;
@@ -89,6 +97,26 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let results = results.into_inner().expect("no thread panics");
     finish(args, &results)
 }
+
+/// Refuses flags that programs for another machine can't follow, and runs a small program there.
+fn try_machine(args: &Args) -> Result<()> {
+    let Some(machine) = args.machine.machine()? else { return Ok(()) };
+    let refused = if args.ragged.is_given() {
+        "--ragged"
+    } else if args.dims.state.is_given() {
+        "--state and --stateful"
+    } else if !args.dims.customs.is_empty() {
+        "--custom and --link"
+    } else {
+        return machine.try_out(Duration::from_secs(args.timeout));
+    };
+    Err(usage(format!(
+        "{refused}: cases with them run in this process only; omit --target, --cpu and --runner"
+    )))
+}
+
+/// How much longer than its time limit a case may take whose program has this limit.
+const TIME_TO_REPORT: Duration = Duration::from_secs(5);
 
 /// Says which cases get the ranges of their symbols from a bounds.json.
 fn note_bounds(args: &Args, cases: &[PathBuf]) {
@@ -169,52 +197,31 @@ fn run(folder: &Path, args: &Args) -> Report {
             .arg("case")
             .arg(folder)
             .args(["--bind-inputs", bind])
+            .arg("--timeout")
+            .arg(args.timeout.to_string())
             .args(args.dims.command_line())
-            .args(args.ragged.command_line());
+            .args(args.ragged.command_line())
+            .args(args.machine.command_line());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
     });
     match spawned {
-        Ok(child) => watch(child, Duration::from_secs(args.timeout)),
+        Ok(child) => watch(child, args),
         Err(error) => Report::new(Status::Crash, format!("can't be started: {error}")),
     }
 }
 
 /// Waits for a case, and kills it when its time limit is over.
-fn watch(mut child: Child, timeout: Duration) -> Report {
-    let drain = |pipe: Option<Box<dyn Read + Send>>| {
-        std::thread::spawn(move || {
-            let mut text = Vec::new();
-            // On an error, the text so far is still used.
-            let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut text));
-            String::from_utf8_lossy(&text).into_owned()
-        })
-    };
-    let out = drain(child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
-    let err = drain(child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
-
-    let start = Instant::now();
-    let mut pause = Duration::from_micros(500);
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break Some(status),
-            Ok(None) if start.elapsed() < timeout => std::thread::sleep(pause),
-            Ok(None) | Err(_) => break None,
-        }
-        pause = (pause * 2).min(Duration::from_millis(20));
-    };
-    if status.is_none() {
-        // Killing fails if the case has ended in the meantime.
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-
-    let out = out.join().unwrap_or_default();
-    let err = err.join().unwrap_or_default();
+fn watch(child: Child, args: &Args) -> Report {
+    let timeout = Duration::from_secs(args.timeout);
+    let grace = if args.machine.is_given() { TIME_TO_REPORT } else { Duration::ZERO };
+    let (status, out, err) = process::watch(child, timeout.saturating_add(grace));
+    let out = String::from_utf8_lossy(&out);
+    let err = String::from_utf8_lossy(&err);
     let mut report = Report::read(&out);
     match status {
         None => {
             report.status = Status::Timeout;
-            report.detail = format!("after {} s", timeout.as_secs());
+            report.detail = format!("after {} s", args.timeout);
         }
         Some(status) if !status.success() => {
             report.status = Status::Crash;

@@ -2,7 +2,7 @@
 
 use crate::{
     cli,
-    protos::{float, node},
+    protos::{float, node, value},
 };
 use prost::Message;
 use std::{
@@ -201,4 +201,105 @@ fn a_refused_model_fails_the_test() {
     assert!(out.ends_with("1 passed, 0 failed, 1 skipped\n") && out.contains("unsupported "), "{out}");
     assert!(err.contains("next to the model in 2 of 2 cases"), "{err}");
     assert_eq!(test(folder.path(), &["--allow-refused"]).0, Some(0));
+}
+
+/// The flags of the sizes of `decoder`.
+const SIZES: [&str; 8] = ["--dim", "N=1..4", "--dim", "P=0..4", "--dim", "S=1..8", "--dim", "T=P+S"];
+
+/// Cases that pass, that have wrong data, and that break the contract.
+fn check_programs(machine: &[&str]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let flags = [&SIZES[..], machine].concat();
+    let good = case(folder.path(), "decoder", &decoder(vec![]), &[0, 4]);
+    let (code, out, err) = test(&good, &flags);
+    assert_eq!(code, Some(0), "{out}{err}");
+
+    // The size of the output is known after the call only.
+    let mut model = decoder(vec![node("NonZero", &["y"], &["z"])]);
+    model.graph.as_mut().expect("there is one").output = vec![value("z", 7, &["A", "B"])];
+    let places = case(folder.path(), "places", &model, &[1]);
+    let rows = [vec![0; 4], vec![1; 4], (0..4).collect(), (0..4).collect()].concat();
+    write_integers(&places.join("test_data_set_0/output_0.pb"), &[2, 8], &rows);
+    let (code, out, err) = test(&places, &flags);
+    assert_eq!(code, Some(0), "{out}{err}");
+
+    // The seed is an input that data sets lack.
+    let mut model = decoder(vec![node("RandomUniformLike", &["y"], &["r"])]);
+    model.graph.as_mut().expect("there is one").output = vec![float("r", &["N", "T"])];
+    let random = case(folder.path(), "random", &model, &[4]);
+    assert_eq!(test(&random, &flags).0, Some(0));
+
+    write_tensor(&good.join("test_data_set_1/output_0.pb"), &[2, 7], &[0.5; 14]);
+    let (code, out, _) = test(&good, &flags);
+    assert!(code == Some(1) && out.contains("set 1: `y`: "), "{out}");
+    let outside = case(folder.path(), "outside", &decoder(vec![]), &[5]);
+    let (code, out, _) = test(&outside, &flags);
+    assert!(code == Some(1) && out.starts_with("error ") && out.contains("is 5, allowed 0 to 4"), "{out}");
+}
+
+fn write_integers(path: &Path, shape: &[i64], elems: &[i64]) {
+    let raw: Vec<u8> = elems.iter().flat_map(|elem| elem.to_le_bytes()).collect();
+    let tensor = TensorProto {
+        dims: shape.to_vec(),
+        data_type: 7,
+        raw_data: Some(raw.into()),
+        ..TensorProto::default()
+    };
+    fs::write(path, tensor.encode_to_vec()).expect("a tensor");
+}
+
+#[test]
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn cases_run_as_programs_of_this_machine() {
+    check_programs(&["--cpu", "x86-64-v2"]);
+    check_programs(&["--runner", "env LEVEL=any"]);
+}
+
+#[test]
+#[ignore = "needs a cross compiler and qemu"]
+fn cases_run_as_programs_of_another_machine() {
+    let aarch64 = ["--target", "aarch64-unknown-linux-gnu"];
+    for (levels, runner) in [
+        ("aarch64", "qemu-aarch64 -cpu cortex-a57"),
+        ("aarch64,aarch64-dotprod,aarch64-i8mm", "qemu-aarch64 -cpu max"),
+    ] {
+        check_programs(&[&aarch64[..], &["--cpu", levels, "--runner", runner]].concat());
+    }
+    check_programs(&["--target", "riscv64gc-unknown-linux-gnu", "--runner", "qemu-riscv64"]);
+}
+
+#[test]
+fn programs_of_cases_need_a_runner_and_a_compiler() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let case = case(folder.path(), "decoder", &decoder(vec![]), &[0]);
+    let case = case.to_str().expect("a path");
+    let said = |flags: &[&str]| cli::refusal(&[&["test", case], &SIZES[..], flags].concat());
+
+    let message = said(&["--target", "aarch64-unknown-none"]);
+    assert!(message.contains("--runner qemu-aarch64 (of Debian's qemu-user)"), "{message}");
+    assert!(said(&["--cpu", "x86-64-v33"]).contains("did you mean x86-64-v3"));
+    for flag in [&["--stateful"][..], &["--ragged", "S"]] {
+        assert!(said(&[&["--runner", "env"], flag].concat()).contains("omit --target, --cpu and --runner"));
+    }
+    let message = said(&["--runner", "no-such-emulator"]);
+    assert!(message.contains("`no-such-emulator` can't be started"), "{message}");
+    let message = said(&["--runner", "false"]);
+    assert!(message.contains("`false` can't run programs"), "{message}");
+}
+
+/// A program that does not end is killed, and so is its runner.
+#[test]
+#[cfg(target_os = "linux")]
+fn programs_of_cases_have_a_time_limit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let case = case(folder.path(), "decoder", &decoder(vec![]), &[0]);
+    let runner = folder.path().join("runner");
+    // The first program is the one that tries the runner out.
+    let script = "#!/bin/sh\nif [ -e \"$0.used\" ]; then exec sleep 100; fi\n: > \"$0.used\"\nexec \"$@\"\n";
+    fs::write(&runner, script).expect("a file");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&runner, mode).expect("a mode");
+    let runner = runner.to_str().expect("a path");
+    let (code, out, _) = test(&case, &[&SIZES[..], &["--timeout", "3", "--runner", runner]].concat());
+    assert!(code == Some(1) && out.starts_with("timeout "), "{out}");
 }

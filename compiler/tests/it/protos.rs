@@ -6,12 +6,17 @@ use symshape_compiler::import::proto::{
 
 /// A value of 32-bit floats; dims are numbers or names.
 pub(crate) fn float(name: &str, dims: &[&str]) -> ValueInfoProto {
+    value(name, 1, dims)
+}
+
+/// A value of the type `elem_type`, such as 7 for `int64`.
+pub(crate) fn value(name: &str, elem_type: i32, dims: &[&str]) -> ValueInfoProto {
     let dim = |text: &&str| match text.parse() {
         Ok(value) => DimensionProto { dim_value: Some(value), dim_param: None },
         Err(_) => DimensionProto { dim_value: None, dim_param: Some(text.to_string()) },
     };
     let shape = Some(TensorShapeProto { dim: dims.iter().map(dim).collect() });
-    let tensor_type = Some(TensorTypeProto { elem_type: 1, shape });
+    let tensor_type = Some(TensorTypeProto { elem_type, shape });
     ValueInfoProto { name: name.into(), ty: Some(TypeProto { tensor_type, ..Default::default() }) }
 }
 

@@ -1,5 +1,6 @@
 //! One case of `symc test`: compiles the model, runs every data set, and prints reports to standard output.
 
+use super::program::{CallResult, MachineArgs, Program};
 use crate::{
     cli::{
         args::{DimArgs, default_bounds},
@@ -14,6 +15,7 @@ use crate::{
     },
     error::{At, Error, ErrorKind, Result},
     import::{self, InputConstant},
+    options::CompileOptions,
     pipeline::Pipeline,
     tensor::{self, Bytes, Tensor},
 };
@@ -21,7 +23,7 @@ use serde_json::{Value, json};
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Duration, Instant},
 };
 use symshape_runtime::{Context, DType, Model, State};
 
@@ -33,10 +35,15 @@ pub(crate) struct CaseArgs {
     /// Which inputs of data set 0 become compile-time constants
     #[arg(long, value_enum, default_value_t = BindInputs::None)]
     bind_inputs: BindInputs,
+    /// Time limit in seconds, for programs of another machine
+    #[arg(long, default_value_t = 600)]
+    timeout: u64,
     #[command(flatten)]
     dims: DimArgs,
     #[command(flatten)]
     ragged: RaggedArgs,
+    #[command(flatten)]
+    machine: MachineArgs,
 }
 
 /// Which inputs become compile-time constants.
@@ -148,8 +155,8 @@ pub(crate) fn case_main(args: &CaseArgs) -> Result<Verdict> {
     let model = match compile(args) {
         Ok(model) => model,
         Err(error) => {
-            let is_bug = error.kind() == ErrorKind::Internal;
-            let status = if is_bug { Status::Error } else { Status::Unsupported };
+            let is_failure = matches!(error.kind(), ErrorKind::Internal | ErrorKind::Io);
+            let status = if is_failure { Status::Error } else { Status::Unsupported };
             Report::new(status, error.to_string()).print();
             return Ok(Verdict::Yes);
         }
@@ -157,7 +164,8 @@ pub(crate) fn case_main(args: &CaseArgs) -> Result<Verdict> {
 
     report.compile_ms = Some(milliseconds(start));
     report.print();
-    match run(&args.folder, &model, &mut report) {
+    let limit = Limit { start, timeout: Duration::from_secs(args.timeout) };
+    match run(&args.folder, &model, limit, &mut report) {
         Ok(()) => report.print(),
         Err(error) => {
             report.status = Status::Error;
@@ -170,7 +178,7 @@ pub(crate) fn case_main(args: &CaseArgs) -> Result<Verdict> {
 
 /// A compiled model, some of whose inputs may have become constants.
 struct Compiled {
-    model: Model,
+    code: Code,
     /// The names of all inputs, constants included.
     names: Vec<String>,
     /// Indices into `names` of the inputs that a call takes.
@@ -181,6 +189,28 @@ struct Compiled {
     output_types: Vec<DType>,
     /// Whether the results are random.
     is_random: bool,
+}
+
+/// The time limit of a case.
+#[derive(Clone, Copy)]
+struct Limit {
+    start: Instant,
+    timeout: Duration,
+}
+
+impl Limit {
+    /// The time that is left.
+    fn rest(self) -> Duration {
+        self.timeout.saturating_sub(self.start.elapsed())
+    }
+}
+
+/// Where the code of a model runs.
+enum Code {
+    /// In this process.
+    Here(Model),
+    /// In a program for the machine of the command line.
+    There(Box<Program>),
 }
 
 /// Smallest upper bound of data-dependent sizes without a declared bound.
@@ -234,32 +264,45 @@ fn compile(args: &CaseArgs) -> Result<Compiled> {
     }
 
     let is_bound = |name: &String| options.binds.iter().any(|(bound, _)| bound == name);
-    let taken = (0..names.len()).filter(|idx| !is_bound(&names[*idx])).collect();
+    let taken = (0..names.len()).filter(|idx| !is_bound(&names[*idx]));
     let graph = import::import(&model, &options)?;
     let is_random = import::seed::has_random_results(&model, &options, &graph);
     let outputs = graph.outputs.iter().map(|(name, _)| name.clone()).collect();
     let output_types = graph.outputs.iter().map(|(_, value)| graph.dtype(*value)).collect();
     let pipeline = Pipeline::new(&graph).state(args.dims.state.request()?).ragged(args.ragged.request());
-    let model = pipeline.jit()?;
-    // State is not read from the data sets.
-    let is_state = |name: &String| model.state().iter().any(|tensor| tensor.input() == name);
-    let taken: Vec<usize> = taken;
-    let taken = taken.into_iter().filter(|idx| !is_state(&names[*idx])).collect();
-    Ok(Compiled { model, names, taken, outputs, output_types, is_random })
+    let (code, taken) = match args.machine.machine()? {
+        None => {
+            let model = pipeline.jit()?;
+            // State is not read from the data sets.
+            let is_state = |name: &String| model.state().iter().any(|tensor| tensor.input() == name);
+            let taken = taken.filter(|idx| !is_state(&names[*idx])).collect();
+            (Code::Here(model), taken)
+        }
+        Some(machine) => {
+            let options = CompileOptions::for_target(&machine.target);
+            let lowered = pipeline.options(options).lower()?;
+            (Code::There(Box::new(machine.program(&lowered)?)), taken.collect())
+        }
+    };
+    Ok(Compiled { code, names, taken, outputs, output_types, is_random })
 }
 
 /// Runs the data sets.
-fn run(folder: &Path, compiled: &Compiled, report: &mut Report) -> Result<()> {
+fn run(folder: &Path, compiled: &Compiled, limit: Limit, report: &mut Report) -> Result<()> {
     let tolerance = read_tolerance(folder)?;
     let sets = sets(folder)?;
     if sets.is_empty() {
         return Err(Error::invalid("the case has no folder test_data_set_K"));
     }
 
-    let mut context =
-        Context::new(&compiled.model).map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
-    // Data sets of a model with state are consecutive steps.
-    let mut state = None;
+    let mut caller = match &compiled.code {
+        Code::Here(model) => {
+            let context = Context::new(model);
+            let context = context.map_err(|error| Error::new(ErrorKind::Limit, error.to_string()))?;
+            Caller::Here { model, context: Box::new(context), state: None }
+        }
+        Code::There(program) => Caller::There(program, limit),
+    };
     report.status = Status::Pass;
     report.detail.clear();
     let mut total_ms = 0.0;
@@ -267,14 +310,27 @@ fn run(folder: &Path, compiled: &Compiled, report: &mut Report) -> Result<()> {
         // If the call crashes, the parent knows the data set from this report.
         let started = Report { status: Status::Crash, detail: format!("in set {set}"), ..report.clone() };
         started.print();
-        let result = run_set(&path, compiled, &mut context, &mut state, tolerance).unwrap_or_else(|error| {
-            SetResult { status: Status::Error, detail: error.to_string(), run_ms: 0.0 }
+        let result = run_set(&path, compiled, &mut caller, tolerance).unwrap_or_else(|error| SetResult {
+            status: Status::Error,
+            detail: error.to_string(),
+            run_ms: 0.0,
         });
         total_ms += result.run_ms;
         report.run_ms = Some(total_ms);
         report.add(&set, result.status, result.detail);
     }
     Ok(())
+}
+
+/// The memory of calls.
+enum Caller<'c> {
+    /// Data sets of a model with state are consecutive steps.
+    Here {
+        model: &'c Model,
+        context: Box<Context>,
+        state: Option<State>,
+    },
+    There(&'c Program, Limit),
 }
 
 /// The result of a data set.
@@ -289,25 +345,51 @@ struct SetResult {
 fn run_set(
     path: &Path,
     compiled: &Compiled,
-    context: &mut Context,
-    state: &mut Option<State>,
+    caller: &mut Caller<'_>,
     tolerance: Tolerance,
 ) -> Result<SetResult> {
     let inputs = in_order(&compiled.names, tensors(path, "input")?);
     let want = in_order(&compiled.outputs, tensors(path, "output")?);
-    if compiled.model.ragged().is_some() {
-        return run_ragged_set(compiled, context, inputs, &want, tolerance);
-    }
+    let taken = |inputs: &[Tensor]| -> Vec<Tensor> {
+        compiled.taken.iter().filter_map(|idx| inputs.get(*idx).cloned()).collect()
+    };
 
-    let mut inputs: Vec<Tensor> = compiled.taken.iter().filter_map(|idx| inputs.get(*idx).cloned()).collect();
+    let start = Instant::now();
+    let (result, run_ms) = match caller {
+        Caller::Here { model, context, .. } if model.ragged().is_some() => {
+            return run_ragged_set(compiled, model, context, inputs, &want, tolerance);
+        }
+        Caller::Here { model, context, state } => call_here(compiled, model, context, state, taken(&inputs))?,
+        Caller::There(program, limit) => {
+            let result = program.call(&program.with_seed(taken(&inputs)), limit.rest())?;
+            (result, milliseconds(start))
+        }
+    };
+    let (status, detail) = match result {
+        CallResult::Outputs(got) => compare_outputs(compiled, &want, &got, tolerance),
+        CallResult::Failed(detail) => (Status::Error, detail),
+        CallResult::Crashed(detail) => (Status::Crash, detail),
+        CallResult::Late => (Status::Timeout, "the program did not end in time".into()),
+    };
+    Ok(SetResult { status, detail, run_ms })
+}
+
+/// Calls the model in this process, and measures the call in milliseconds.
+fn call_here(
+    compiled: &Compiled,
+    model: &Model,
+    context: &mut Context,
+    state: &mut Option<State>,
+    mut inputs: Vec<Tensor>,
+) -> Result<(CallResult, f64)> {
     // Data sets have no seed for random operators.
-    inputs.extend(compiled.model.inputs().iter().skip(inputs.len()).filter_map(feed::default_seed));
+    inputs.extend(model.inputs().iter().skip(inputs.len()).filter_map(feed::default_seed));
     let refs = tensor::refs(&inputs)?;
 
-    if state.is_none() && !compiled.model.state().is_empty() {
-        let capacity = stateful::max_capacity(&compiled.model);
-        let sizes = stateful::sizes_of_inputs(&compiled.model, &inputs);
-        let new = State::with_dims(&compiled.model, capacity, &sizes);
+    if state.is_none() && !model.state().is_empty() {
+        let capacity = stateful::max_capacity(model);
+        let sizes = stateful::sizes_of_inputs(model, &inputs);
+        let new = State::with_dims(model, capacity, &sizes);
         *state = Some(new.map_err(|error| Error::new(ErrorKind::Usage, error.to_string()))?);
     }
 
@@ -317,24 +399,26 @@ fn run_set(
         None => context.run_views(&refs),
     };
     let run_ms = milliseconds(start);
-    let got = match result {
-        Ok(outputs) => all_outputs(compiled, tensor::copies(&outputs), state.as_ref())?,
-        Err(error) => return Ok(SetResult { status: Status::Error, detail: error.to_string(), run_ms }),
+    let result = match result {
+        Ok(outputs) => {
+            CallResult::Outputs(all_outputs(compiled, model, tensor::copies(&outputs), state.as_ref())?)
+        }
+        Err(error) => CallResult::Failed(error.to_string()),
     };
-    let (status, detail) = compare_outputs(compiled, &want, &got, tolerance);
-    Ok(SetResult { status, detail, run_ms })
+    Ok((result, run_ms))
 }
 
 /// Runs a data set of a padded model as a ragged batch. Padding is not compared: it has the elements of `want`.
 fn run_ragged_set(
     compiled: &Compiled,
+    model: &Model,
     context: &mut Context,
     inputs: Vec<Tensor>,
     want: &[Tensor],
     tolerance: Tolerance,
 ) -> Result<SetResult> {
     let given = |idx: &usize| Some((compiled.names[*idx].clone(), inputs.get(*idx)?.clone()));
-    let batch = packed::data_set(&compiled.model, compiled.taken.iter().filter_map(given).collect())?;
+    let batch = packed::data_set(model, compiled.taken.iter().filter_map(given).collect())?;
     let start = Instant::now();
     let result = context.run_ragged(&batch);
     let run_ms = milliseconds(start);
@@ -371,14 +455,19 @@ fn compare_outputs(
 }
 
 /// The outputs of a call and the content of the state, in the order of the model's outputs.
-fn all_outputs(compiled: &Compiled, outputs: Vec<Tensor>, state: Option<&State>) -> Result<Vec<Tensor>> {
+fn all_outputs(
+    compiled: &Compiled,
+    model: &Model,
+    outputs: Vec<Tensor>,
+    state: Option<&State>,
+) -> Result<Vec<Tensor>> {
     let mut outputs = outputs.into_iter();
     let tensor = |(name, dtype): (&String, &DType)| {
-        let at = compiled.model.state().iter().position(|tensor| tensor.output() == name);
+        let at = model.state().iter().position(|tensor| tensor.output() == name);
         let tensor = match (at, state) {
             (Some(at), Some(state)) => {
                 let bytes = Bytes::Owned(state.tensor_bytes(at).into());
-                let own = Tensor::new(compiled.model.state()[at].dtype(), state.shape(at), bytes);
+                let own = Tensor::new(model.state()[at].dtype(), state.shape(at), bytes);
                 // Rows of --state-type are compared as those of the model.
                 own.and_then(|own| if own.dtype() == *dtype { Some(own) } else { as_f32(&own) })
             }
