@@ -91,6 +91,10 @@ pub(super) fn load(b: &mut Builder, mem: Mem, ty: Ty) -> Vector {
 /// The first `n` lanes from consecutive elements; the other lanes are undefined.
 pub(super) fn load_first(b: &mut Builder, mem: Mem, ty: Ty, n: Int, mask: Mask) -> Vector {
     let Some(narrow) = narrow_int(ty) else { return b.load_first(mem, n, mask) };
+    if b.shape().narrow_masks && ty != Ty::F16 {
+        let value = b.load_narrow_first(mem, mask, narrow);
+        return extended(b, ty, value);
+    }
     let scratch = b.narrow_scratch();
     let size = narrow.bytes();
     let lanes = b.lanes() as i32;
@@ -138,6 +142,9 @@ pub(super) fn store(b: &mut Builder, mem: Mem, ty: Ty, value: Vector) {
 /// The first `n` lanes to consecutive elements.
 pub(super) fn store_first(b: &mut Builder, mem: Mem, ty: Ty, value: Vector, n: Int, mask: Mask) {
     let Some(narrow) = narrow_int(ty) else { return b.store_first(mem, value, n, mask) };
+    if b.shape().narrow_masks && !matches!(ty, Ty::F16 | Ty::Bf16 | Ty::RoundToBf16) {
+        return b.store_narrow_first(mem, value, mask, narrow);
+    }
     let scratch = b.narrow_scratch();
     let size = narrow.bytes();
     let lanes = b.lanes() as i32;

@@ -112,6 +112,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
         | VInst::LoadF16(dst, mem)
         | VInst::BroadcastF16(dst, mem) => none.read_mem(mem).set(*dst),
         VInst::LoadFirst(dst, mem, _, mask) => none.read_mem(mem).read(*mask).set(*dst),
+        VInst::LoadNarrowFirst(dst, mem, mask, _) => none.read_mem(mem).read(*mask).set(*dst),
         VInst::LoadLanes(dst, temp, mems) => {
             mems.iter().fold(none, Operands::read_mem).set_early(*dst).set_early(*temp)
         }
@@ -123,6 +124,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
             none.read_mem(mem).read(*src)
         }
         VInst::StoreFirst(mem, src, _, mask) => none.read_mem(mem).read(*src).read(*mask),
+        VInst::StoreNarrowFirst(mem, src, mask, _) => none.read_mem(mem).read(*src).read(*mask),
         VInst::StoreNarrow(mem, src, temp, _) | VInst::StoreBf16(mem, src, temp) => {
             none.read_mem(mem).read(*src).set_early(*temp)
         }
@@ -235,6 +237,7 @@ pub(super) fn rename(
         | VInst::StoreOne(at, src)
         | VInst::StoreF16(at, src)
         | VInst::StoreNarrow(at, src, ..)
+        | VInst::StoreNarrowFirst(at, src, ..)
         | VInst::StoreBf16(at, src, _)
         | VInst::StoreBf16First(at, src, ..) => {
             mem(at, int);
@@ -304,7 +307,7 @@ fn rename_other(
             *src = vector(*src, false);
             *dst = vector(*dst, true);
         }
-        VInst::WideBroadcast(dst, at) => {
+        VInst::WideBroadcast(dst, at) | VInst::LoadNarrowFirst(dst, at, ..) => {
             mem(at, int);
             *dst = vector(*dst, true);
         }
@@ -344,6 +347,8 @@ fn masks(step: &mut VInst) -> Vec<&mut Mask> {
         VInst::LoadFirst(.., mask)
         | VInst::StoreFirst(.., mask)
         | VInst::StoreBf16First(.., mask)
+        | VInst::LoadNarrowFirst(_, _, mask, _)
+        | VInst::StoreNarrowFirst(_, _, mask, _)
         | VInst::Compare(_, mask, ..)
         | VInst::CompareInt(_, mask, ..)
         | VInst::WideCompare(_, mask, ..)

@@ -325,6 +325,9 @@ pub enum VInst {
     Broadcast(Vector, Mem),
     /// As many narrow integers as there are lanes, each extended to a lane.
     LoadNarrow(Vector, Mem, NarrowInt),
+    /// The first lanes of [`VInst::LoadNarrow`], those of the mask, the others zero. Other memory is not touched. This
+    /// and [`VInst::StoreNarrowFirst`] exist only on ISAs whose shape has `narrow_masks`.
+    LoadNarrowFirst(Vector, Mem, Mask, NarrowInt),
     /// Twice as many bytes as there are lanes, each extended to half a lane.
     LoadHalves(Vector, Mem, NarrowInt),
     /// One narrow integer, extended, in all lanes.
@@ -341,6 +344,8 @@ pub enum VInst {
     /// The low bits of each lane to consecutive memory. The second register is clobbered. For 16 bits, the lanes must
     /// be in their range.
     StoreNarrow(Mem, Vector, Vector, NarrowInt),
+    /// The first lanes of [`VInst::StoreNarrow`], those of the mask. Other memory is not touched.
+    StoreNarrowFirst(Mem, Vector, Mask, NarrowInt),
     /// The nearest bf16 of each float, ties to even, as the high half of the lane, whose low half is zero. NaN stays
     /// NaN, denormals become zeros. This and the next five instructions exist only on ISAs with tile registers.
     RoundBf16(Vector, Vector),
@@ -366,8 +371,8 @@ pub enum VInst {
     Prefetch(Mem),
     /// `a * b + c`, rounded once where the ISA can.
     Fma(Vector, Vector, Vector, Vector),
-    /// `a * b[lane] + c`, rounded once: one lane of `b` is multiplied with all lanes of `a`. Only on ISAs whose shape has
-    /// `fma_lanes`.
+    /// `a * b[lane] + c`, rounded once: one lane of `b` is multiplied with all lanes of `a`. Only on ISAs whose shape
+    /// has `fma_lanes`.
     FmaLane(Vector, Vector, Vector, u8, Vector),
     /// `a · b + c`, where `a · b` is the sum of the products of four unsigned bytes of each lane of `a` with four
     /// signed bytes of `b`. The result's register differs from those of `a` and `b`.

@@ -70,6 +70,7 @@ impl VectorIsa for Aarch64 {
             signed_dots: self.dots,
             matrix_dots: self.matrices,
             byte_pairs: false,
+            narrow_masks: false,
             tiles: false,
             f16: true,
             long_ints: false,

@@ -34,6 +34,8 @@ pub struct VectorShape {
     pub matrix_dots: bool,
     /// Whether there are [`VBinary::DotBytePairs`] and [`VBinary::AddHalves`].
     pub byte_pairs: bool,
+    /// Whether there are [`VInst::LoadNarrowFirst`] and [`VInst::StoreNarrowFirst`].
+    pub narrow_masks: bool,
     /// Whether there are tile registers.
     pub tiles: bool,
     /// Whether there are instructions that convert f16: [`VInst::LoadF16`] and the next three.
@@ -318,6 +320,13 @@ impl Builder {
         dst
     }
 
+    /// The first lanes from narrow integers, those of the mask. Only if the shape has `narrow_masks`.
+    pub(crate) fn load_narrow_first(&mut self, mem: impl Into<Mem>, mask: Mask, narrow: NarrowInt) -> Vector {
+        let dst = self.vector();
+        self.push(VInst::LoadNarrowFirst(dst, mem.into(), mask, narrow));
+        dst
+    }
+
     /// Twice as many bytes as there are lanes, each extended to half a lane.
     pub(crate) fn load_halves(&mut self, mem: impl Into<Mem>, narrow: NarrowInt) -> Vector {
         let dst = self.vector();
@@ -336,6 +345,17 @@ impl Builder {
     pub(crate) fn store_narrow(&mut self, mem: impl Into<Mem>, src: Vector, narrow: NarrowInt) {
         let temp = self.vector();
         self.push(VInst::StoreNarrow(mem.into(), src, temp, narrow));
+    }
+
+    /// The low bits of the first lanes to memory, those of the mask. Only if the shape has `narrow_masks`.
+    pub(crate) fn store_narrow_first(
+        &mut self,
+        mem: impl Into<Mem>,
+        src: Vector,
+        mask: Mask,
+        narrow: NarrowInt,
+    ) {
+        self.push(VInst::StoreNarrowFirst(mem.into(), src, mask, narrow));
     }
 
     /// An integer to memory.

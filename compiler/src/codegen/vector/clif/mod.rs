@@ -77,6 +77,7 @@ impl VectorIsa for Portable {
             signed_dots: false,
             matrix_dots: false,
             byte_pairs: false,
+            narrow_masks: false,
             tiles,
             f16: false,
             long_ints: false,

@@ -91,6 +91,7 @@ fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
         | VInst::StoreFirst(_, a, ..)
         | VInst::StoreLanes(_, a, _)
         | VInst::StoreNarrow(_, a, ..)
+        | VInst::StoreNarrowFirst(_, a, ..)
         | VInst::StoreBf16(_, a, _)
         | VInst::StoreBf16First(_, a, ..) => {
             moved.push(a);

@@ -87,6 +87,7 @@ impl VectorIsa for X86 {
             signed_dots: false,
             matrix_dots: false,
             byte_pairs: true,
+            narrow_masks: self.simd == Simd::Avx512,
             tiles: self.tiles,
             f16: true,
             long_ints,

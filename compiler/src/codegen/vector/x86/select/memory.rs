@@ -10,6 +10,14 @@ use iced_x86::{Code, MemoryOperand, Register};
 /// The rounding mode of conversions to f16: to nearest, ties to even.
 const TO_NEAREST: Operand = Operand::Imm(0);
 
+/// The store of AVX-512 that keeps the low bits of each lane.
+fn narrowing_store(narrow: NarrowInt) -> Code {
+    match narrow {
+        NarrowInt::U8 | NarrowInt::I8 => Code::EVEX_Vpmovdb_xmmm128_k1z_zmm,
+        NarrowInt::I16 | NarrowInt::U16 => Code::EVEX_Vpmovdw_ymmm256_k1z_zmm,
+    }
+}
+
 impl Selector<'_> {
     pub(super) fn memory(&mut self, step: &VInst) {
         match step {
@@ -28,6 +36,10 @@ impl Selector<'_> {
                 let code = self.simd.extend(*narrow);
                 self.asm.op(code, &[self.vector(*dst).into(), self.mem(*mem).into()]);
             }
+            VInst::LoadNarrowFirst(dst, mem, mask, narrow) => {
+                let operands = [self.vector(*dst).into(), self.mem(*mem).into()];
+                self.asm.op_masked(self.simd.extend(*narrow), &operands, self.mask(*mask), true);
+            }
             VInst::LoadHalves(dst, mem, narrow) => {
                 let code = self.simd.extend_to_half(*narrow);
                 self.asm.op(code, &[self.vector(*dst).into(), self.mem(*mem).into()]);
@@ -43,6 +55,10 @@ impl Selector<'_> {
             }
             VInst::BroadcastNarrow(dst, mem, narrow) => self.broadcast_narrow(*dst, *mem, *narrow),
             VInst::StoreNarrow(mem, src, temp, narrow) => self.store_narrow(*mem, *src, *temp, *narrow),
+            VInst::StoreNarrowFirst(mem, src, mask, narrow) => {
+                let operands = [self.mem(*mem).into(), self.vector(*src).into()];
+                self.asm.op_masked(narrowing_store(*narrow), &operands, self.mask(*mask), false);
+            }
             VInst::Store(mem, src) => {
                 self.asm.op(self.simd.store(), &[self.mem(*mem).into(), self.vector(*src).into()]);
             }
@@ -126,11 +142,7 @@ impl Selector<'_> {
         let whole = self.vector(src);
         let to = self.mem(mem);
         if self.simd == Simd::Avx512 {
-            let code = match narrow {
-                NarrowInt::U8 | NarrowInt::I8 => Code::EVEX_Vpmovdb_xmmm128_k1z_zmm,
-                NarrowInt::I16 | NarrowInt::U16 => Code::EVEX_Vpmovdw_ymmm256_k1z_zmm,
-            };
-            return self.asm.op(code, &[to.into(), whole.into()]);
+            return self.asm.op(narrowing_store(narrow), &[to.into(), whole.into()]);
         }
 
         // AVX2 gathers the low bits of the lanes within each 128-bit half, and stores the halves one after the other.
