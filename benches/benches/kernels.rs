@@ -48,6 +48,8 @@ fn contraction(c: &mut Criterion, isa: &dyn VectorIsa) {
             dot: DotOp::F32,
             tail: false,
             dense: true,
+            flips_signs: false,
+            shared_bytes: 0,
             levels: 1,
             rhs: Rhs::Panels(PANEL as u32),
             rhs_element: Ty::F32,

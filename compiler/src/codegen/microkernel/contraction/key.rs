@@ -216,6 +216,11 @@ pub struct TileKey {
     pub dot: DotOp,
     /// Whether consecutive `k` are consecutive in lhs.
     pub dense: bool,
+    /// Whether lhs is signed bytes that become unsigned ones where they are read. Only for [`DotOp::Vnni`].
+    pub flips_signs: bool,
+    /// Bytes that the last group of each innermost loop shares with the group before, which rhs multiplies by zero. The
+    /// loop has one group more than its count if this is not zero. Only for dense bytes.
+    pub shared_bytes: u8,
     /// Loops of the reduction, at least one.
     pub levels: u8,
     /// The form of rhs.

@@ -18,6 +18,9 @@ use crate::{
 /// The unroll factor of the innermost loop.
 pub(super) const UNROLL: usize = 4;
 
+/// The highest bits of four bytes. Flipping them adds 128 to each byte, modulo 256.
+const SIGNS: u32 = 0x8080_8080;
+
 /// The sums of two rows in pairs of columns: two registers for each vector of columns.
 pub(super) type Pair = Vec<[Vector; 2]>;
 
@@ -186,6 +189,10 @@ impl<'a> Tile<'a> {
         let column = matches!(self.key.rhs, Rhs::Scattered).then(|| b.arg(TileKey::RHS_COLUMN));
         let panels = self.panels(b);
 
+        let panel_step = |block: usize| match self.key.rhs {
+            Rhs::Panels(width) => (self.element_bytes() * width as usize * block) as i32,
+            _ => 0,
+        };
         for block in [UNROLL, 1] {
             b.repeat(count, block as i32, |b| {
                 let lanes = (block == b.lanes() && self.multiplies_lanes(b)).then(|| self.load_lhs(b, lhs));
@@ -193,7 +200,7 @@ impl<'a> Tile<'a> {
                     match &lanes {
                         Some(rows) => self.step_by_lane(b, rows, rhs, k, &panels, column),
                         None => {
-                            let lhs_offset = if self.key.dense { 4 * k } else { 0 };
+                            let lhs_offset = if self.key.dense { 4 * k as i32 } else { 0 };
                             self.step(b, lhs, lhs_offset, rhs, k, &panels, column);
                         }
                     }
@@ -209,14 +216,18 @@ impl<'a> Tile<'a> {
                     b.advance(lhs, 4 * block as i32);
                 }
 
-                if let Rhs::Panels(width) = self.key.rhs {
-                    let bytes = (self.element_bytes() * width as usize * block) as i32;
+                if matches!(self.key.rhs, Rhs::Panels(_)) {
+                    let bytes = panel_step(block);
                     b.advance(rhs, bytes);
                     if let Some(prefetch) = self.prefetch.filter(|_| block == UNROLL) {
                         prefetch.advance(b, bytes, &panels);
                     }
                 }
             });
+        }
+        if self.key.shared_bytes > 0 {
+            self.step(b, lhs, -i32::from(self.key.shared_bytes), rhs, 0, &panels, column);
+            b.advance(rhs, panel_step(1));
         }
     }
 
@@ -245,7 +256,7 @@ impl<'a> Tile<'a> {
         &self,
         b: &mut Builder,
         lhs: Int,
-        lhs_offset: usize,
+        lhs_offset: i32,
         rhs: Int,
         k: usize,
         panels: &[Int],
@@ -260,7 +271,7 @@ impl<'a> Tile<'a> {
             let rhs_row: Vec<Vector> =
                 (0..vectors).map(|vector| self.load_rhs(b, vector, rhs, k, panels, column)).collect();
             for row in 0..rows {
-                let lhs_element = b.broadcast(self.lhs_mem(lhs, row).plus(lhs_offset));
+                let lhs_element = self.broadcast_lhs(b, lhs, row, lhs_offset);
                 for (accumulator, &rhs_vector) in self.accumulators[row].iter().zip(&rhs_row) {
                     self.accumulate(b, *accumulator, lhs_element, rhs_vector);
                 }
@@ -269,13 +280,25 @@ impl<'a> Tile<'a> {
         }
 
         let lhs_elements: Vec<Vector> =
-            (0..rows).map(|row| b.broadcast(self.lhs_mem(lhs, row).plus(lhs_offset))).collect();
+            (0..rows).map(|row| self.broadcast_lhs(b, lhs, row, lhs_offset)).collect();
         for vector in 0..vectors {
             let rhs_vector = self.load_rhs(b, vector, rhs, k, panels, column);
             for (row, &lhs_element) in lhs_elements.iter().enumerate() {
                 self.accumulate(b, self.accumulators[row][vector], lhs_element, rhs_vector);
             }
         }
+    }
+
+    /// An element of lhs, `offset` bytes from the current one, in all lanes.
+    fn broadcast_lhs(&self, b: &mut Builder, lhs: Int, row: usize, offset: i32) -> Vector {
+        let mut mem = self.lhs_mem(lhs, row);
+        mem.disp += offset;
+        let element = b.broadcast(mem);
+        if !self.key.flips_signs {
+            return element;
+        }
+        let signs = b.bits(SIGNS);
+        b.binary(VBinary::Xor, element, signs)
     }
 
     /// Whether lanes of vectors of lhs are multiplied, in place of elements that are broadcast.

@@ -1,6 +1,6 @@
 //! The keys of the microkernels that run a plan.
 
-use super::{reduction::stream_step, tile_plan::TilePlan};
+use super::{packing::Packing, reduction::stream_step, tile_plan::TilePlan};
 use crate::codegen::{
     body::body_builder::Stream,
     microkernel::{
@@ -50,6 +50,9 @@ impl TilePlan<'_> {
             tail: variant.tail,
             dot: self.dot(),
             dense: self.is_dense(),
+            flips_signs: self.lhs.packed.is_none()
+                && self.packing.as_ref().is_some_and(Packing::has_wrong_sign),
+            shared_bytes: self.lhs.shared_bytes,
             levels: self.loops.len() as u8,
             rhs: self.rhs.form,
             rhs_element: self.rhs.element,

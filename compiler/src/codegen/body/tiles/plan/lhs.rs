@@ -16,6 +16,8 @@ pub(crate) struct LhsPlan {
     pub(crate) unit_bytes: i64,
     /// How it is packed before that.
     pub(crate) packed: Option<PackedLhs>,
+    /// Bytes that the last group of each run shares with the one before, where it is read in place.
+    pub(crate) shared_bytes: u8,
 }
 
 /// The lhs in memory: a stream along the last row axis, and the steps of the reduction axes. `None` where it is not
@@ -41,10 +43,11 @@ impl LhsPlan {
         loops: Vec<ReductionLoop>,
     ) -> Option<(LhsPlan, Vec<ReductionLoop>)> {
         let Some(packing) = packing else {
-            return Some((LhsPlan { stream, unit_bytes: 4, packed: None }, loops));
+            return Some((LhsPlan { stream, unit_bytes: 4, packed: None, shared_bytes: 0 }, loops));
         };
         if packing.reads_in_place(&loops[0]) {
-            let lhs = LhsPlan { stream, unit_bytes: packing.element_bytes(), packed: None };
+            let unit_bytes = packing.element_bytes();
+            let lhs = LhsPlan { stream, unit_bytes, packed: None, shared_bytes: packing.shared_bytes() };
             return Some((lhs, in_place_loops(packing, loops)));
         }
         if packing.needs_in_place() {
@@ -53,7 +56,7 @@ impl LhsPlan {
 
         let packed = packing.packed_lhs(stream, loops);
         let stream = Stream { origin: packing.origin(), row: packing.row_step(), column: Dim::zero() };
-        Some((LhsPlan { stream, unit_bytes: 4, packed: Some(packed) }, packing.loops()))
+        Some((LhsPlan { stream, unit_bytes: 4, packed: Some(packed), shared_bytes: 0 }, packing.loops()))
     }
 }
 

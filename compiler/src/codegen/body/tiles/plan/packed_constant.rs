@@ -22,6 +22,8 @@ pub(crate) struct PackedConstant {
     pub(super) run: usize,
     /// Rows of 32-bit elements of a panel.
     pub(super) rows: usize,
+    /// Elements that the last group of bytes of a run shares with the one before. They are zero there.
+    pub(super) shared: usize,
     /// The value that packing adds to each element of the lhs: see `ByteForm`.
     pub(super) lhs_shift: i32,
 }
@@ -45,7 +47,10 @@ impl PackedConstant {
                     1.. => "shifted",
                     _ => "signed",
                 };
-                format!("const_{buffer}_{kind}_{}", self.rows)
+                match self.shared {
+                    0 => format!("const_{buffer}_{kind}_{}", self.rows),
+                    _ => format!("const_{buffer}_{kind}_{}_{}", self.rows, self.run),
+                }
             }
             DotOp::I16Pairs | DotOp::F32 => format!("const_{buffer}_pairs"),
         }
@@ -143,7 +148,7 @@ fn pairs(tensor: &Tensor, depth: usize) -> Vec<u8> {
 /// with a row of sums, which cancels the amount that the shift of the lhs adds to the result. As many groups follow as
 /// the rows need, the last ones zero.
 fn groups_of_bytes(tensor: &Tensor, packed: &PackedConstant) -> Vec<u8> {
-    let PackedConstant { dot, depth, rows, lhs_shift, .. } = *packed;
+    let PackedConstant { dot, depth, run, rows, shared, lhs_shift, .. } = *packed;
     let all = integers(tensor);
     let group = dot.depth_step() as usize;
     let mut bytes = Vec::with_capacity(all.len() + 16 * all.len() / depth.max(1));
@@ -153,9 +158,20 @@ fn groups_of_bytes(tensor: &Tensor, packed: &PackedConstant) -> Vec<u8> {
             let sum: i32 = (0..depth).map(|k| i32::from(element(k, column))).sum();
             bytes.extend(sum.wrapping_mul(-lhs_shift).to_le_bytes());
         }
-        for first in (0..4 * rows).step_by(group) {
-            for column in 0..PANEL {
-                bytes.extend((first..first + group).map(|k| element(k, column) as u8));
+        let groups = 4 * rows / group * run / depth.max(1);
+        for begin in (0..depth).step_by(run.max(1)) {
+            for number in 0..groups {
+                let first = number * group;
+                let is_shared = shared > 0 && number + 1 == groups;
+                // The last group ends where the run does; bytes of the group before are zero.
+                let skipped = if is_shared { shared } else { 0 };
+                for column in 0..PANEL {
+                    bytes.extend((0..group).map(|k| {
+                        let k = first + k;
+                        let is_inside = k >= first + skipped && k - skipped < run;
+                        if is_inside { element(begin + k - skipped, column) as u8 } else { 0 }
+                    }));
+                }
             }
         }
     }

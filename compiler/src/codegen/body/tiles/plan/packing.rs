@@ -7,6 +7,7 @@
 //! is packed at compile time; groups that would be incomplete are padded with zeros.
 
 use super::{
+    bytes_in_place::BytesInPlace,
     isa::Isa,
     packed_constant::PackedConstant,
     packed_lhs::{PackedLhs, PackedPixels, PackedRows},
@@ -52,6 +53,8 @@ pub(crate) struct Packing {
     pub(super) rounding: Option<Rounding>,
     /// The pixels of a lhs whose rows overlap. Each is packed once, in place of rows.
     windows: Option<Rc<SlidingWindows>>,
+    /// Bytes that are adjacent along the reduction and that vectors multiply where they are. See [`BytesInPlace`].
+    in_place: Option<BytesInPlace>,
 }
 
 /// Where a packed rhs comes from.
@@ -202,6 +205,7 @@ impl Packing {
             lhs_elements,
             rounding: None,
             windows: None,
+            in_place: None,
         };
         if let Some((rounding, words)) = Rounding::of(contraction, isa) {
             packing.rounding = Some(rounding);
@@ -231,21 +235,48 @@ impl Packing {
             }
             DotOp::F32 => {}
         }
+        if dot == DotOp::Vnni
+            && let LhsElements::Narrow(from) = lhs_elements
+            && let Some(bytes) = BytesInPlace::of(facts, contraction, from)
+        {
+            packing.in_place = Some(bytes);
+            let groups = padded_groups(dot, &bytes.run.into());
+            packing.part_elems = packing.depth.floor_div(bytes.run) * groups;
+        }
         Some(packing)
     }
 
-    /// Whether rows are read in place in a reduction with this innermost loop: they consist of whole groups of four or
-    /// eight bytes of the right sign, of two 16-bit integers, or of whole rows of tile registers.
+    /// Whether rows are read in place in a reduction with this innermost loop: they are [`BytesInPlace`], or consist of
+    /// whole groups of four or eight bytes of the right sign, of two 16-bit integers, or of whole rows of tile
+    /// registers.
     pub(super) fn reads_in_place(&self, innermost: &ReductionLoop) -> bool {
         let group = match (self.dot, self.lhs_elements) {
-            (DotOp::Vnni, LhsElements::Narrow(NarrowInt::U8))
-            | (DotOp::Signed | DotOp::Matrix, LhsElements::Narrow(NarrowInt::I8)) => self.dot.depth_step(),
+            (DotOp::Vnni, _) => return self.in_place.is_some(),
+            (DotOp::Signed | DotOp::Matrix, LhsElements::Narrow(NarrowInt::I8)) => self.dot.depth_step(),
             (DotOp::AmxBytes, LhsElements::Narrow(NarrowInt::U8)) => TILE_ROW_BYTES as i64,
             (DotOp::AmxBf16(_), LhsElements::Bf16) => ROW_BF16,
             (DotOp::I16Pairs, LhsElements::Narrow(NarrowInt::I16)) => 2,
             _ => return false,
         };
         is_run(&innermost.extent, &innermost.lhs_step, group)
+    }
+
+    /// Bytes that the last group of each run shares with the group before.
+    pub(super) fn shared_bytes(&self) -> u8 {
+        self.in_place.map_or(0, |bytes| bytes.shared)
+    }
+
+    /// Whether vectors multiply bytes of the other sign than those of the lhs.
+    pub(super) fn has_wrong_sign(&self) -> bool {
+        self.lhs_shift() != 0
+    }
+
+    /// The value that is added to each element of the lhs: see `ByteForm`.
+    fn lhs_shift(&self) -> i32 {
+        match self.lhs_elements {
+            LhsElements::Narrow(from) => self.dot.byte_form().shift(from),
+            LhsElements::F32 | LhsElements::Bf16 => 0,
+        }
     }
 
     /// Whether rows can only be read in place, since no microkernel packs them.
@@ -258,9 +289,11 @@ impl Packing {
         self.lhs_elements.bytes()
     }
 
-    /// The groups that this many elements of a row form: 32-bit elements, or rows of tile registers.
+    /// The groups that this many elements of a row form: 32-bit elements, or rows of tile registers. A group that
+    /// shares bytes is not counted.
     pub(super) fn groups(&self, extent: &Dim) -> Dim {
         match self.dot {
+            dot @ DotOp::Vnni if self.shared_bytes() > 0 => extent.floor_div(dot.group()),
             DotOp::AmxBytes => extent.floor_div(TILE_ROW_BYTES as i64),
             DotOp::AmxBf16(_) => extent.floor_div(ROW_BF16),
             dot => padded_groups(dot, extent),
@@ -388,10 +421,10 @@ impl Packing {
             return Err(Error::internal("a rhs that is computed has no packed constant"));
         };
         let depth = constant_size(&self.depth)?;
-        let run = self.windows.as_ref().map_or(depth, |windows| windows.run as usize);
-        let lhs_shift = match self.lhs_elements {
-            LhsElements::Narrow(from) => self.dot.byte_form().shift(from),
-            LhsElements::F32 | LhsElements::Bf16 => 0,
+        let run = match (&self.windows, self.in_place) {
+            (Some(windows), _) => windows.run as usize,
+            (None, Some(bytes)) => bytes.run as usize,
+            (None, None) => depth,
         };
 
         Ok(PackedConstant {
@@ -400,7 +433,8 @@ impl Packing {
             depth,
             run,
             rows: constant_size(&self.part_elems)?,
-            lhs_shift,
+            shared: usize::from(self.shared_bytes()),
+            lhs_shift: self.lhs_shift(),
         })
     }
 }
