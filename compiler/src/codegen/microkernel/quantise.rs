@@ -1,7 +1,8 @@
 //! Quantisation: floats rounded to an integer of few bits, `cast(round(x / scale) + zero_point)`.
 //!
 //! The cast clamps to integer bounds. So the quotient can be clamped to the bounds minus `zero_point`, or `x` to
-//! `scale` times those limits. The conversion to an integer then rounds, in one instruction.
+//! `scale` times those limits. The conversion to an integer then rounds, in one instruction. Where the quotient is
+//! known to fit 32 bits, it is rounded first and clamped as an integer.
 //!
 //! Division by a constant becomes multiplication by its reciprocal, which is split into two floats:
 //! `x * high + x * low`, rounded once. This replaces the division only where every `x` gives the same integer.
@@ -44,6 +45,8 @@ struct Quantisation {
     bounds: Limits,
     /// The reader subtracts the zero point again, so it is not added.
     cancels_zero_point: bool,
+    /// The quotient fits an integer of 32 bits.
+    is_bounded: bool,
 }
 
 /// A cast with the instructions that only it reads.
@@ -146,8 +149,14 @@ impl Quantisation {
             return None;
         }
 
-        let mut quantisation =
-            Quantisation { x, scale: None, zero_point: zero_point as i32, bounds, cancels_zero_point: false };
+        let mut quantisation = Quantisation {
+            x,
+            scale: None,
+            zero_point: zero_point as i32,
+            bounds,
+            cancels_zero_point: false,
+            is_bounded: body.bounded.contains(&x),
+        };
         let mut absorbed = vec![sum, round];
         if let Op::Binary(BinaryOp::Div, dividend, divisor) = body.op(x)
             && fma
@@ -170,6 +179,28 @@ impl Quantisation {
 
     /// The integer; 0 for NaN.
     fn emit(self, b: &mut Builder, x: Vector) -> Vector {
+        let rounded = if self.is_bounded { self.rounded_first(b, x) } else { self.clamped_first(b, x) };
+        if self.zero_point == 0 || self.cancels_zero_point {
+            return rounded;
+        }
+        let zero_point = b.bits(self.zero_point as u32);
+        b.binary(VBinary::AddInt, rounded, zero_point)
+    }
+
+    /// The integer without the zero point, for quotients that fit 32 bits. They are clamped as integers, which takes
+    /// less time than clamping floats.
+    fn rounded_first(self, b: &mut Builder, x: Vector) -> Vector {
+        let limits = self.limits();
+        let quotient = self.quotient(b, x);
+        let rounded = b.unary(VUnary::ToNearest, quotient);
+        let lo = b.bits(limits.lo as i32 as u32);
+        let hi = b.bits(limits.hi as i32 as u32);
+        let rounded = b.binary(VBinary::MaxInt, rounded, lo);
+        b.binary(VBinary::MinInt, rounded, hi)
+    }
+
+    /// The integer without the zero point, for any `x`.
+    fn clamped_first(self, b: &mut Builder, x: Vector) -> Vector {
         let scale = self.scale.unwrap_or(1.0);
         let limits = self.limits();
         let lo = b.float(limits.lo * scale);
@@ -183,22 +214,19 @@ impl Quantisation {
             x = b.select(nan, zero, x);
         }
         let x = b.binary(VBinary::Max, x, lo);
-        let mut quotient = b.binary(VBinary::Min, x, hi);
+        let x = b.binary(VBinary::Min, x, hi);
+        let quotient = self.quotient(b, x);
+        b.unary(VUnary::ToNearest, quotient)
+    }
 
-        if self.scale.is_some() {
-            let (high, low) = reciprocal(scale);
-            let high = b.float(high);
-            let low = b.float(low);
-            let rest = b.binary(VBinary::Mul, quotient, low);
-            quotient = b.fma(quotient, high, rest);
-        }
-
-        let rounded = b.unary(VUnary::ToNearest, quotient);
-        if self.zero_point == 0 || self.cancels_zero_point {
-            return rounded;
-        }
-        let zero_point = b.bits(self.zero_point as u32);
-        b.binary(VBinary::AddInt, rounded, zero_point)
+    /// The quotient, or a float that rounds to the same integer.
+    fn quotient(self, b: &mut Builder, x: Vector) -> Vector {
+        let Some(scale) = self.scale else { return x };
+        let (high, low) = reciprocal(scale);
+        let high = b.float(high);
+        let low = b.float(low);
+        let rest = b.binary(VBinary::Mul, x, low);
+        b.fma(x, high, rest)
     }
 }
 

@@ -6,12 +6,13 @@
 //! [`Obstacle`] for an index that isn't linear, and for types without lanes: scalar loops run that code.
 
 use super::{
+    bounds,
     checked::Gathers,
     obstacle::Obstacle,
     op::{Body, Op, Ty},
 };
 use crate::{
-    kernel::{Access, Axis, Inst, InstSeq, Kernel, Local, Program},
+    kernel::{Access, Axis, BufferId, Inst, InstSeq, Kernel, Local, Program},
     scalar::{Reg, Scalar, UnaryOp},
 };
 use num_bigint::BigInt;
@@ -145,6 +146,8 @@ impl<'a> BodyBuilder<'a> {
             };
             regs.push(reg);
         }
+        let buffers: Vec<BufferId> = self.streams.iter().map(|stream| stream.origin.buffer).collect();
+        body.bounded = bounds::bounded(&body, self.program, &buffers);
         Ok(body)
     }
 

@@ -3,6 +3,7 @@
 //! The code generator turns a form into microkernels. Passes over kernels ask for it, so that no loop stays scalar
 //! because of an instruction that could be elsewhere.
 
+mod bounds;
 pub(crate) mod builder;
 mod checked;
 mod epilogue;

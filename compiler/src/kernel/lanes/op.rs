@@ -132,6 +132,9 @@ const GATHER_COST: usize = 16;
 pub struct Body {
     /// Each instruction reads earlier ones only.
     pub insts: Vec<(Op, Ty)>,
+    /// Float instructions that [`UnaryOp::Round`] reads and whose values are known to be smaller than 2³⁰ in magnitude,
+    /// and not NaN.
+    pub bounded: Vec<u32>,
 }
 
 impl Body {

@@ -16,7 +16,7 @@ use symshape_compiler::{
             vcode::{IntWidth, NarrowInt, VInst},
         },
     },
-    scalar::{Scalar, eval},
+    scalar::{BinaryOp, Scalar, UnaryOp, eval},
 };
 use symshape_runtime::DType;
 
@@ -127,6 +127,53 @@ fn conversions_are_those_of_the_definition() {
                     );
                 }
             }
+        }
+    }
+}
+
+/// Floats that are known to fit 32 bits are quantised as all others are.
+#[test]
+fn bounded_floats_are_quantised_exactly() {
+    let limit = 2f32.powi(30).next_down();
+    let near = (-700..700).map(|n| n as f32 * 0.25);
+    let near = near.flat_map(|x| [x, x.next_up(), x.next_down()]);
+    let far = (0..31).flat_map(|power| [2f32.powi(power) - 0.5, 0.5 - 2f32.powi(power)]);
+    let values: Vec<f32> = near.chain(far).chain([limit, -limit, 0.0, -0.0]).collect();
+
+    for (isa, fma) in isas() {
+        for (ty, zero_point) in
+            [(Ty::U8, 0.0), (Ty::U8, 128.0), (Ty::I8, 0.0), (Ty::I8, -128.0), (Ty::I8, 77.0)]
+        {
+            let mut key = convert(Ty::F32, ty, StreamStep::Unit);
+            let mut body = Body::default();
+            let mut push = |op, ty| body.push(op, ty).expect("supported");
+            let x = push(Op::Load(0), Ty::F32);
+            let rounded = push(Op::Unary(UnaryOp::Round, x), Ty::F32);
+            let zero = push(Op::Const(f32::to_bits(zero_point)), Ty::F32);
+            let sum = push(Op::Binary(BinaryOp::Add, rounded, zero), Ty::F32);
+            let integer = push(Op::Cast(sum), ty);
+            push(Op::Store(1, integer), ty);
+            body.bounded = vec![x];
+            key.phases = vec![Phase::Loop { extent: 0, body }];
+
+            let mut y = vec![0xa5_u8; values.len() + 1];
+            let mut args = vec![0; key.slots()];
+            args[StripKey::ROWS] = 1;
+            args[key.extent(0)] = values.len() as i64;
+            for (pointer, (start, size)) in
+                [(address(&values), 4), (address_mut(&mut y), 1)].into_iter().enumerate()
+            {
+                let slot = key.pointer(pointer as u32);
+                args[slot..slot + 3].copy_from_slice(&[start, 0, size]);
+            }
+            Compiled::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
+
+            for (x, got) in values.iter().zip(&y) {
+                let sum = Scalar::f32(x.round_ties_even() + zero_point);
+                let expected = eval::cast(dtype(ty), sum).bits() as u8;
+                assert_eq!(*got, expected, "{x} as {ty:?} with {zero_point} on {}", isa.name());
+            }
+            assert_eq!(y[values.len()], 0xa5, "wrote after the last element");
         }
     }
 }
