@@ -15,6 +15,7 @@ use crate::{
 use cranelift_entity::SecondaryMap;
 use std::collections::{BTreeSet, HashMap, hash_map::Entry};
 use symshape::{Dim, Symbol};
+use symshape_runtime::DType;
 
 /// The highest cost of a definition that each of its users may compute again.
 const CHEAP: u32 = 4;
@@ -105,6 +106,15 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
         }
     }
 
+    for (_, node) in &graph.nodes {
+        let Op::Gather { coords, .. } = &node.op else { continue };
+        for (operand, _) in coords.iter().filter_map(Coord::as_load) {
+            if let Some(byte) = byte_of_address(graph, node.operands[operand]) {
+                roots[byte] = true;
+            }
+        }
+    }
+
     for (_, value) in &graph.outputs {
         roots[*value] = true;
     }
@@ -114,11 +124,13 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
     let mut sum_bytes: SecondaryMap<Value, usize> = SecondaryMap::new();
     for (_, node) in &graph.nodes {
         for result in &node.results {
-            let readers = &users[*result];
             let below = node.operands.iter().map(|operand| sum_bytes[*operand]).max().unwrap_or(0);
             let of_sum = below > 0;
-            let together = rejoins(graph, users, &roots, *result);
-            let (is_root, own) = judge(graph, node, *result, (&roots, together), &cost, readers);
+            // Readers of a view compute the definition again, as readers of the value itself do.
+            let last = last_view(graph, users, *result);
+            let readers = &users[last];
+            let together = rejoins(graph, users, &roots, last);
+            let (is_root, own) = judge(graph, node, *result, (&roots, together), &cost, &users[*result]);
             // Such a contraction needs memory anyway. Storing the finished value is better than storing the bare sum.
             let is_root = is_root || of_sum && !together && matches!(node.op, Op::Map(_));
             // So is a finished value of fewer bytes, if its reader can't finish the contraction.
@@ -153,6 +165,16 @@ fn is_reduced(graph: &Graph, users: &Users, mut value: Value) -> bool {
         }
     }
     false
+}
+
+/// The last of the views that read each other and of which the first is the only reader of `value`, or `value` itself.
+fn last_view(graph: &Graph, users: &Users, mut value: Value) -> Value {
+    while let [user] = users[value][..]
+        && matches!(graph.op(user), Op::View { .. })
+    {
+        value = user;
+    }
+    value
 }
 
 /// Whether `value` has one reader, or readers that merge again in a single map, as both operands of `x * sigmoid(x)`
@@ -204,6 +226,21 @@ fn folded_view(graph: &Graph, mut value: Value) -> Option<Value> {
         value = graph.operands(value)[0];
     }
     None
+}
+
+/// The byte that an address is computed from. No epilogue of a contraction loads addresses, so the byte is stored
+/// rather than the sum that it is computed from.
+fn byte_of_address(graph: &Graph, mut value: Value) -> Option<Value> {
+    while !matches!(graph.dtype(value), DType::U8 | DType::I8) {
+        let Op::Map(_) = graph.op(value) else { return None };
+        let is_fixed = |operand: &&Value| matches!(graph.op(through_views(graph, **operand)), Op::Const(_));
+        let mut varying = graph.operands(value).iter().filter(|operand| !is_fixed(operand));
+        value = *varying.next()?;
+        if varying.next().is_some() {
+            return None;
+        }
+    }
+    Some(value)
 }
 
 /// Operators that pass their operands to kernels of other graphs, which read them from memory.

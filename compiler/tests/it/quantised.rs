@@ -131,6 +131,49 @@ fn fewer_products() -> Result<Graph> {
     Ok(g)
 }
 
+/// Convolutions of signed integers, whose pixels and windows no group divides, and quotients that exceed 32 bits.
+fn signed() -> Result<Graph> {
+    let mut g = graph("signed", &[("N", 1, 3), ("H", 3, 12)]);
+    let x = g.input("x", DType::F32, vec![Dim::symbol("N"), 3.into(), Dim::symbol("H"), 9.into()])?;
+    let x = rounded(&mut g, x, -28, 0.015625, DType::I8)?;
+    let a = conv(&mut g, x, [3, 20], 3, 2)?;
+    let a = rounded(&mut g, a, -128, 0.25, DType::I8)?;
+    let b = conv(&mut g, a, [20, 8], 1, 1)?;
+    let b = rounded(&mut g, b, 5, 2.0, DType::I8)?;
+    let c = conv(&mut g, b, [8, 33], 3, 1)?;
+    let c = rounded(&mut g, c, 0, 2f32.powi(-30), DType::U8)?;
+    let d = conv(&mut g, c, [33, 6], 1, 1)?;
+    let d = quantised(&mut g, d, -100, 2f32.powi(-33), DType::I8)?;
+    g.output("y", d)?;
+    Ok(g)
+}
+
+/// Functions of stored integers of both signs, each a table.
+fn activations() -> Result<Graph> {
+    let mut g = graph("activations", &[("N", 1, 3), ("H", 1, 12)]);
+    let x = g.input("x", DType::F32, vec![Dim::symbol("N"), 8.into(), Dim::symbol("H"), 5.into()])?;
+    let x = rounded(&mut g, x, 100, 0.015625, DType::U8)?;
+    let x = swish(&mut g, x)?;
+    let x = rounded(&mut g, x, 9, 0.015625, DType::U8)?;
+    let y = conv(&mut g, x, [8, 20], 3, 1)?;
+    let y = rounded(&mut g, y, -3, 0.0625, DType::I8)?;
+    let y = swish(&mut g, y)?;
+    let y = quantised(&mut g, y, 5, 0.03125, DType::I8)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+/// `x / (1 + exp(-x))`, whose second factor is quantised.
+fn swish(g: &mut Graph, x: Value) -> Result<Value> {
+    let power = g.neg(x)?;
+    let power = g.exp(power)?;
+    let one = g.number(DType::F32, 1.0)?;
+    let sum = g.add(power, one)?;
+    let sigmoid = g.div(one, sum)?;
+    let sigmoid = rounded(g, sigmoid, 0, 0.00390625, DType::U8)?;
+    g.mul(x, sigmoid)
+}
+
 /// Layers on signed integers, of a depth that no group divides.
 fn dense() -> Result<Graph> {
     let mut g = graph("dense", &[("M", 0, 40)]);
@@ -290,9 +333,11 @@ fn reads_bytes(program: &Program) -> bool {
 }
 
 /// Models by name, with the number of contractions of integers that they have.
-pub(crate) const MODELS: [(&str, Make, usize); 6] = [
+pub(crate) const MODELS: [(&str, Make, usize); 8] = [
     ("fewer_products", fewer_products, 2),
     ("convolutions", convolutions, 4),
+    ("signed", signed, 4),
+    ("activations", activations, 1),
     ("dense", dense, 2),
     ("dynamic", dynamic, 1),
     ("padded", padded, 1),
@@ -333,6 +378,16 @@ fn contractions_of_stored_integers_are_exact() {
             }
         }
     }
+}
+
+/// No function is computed at run time.
+#[test]
+fn costly_functions_of_bytes_are_tables() {
+    let mut graph = activations().expect("a valid graph");
+    opt::optimize(&mut graph).expect("graphs are valid");
+    let text = graph.to_string();
+    assert!(!text.contains("exp"), "{text}");
+    assert_eq!(text.matches("gather").count(), 2, "{text}");
 }
 
 #[test]

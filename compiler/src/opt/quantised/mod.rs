@@ -25,6 +25,7 @@ pub(super) mod few_bits;
 mod real;
 mod requantise;
 mod small_sums;
+mod tables;
 
 use super::rebuild_by_uses::rebuild_by_uses;
 use crate::{

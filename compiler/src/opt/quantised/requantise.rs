@@ -1,6 +1,9 @@
 //! Simplifies the nodes between contractions of integers: division by a scale, requantisation and pooling.
 
-use super::real::{self, Real, Zero, binary, cast, is_fixed};
+use super::{
+    real::{self, Real, Zero, binary, cast, is_fixed},
+    tables,
+};
 use crate::{
     error::Result,
     graph::{Graph, Op, Value, axis},
@@ -113,6 +116,9 @@ fn narrowed(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
         Some(stored) => Ok(Some(stored)),
         None => {
             let inner = without_zero(new, inner);
+            if let Some(result) = tables::lookup(new, inner, to)? {
+                return Ok(Some(result));
+            }
             new.cast(to, inner).map(Some)
         }
     }
