@@ -7,6 +7,8 @@ import onnx
 
 # Seeds of the inputs that calibrate static quantisation.
 CALIBRATION_SEEDS = range(100, 104)
+# The `accuracy_level` of `MatMulNBits` that rounds activations to 8 bits.
+ROUNDED_LEVEL = 4
 
 
 def f16(folder, contract):
@@ -60,13 +62,31 @@ def qoperator(folder, contract):
     _quantize_static(folder, contract, QuantFormat.QOperator)
 
 
-def int4(folder, contract):
+def int4(folder, contract, **options):
     """Weights of MatMul in blocks of 4 bits."""
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
-    quantizer = MatMulNBitsQuantizer(onnx.load(f"{folder}/source.onnx"), block_size=32, is_symmetric=True)
+    source = onnx.load(f"{folder}/source.onnx")
+    quantizer = MatMulNBitsQuantizer(source, block_size=32, is_symmetric=True, **options)
     quantizer.process()
     quantizer.model.save_model_to_file(f"{folder}/model.onnx")
+
+
+def int4_rounded(folder, contract):
+    """As `int4`, and the other operands are rounded to 8 bits before they are multiplied."""
+    int4(folder, contract, accuracy_level=ROUNDED_LEVEL)
+
+
+def rounds_activations(model):
+    """Whether `MatMulNBits` of a model rounds its operands to 8 bits."""
+    levels = [
+        attribute.i
+        for node in model.graph.node
+        if node.op_type == "MatMulNBits"
+        for attribute in node.attribute
+        if attribute.name == "accuracy_level"
+    ]
+    return ROUNDED_LEVEL in levels
 
 
 def ort_extended(folder, contract):

@@ -22,6 +22,7 @@ sys.path.append(os.path.abspath(f"{os.path.dirname(__file__)}/../../compiler/tes
 
 import artefact
 from case import Contract
+from convert import rounds_activations
 from export import flags
 from peers import OnnxRuntime, OpenVino, Symshape, fastest_ns
 
@@ -55,15 +56,17 @@ def compile_model(symc, folder, declared):
 
 
 def arithmetic(path):
-    """The row of `TOLERANCES` for a model."""
+    """The row of `TOLERANCES` for a model, and whether it rounds the operands of weights of few bits."""
     model = onnx.load(path, load_external_data=False)
     operators = {node.op_type for node in model.graph.node}
     if any("Quantize" in name or "Integer" in name or name.startswith("QLinear") for name in operators):
-        return "quantised"
+        return "quantised", False
+    if rounds_activations(model):
+        return "quantised", True
     types = {tensor.data_type for tensor in model.graph.initializer}
     if onnx.TensorProto.BFLOAT16 in types:
-        return "bf16"
-    return "f16" if onnx.TensorProto.FLOAT16 in types else "f32"
+        return "bf16", False
+    return ("f16" if onnx.TensorProto.FLOAT16 in types else "f32"), False
 
 
 def difference(found, expected):
@@ -165,10 +168,12 @@ def main():
     model, reference = f"{folder}/model.onnx", f"{folder}/reference.onnx"
     reference = reference if os.path.exists(reference) else model
     contract = Contract.load(f"{folder}/contract.json")
-    kind = arithmetic(model)
+    kind, rounds = arithmetic(model)
     row = {"arithmetic": kind, "model_bytes": os.path.getsize(model)}
     # Symbols that are sums of others are found where the model says so.
-    for declared in (flags(contract, model, expressions=False), flags(contract, model, expressions=True)):
+    forms = [flags(contract, model, expressions) for expressions in (False, True)]
+    for declared in forms:
+        declared += ["--activations", "int8"] if rounds else []
         row.pop("status", None)
         row.update(compile_model(args.symc, folder, declared), flags=declared)
         if row.get("status") != "refused":
@@ -203,7 +208,7 @@ def main():
         dtypes = {name: array.dtype for name, array in expected[0].items()}
         peers = [ort, Symshape(folder, query, dtypes)]
         try:
-            peers.insert(1, OpenVino(reference))
+            peers.insert(1, OpenVino(reference, rounds))
         except Exception as error:
             row["openvino"] = str(error).strip().splitlines()[0][:300]
         row.update(measure_speed(peers, rows, expected, args.rounds, args.milliseconds))

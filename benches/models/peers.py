@@ -46,7 +46,8 @@ class OnnxRuntime:
 class OpenVino:
     name = "openvino"
 
-    def __init__(self, path):
+    def __init__(self, path, rounds_activations=False):
+        """With `rounds_activations`, the operands of weights of few bits are rounded to 8 bits."""
         import openvino
 
         self.runtime = openvino
@@ -58,6 +59,9 @@ class OpenVino:
             "INFERENCE_PRECISION_HINT": "f32",
             "ENABLE_CPU_PINNING": False,
         }
+        # By default, OpenVINO rounds them in blocks of 32.
+        if not rounds_activations:
+            options["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
         self.model = core.compile_model(core.read_model(path), "CPU", options)
         self.request = self.model.create_infer_request()
 
