@@ -6,8 +6,13 @@
 //! that was added; sets of one number are the same facts, added in the same order.
 //!
 //! Answers depend on the input alone, so it does not matter which of them are kept.
+//!
+//! The memory also counts the work behind its answers. Hostile facts make every search long, and a model asks
+//! thousands of questions. After [`AMPLE_WORK`] the searches are short, and more answers are unknown.
+//! After [`MAX_WORK`] nothing is searched.
 
 use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::assume::{Declaration, Relation};
@@ -100,9 +105,43 @@ pub(crate) struct Answers {
     pub(crate) verdicts: Kept<Relation, Verdict>,
     pub(crate) linear: Kept<(Dim, Symbol), Option<(Dim, Dim)>>,
     pub(crate) in_loops: Kept<(Vec<Dim>, Vec<Symbol>), Vec<Dim>>,
+    /// The terms of all polynomials that searches have bounded.
+    work: AtomicU64,
+}
+
+/// The work of all searches after which searches are short. Large models take a tenth of it.
+const AMPLE_WORK: u64 = 1_000_000;
+
+/// The work of all searches after which there are none, a few seconds for huge integers.
+const MAX_WORK: u64 = 1_500_000;
+
+/// How long searches may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Effort {
+    Ample,
+    Short,
+    /// Interval arithmetic alone.
+    None,
 }
 
 impl Answers {
+    /// Counts a search that bounds a polynomial of so many terms.
+    pub(crate) fn count_work(&self, terms: usize) {
+        self.work.fetch_add(terms as u64, Ordering::Relaxed);
+    }
+
+    /// How long a search for one of these answers may be now.
+    pub(crate) fn effort(&self) -> Effort {
+        let work = self.work.load(Ordering::Relaxed);
+        if work <= AMPLE_WORK {
+            Effort::Ample
+        } else if work <= MAX_WORK {
+            Effort::Short
+        } else {
+            Effort::None
+        }
+    }
+
     /// The number of the set that `change` makes of `set`.
     pub(crate) fn after(&self, set: SetId, change: Change) -> SetId {
         let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,5 +154,54 @@ impl Answers {
             *last += 1;
             SetId(*last)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Declaration, Facts};
+
+    /// Whether `N*j + i` is proven to be below `N*M`, for `i` below `N` and `j` below `M`.
+    fn is_proven(facts: &Facts, [n, m, i, j]: [&str; 4]) -> bool {
+        let mut facts = facts.clone();
+        for size in [n, m] {
+            facts.declare(&Symbol::new(size), Declaration::range(1, 4096)).expect("a range");
+        }
+        facts.declare_index(&Symbol::new(i), &Dim::symbol(n));
+        facts.declare_index(&Symbol::new(j), &Dim::symbol(m));
+        let flat: Dim = format!("{n}*{j} + {i}").parse().expect("a term");
+        facts.prove_lt(&flat, &format!("{n}*{m}").parse().expect("a term")).is_yes()
+    }
+
+    #[test]
+    fn work_is_counted() {
+        let facts = Facts::new().remembering();
+        assert!(is_proven(&facts, ["N", "M", "i", "j"]));
+        let answers = facts.answers().expect("a memory");
+        let work = answers.work.load(Ordering::Relaxed);
+        assert!((1..1000).contains(&work), "{work}");
+    }
+
+    #[test]
+    fn searches_end_early_after_ample_work() {
+        let facts = Facts::new().remembering();
+        let answers = facts.answers().expect("a memory");
+        answers.count_work(AMPLE_WORK as usize);
+        assert_eq!(answers.effort(), Effort::Ample);
+        answers.count_work(1);
+        assert_eq!(answers.effort(), Effort::Short);
+
+        let mut engine = crate::engine::atoms::Engine::new(&facts);
+        let ample = engine.total_budget;
+        engine.reset_budget();
+        assert!(engine.total_budget * 10 < ample, "{}", engine.total_budget);
+
+        // Short searches are long enough for common questions.
+        assert!(is_proven(&facts, ["N", "M", "i", "j"]));
+
+        answers.count_work(MAX_WORK as usize);
+        assert_eq!(answers.effort(), Effort::None);
+        assert!(!is_proven(&facts, ["A", "B", "k", "l"]));
     }
 }

@@ -128,6 +128,11 @@ impl Facts {
         answer
     }
 
+    /// The memory of answers, if there is one.
+    pub(crate) fn answers(&self) -> Option<&Answers> {
+        self.0.memory.as_ref().map(|memory| &*memory.answers)
+    }
+
     /// The content, which the caller changes in this way.
     fn changed(&mut self, change: impl FnOnce() -> Change) -> &mut Inner {
         let change = change();

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use num_bigint::BigInt;
 use smallvec::SmallVec;
 
+use crate::answers::{Answers, Effort};
 use crate::assume::{Entry, Facts};
 use crate::dim::Dim;
 use crate::engine::atoms::{AtomKind, Engine, Side};
@@ -190,14 +191,24 @@ pub(crate) struct Bound {
 /// of a millisecond.
 const SEARCH_BUDGET: u32 = 300;
 
+/// [`SEARCH_BUDGET`] after the facts have used up their work.
+const SHORT_SEARCH_BUDGET: u32 = 8;
+
 /// Points to try for values at the ends of a range.
 const TRIES: u64 = 40;
 
 /// The maximum number of evaluated operations when all points are tried.
 const EXHAUSTIVE: usize = 100_000;
 
-/// The maximum number of eliminations of one engine, so that a hostile term takes a fraction of a second.
+/// The maximum number of eliminations of one engine, so that a hostile term takes a fraction of a second. One of a long
+/// polynomial counts for several.
 pub(crate) const TOTAL_BUDGET: u32 = 30_000;
+
+/// [`TOTAL_BUDGET`] after the facts have used up their work.
+const SHORT_TOTAL_BUDGET: u32 = 50;
+
+/// An elimination in a polynomial of so many terms counts for two, of twice as many for three, and so on.
+const FEW_TERMS: usize = 16;
 
 impl Engine {
     /// The best bounds of `poly` from below and above.
@@ -217,7 +228,14 @@ impl Engine {
 
     /// Resets the budget for a new search.
     pub(crate) fn reset_budget(&mut self) {
-        self.search_budget = SEARCH_BUDGET.min(self.total_budget);
+        let effort = self.facts.answers().map_or(Effort::Ample, Answers::effort);
+        let (search, total) = match effort {
+            Effort::Ample => (SEARCH_BUDGET, TOTAL_BUDGET),
+            Effort::Short => (SHORT_SEARCH_BUDGET, SHORT_TOTAL_BUDGET),
+            Effort::None => (0, 0),
+        };
+        self.total_budget = self.total_budget.min(total);
+        self.search_budget = self.total_budget.min(search);
     }
 
     fn because(&self, why: impl FnOnce() -> Why) -> Why {
@@ -315,7 +333,11 @@ impl Engine {
             return simple;
         }
         self.search_budget -= 1;
-        self.total_budget -= 1;
+        let terms = poly.terms().len();
+        self.total_budget = self.total_budget.saturating_sub(1 + (terms / FEW_TERMS) as u32);
+        if let Some(answers) = self.facts.answers() {
+            answers.count_work(terms);
+        }
         let eliminated = self.eliminate(poly, aim);
         [simple, eliminated].into_iter().flatten().reduce(better)
     }
