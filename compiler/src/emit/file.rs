@@ -1,7 +1,10 @@
 //! Files that appear completely or not at all. Several files can be staged first and then committed.
 
 use super::{link::Piece, seal::sealed_end};
-use crate::error::{At, Error, ErrorKind, Result};
+use crate::{
+    error::{At, Error, ErrorKind, Result},
+    tensor::Bytes,
+};
 use ar_archive_writer::{ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember, write_archive_to_stream};
 use object::FileKind;
 use std::{
@@ -47,15 +50,33 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     stage(path, bytes)?.commit()
 }
 
+/// Bytes that are written before their memory is released.
+const CHUNK_BYTES: usize = 4 << 20;
+
 /// Writes an executable file from pieces at ascending offsets, and its seal. The bytes between pieces are zero.
+///
+/// A piece may be one of the `shared` bytes. If these are in a mapped file, their memory is released on the way.
 ///
 /// # Errors
 /// When the folder is missing or can't be written to.
-pub(super) fn write_pieces(path: &Path, pieces: &[Piece<'_>], command_line: &str) -> Result<()> {
+pub(super) fn write_pieces(
+    path: &Path,
+    pieces: &[Piece<'_>],
+    shared: &[Bytes],
+    command_line: &str,
+) -> Result<()> {
     let staged = fill(path, 0o777, &mut |file| {
         for (at, bytes) in pieces {
             file.seek(SeekFrom::Start(*at))?;
-            file.write_all(bytes)?;
+            let owner = shared.iter().find(|owner| std::ptr::eq(owner.as_ptr(), bytes.as_ptr()));
+            let mut done = 0;
+            for chunk in bytes.chunks(CHUNK_BYTES) {
+                file.write_all(chunk)?;
+                if let Some(owner) = owner {
+                    owner.release_part(done..done + chunk.len());
+                }
+                done += chunk.len();
+            }
         }
         Ok(())
     })?;

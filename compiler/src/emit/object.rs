@@ -89,6 +89,11 @@ impl Object {
         Ok((bytes, offsets.into_iter().zip(weights).collect()))
     }
 
+    /// The weights in memory, which they share with the program.
+    pub(super) fn shared_weights(&self) -> Vec<Bytes> {
+        self.weights.iter().map(|(_, bytes)| bytes.clone()).collect()
+    }
+
     /// The weights file that calls of the artefact need, if it has one.
     pub fn weights_file(&self) -> Option<&WeightsFile> {
         self.file.as_ref().map(|(_, file)| file)

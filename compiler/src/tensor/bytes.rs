@@ -48,8 +48,13 @@ impl Deref for OwnedBytes {
 impl Bytes {
     /// Tells the system that the bytes are not needed soon, if they are mapped. See [`FileMap::release`].
     pub(crate) fn release(&self) {
+        self.release_part(0..self.len());
+    }
+
+    /// As [`Self::release`], for some of the bytes.
+    pub(crate) fn release_part(&self, part: Range<usize>) {
         if let Bytes::Mapped(map, range) = self {
-            map.release(range.clone());
+            map.release(range.start + part.start..range.start + part.end);
         }
     }
 }
