@@ -108,8 +108,8 @@ def main():
             counts[kind] += 1
             times.append(time)
             if kind in ("slow", "crashed"):
-                line = f"seed {seed}: {kind}, exit code {code}, {time:.1f} s, {megabytes} MB: {path} {changes}: {message[:300]}"
-                print(line, flush=True)
+                print(f"seed {seed}: {kind}, exit code {code}, {time:.1f} s, {megabytes} MB, {path}")
+                print(f"    {', '.join(changes)}: {message[:300]}", flush=True)
                 keep(folder, f"{args.keep}/seed-{seed}", model)
 
     times.sort()
