@@ -217,11 +217,6 @@ impl TilePlan<'_> {
             return (has_masks && wide == 2 * narrow).then_some(joint);
         };
         let rest = n as usize % (wide * lanes);
-        // A short rest after panels takes less time in a vector of the narrower ISA.
-        let has_narrow_rest = self.narrower.is_some_and(|shape| (1..=shape.lanes).contains(&(rest % PANEL)));
-        if has_narrow_rest && rest < 2 * PANEL {
-            return None;
-        }
         let vectors = rest.div_ceil(lanes);
         let tail = !rest.is_multiple_of(lanes);
         (vectors > narrow).then(|| JointTile { vectors, tail, above: (vectors - 1) * lanes })
