@@ -116,6 +116,40 @@ fn blocks_of_images_of_every_size_have_the_bits_of_single_ones() {
     }
 }
 
+/// The loop over images is inside of one over groups, as in a convolution with groups.
+const GROUPS: &str = r#"program groups {
+  symbol N = 0..4
+  @0 x: f32[N*600000] input 0
+  @1 y: f32[N*600000] output 0
+  input x[N, 600000] = @0
+  output y[N, 600000] = @1
+  kernel groups {
+    for g in 0..3 parallel {
+      for n in 0..N parallel {
+        strip i in 0..200000 {
+          %0 = load @0[600000*n + 200000*g + i]
+          %1 = tanh %0
+          store @1[600000*n + 200000*g + i], %1
+        }
+      }
+    }
+  }
+}
+"#;
+
+#[test]
+fn images_inside_of_groups_are_blocked() {
+    let machine = Machine::new(GROUPS);
+    assert!(machine.summary.functions.iter().any(|function| function.name.contains("run_images")));
+    let x: Vec<f32> = (0..4 * 600_000_i64).map(|at| (at * 7919 % 1013) as f32 / 500.0 - 1.0).collect();
+    let single: Vec<f32> =
+        (0..4).flat_map(|at| machine.run_f32(&[1], &[x[at * 600_000..][..600_000].to_vec()])).collect();
+    for n in 0..=4 {
+        let together = machine.run_f32(&[n as i64], &[x[..n * 600_000].to_vec()]);
+        assert_same_bits(&together, &single[..n * 600_000], format_args!("N = {n}"));
+    }
+}
+
 /// Two steps with a tensor between them; the second has scratch memory for each of three workers.
 const STEPS: &str = r#"program steps {
   symbol N = 0..16

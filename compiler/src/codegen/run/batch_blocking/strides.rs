@@ -1,7 +1,8 @@
 //! The proof that the images of a batch are independent, and the distance from image to image in each buffer.
 //!
-//! Every top-level statement must have a *head*: an outermost loop over the images, so that a block of images takes a
-//! part of the work of each kernel. [`Items`] proves that the iterations of an image access that image alone.
+//! Every top-level statement must have a *head*: a loop over the images around all of its work, so that a block of
+//! images takes a part of the work of each kernel. [`Items`] proves that the iterations of an image access that image
+//! alone.
 
 use crate::kernel::{BufferId, Kernel, MemorySpace, Program, Stmt, items::Items, walk};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,9 +72,13 @@ impl<'p> BatchStrides<'p> {
         steps.into_iter().try_for_each(|(buffer, step)| self.add_stride(buffer, step))
     }
 
-    /// Whether the outermost loop of a statement is over the images.
+    /// Whether the outermost loop of a statement is over the images, or the loops around those over images are over
+    /// something else, such as the groups of a convolution. A block of images then takes its part of the work.
     fn has_head(&self, stmt: &Stmt) -> bool {
         let axis = match stmt {
+            Stmt::For { axis, body, .. } if !axis.extent.contains(self.symbol) => {
+                return !body.is_empty() && body.iter().all(|stmt| self.has_head(stmt));
+            }
             Stmt::For { axis, .. } | Stmt::Strip { axis, .. } => Some(axis),
             Stmt::Contraction(contraction) => contraction.m.first(),
             Stmt::Block(_) | Stmt::If { .. } | Stmt::While { .. } => None,
