@@ -39,7 +39,7 @@ It keeps exports and results in `target/models`, and goes on there after an inte
 - Every call has pages without access around its buffers, and is repeated with other contents of the arena.
 - An output may differ by 1e-4 in `f32`, 1e-2 in `f16`, 3e-2 in quantised models and 4e-2 in bf16.
 - Where ONNX Runtime with and without its optimisations differ by more than a quarter of that, four times their difference is allowed.
-- Times are from one thread. The runtimes take turns; a ratio is the median over the turns, each the fastest call of a burst.
+- Times are processor time of one thread. The runtimes take turns; a ratio is the median over the turns, each the fastest calls of a burst.
 - OpenVINO computes in `f32` too, also with weights of 4 bits, whose operands it would round to 8 bits by default.
 - Models named `int4-rounded` round these operands in all three runtimes: symshape with `--activations int8`, ONNX Runtime with `accuracy_level` 4 and OpenVINO by default.
 - ONNX Runtime has no bf16 on CPUs: models in bf16 are compared with the same weights in `f32`.
