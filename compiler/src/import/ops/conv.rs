@@ -201,6 +201,9 @@ pub(crate) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group
         return g.contract(seen, &lhs, w, &rhs, &[b"nm", space].concat());
     }
 
+    if let Some(y) = scaled_channels(g, seen, w, window, group)? {
+        return Ok(y);
+    }
     let seen = grouped(g, seen, 1, group)?;
     let w = grouped(g, w, 0, group)?;
 
@@ -212,6 +215,30 @@ pub(crate) fn convolve(g: &mut Graph, x: Value, w: Value, window: &Window, group
     shape[1] = g.facts.simplify(&channels);
 
     g.reshape(y, shape)
+}
+
+/// The product of each channel with its only weight, if each group has one channel and windows one element. It is a
+/// sum of one product, and needs no certain order of axes.
+fn scaled_channels(
+    g: &mut Graph,
+    seen: Value,
+    w: Value,
+    window: &Window,
+    group: i64,
+) -> Result<Option<Value>> {
+    let count = window.kernel.len();
+    let is_one = |dim: &Dim, one: i64| dim.as_i64() == Some(one);
+    let is_scale = is_one(&g.shape(w)[0], group)
+        && is_one(&g.shape(w)[1], 1)
+        && is_one(&g.shape(seen)[1], group)
+        && window.kernel.iter().all(|size| *size == 1);
+    if !is_scale {
+        return Ok(None);
+    }
+    let shape = g.shape(seen)[..2 + count].to_vec();
+    let seen = g.reshape(seen, shape)?;
+    let w = g.reshape(w, [vec![group.into()], vec![Dim::one(); count]].concat())?;
+    g.mul(seen, w).map(Some)
 }
 
 /// Requires that `group` divides the number of kernels.
