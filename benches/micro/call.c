@@ -1,28 +1,12 @@
 /* Calls the network on a Cortex-M of QEMU, and prints its results, its instructions and its stack.
  *
  * With `-icount shift=0`, an instruction takes a nanosecond. The timer of the core counts at 25 MHz, so one of its ticks is
- * 40 instructions. The memory map is that of the tests, see cortex_m.ld. */
+ * 40 instructions. */
+#include "cortex_m.h"
 #include "input.h"
 #include "kws.h"
 
 enum { TICK = 40, MARGIN = 256, PAINTED = 4096, PAINT = 0x5a5a5a5a };
-
-extern uint32_t stack_top[], data_from[], data_begin[], data_end[], bss_begin[], bss_end[];
-void reset(void);
-
-static int semihost(int operation, const void *argument) {
-    register int r0 __asm__("r0") = operation;
-    register const void *r1 __asm__("r1") = argument;
-    __asm__ volatile("bkpt 0xAB" : "+r"(r0) : "r"(r1) : "memory");
-    return r0;
-}
-
-static void leave(uint32_t code) {
-    const uint32_t block[2] = {0x20026, code};
-    semihost(0x20, block);
-    for (;;) {
-    }
-}
 
 static void print(const char *name, int32_t value) {
     char digits[16];
@@ -51,20 +35,14 @@ static int call(int8_t *y) {
     return code != 0 ? code : kws_run_static(inputs, outputs, dims, NULL);
 }
 
-void reset(void) {
-    const uint32_t *from = data_from;
-    for (uint32_t *to = data_begin; to < data_end;) *to++ = *from++;
-    for (uint32_t *to = bss_begin; to < bss_end;) *to++ = 0;
-#ifdef __ARM_FP
-    *(volatile uint32_t *)0xE000ED88 |= 0xFu << 20;
-#endif
+static void start(void) {
     static int8_t y[12];
     volatile uint32_t *const timer = (volatile uint32_t *)0xE000E010;
     timer[1] = 0xFFFFFF;
     timer[2] = 0;
     timer[0] = 5;
 
-    /* The frame of this function is above the painted words. */
+    /* The frames of this function and its caller are above the painted words. */
     const uintptr_t top = (uintptr_t)stack_top;
     volatile uint32_t *const end = (volatile uint32_t *)(top - MARGIN);
     for (volatile uint32_t *word = end - PAINTED; word < end; word++) *word = PAINT;
@@ -78,15 +56,3 @@ void reset(void) {
     print("stack ", (int32_t)(top - (uintptr_t)used));
     leave((uint32_t)code);
 }
-
-static void fault(void) {
-    leave(6);
-}
-
-static const struct {
-    uint32_t *stack;
-    void (*handlers[15])(void);
-} vectors __attribute__((section(".vectors"), used)) = {
-    stack_top,
-    {reset, fault, fault, fault, fault, fault},
-};

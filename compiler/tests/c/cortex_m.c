@@ -1,41 +1,9 @@
 /* A program without an operating system. It calls the model of model.h in the model's static arena, and compares the
- * results with those in case.h. It reports its exit code to the debugger or emulator (semihosting). */
+ * results with those in case.h. */
 #include "case.h"
 #include "case_call.h"
+#include "cortex_m.h"
 
-extern uint32_t stack_top, data_from, data_begin, data_end, bss_begin, bss_end;
-
-static int semihost(int operation, const void *argument) {
-    register int r0 __asm__("r0") = operation;
-    register const void *r1 __asm__("r1") = argument;
-    __asm__ volatile("bkpt 0xAB" : "+r"(r0) : "r"(r1) : "memory");
-    return r0;
-}
-
-/* Ends the program with this exit code. */
-static void leave(uint32_t code) {
-    const uint32_t block[2] = {0x20026, code};
-    semihost(0x20, block);
-    for (;;) {
-    }
-}
-
-static void reset(void) {
-    const uint32_t *from = &data_from;
-    for (uint32_t *to = &data_begin; to < &data_end;) *to++ = *from++;
-    for (uint32_t *to = &bss_begin; to < &bss_end;) *to++ = 0;
+static void start(void) {
     leave((uint32_t)differs());
 }
-
-static void fault(void) {
-    leave(6);
-}
-
-/* The initial stack pointer, and the handlers of reset and faults. */
-static const struct {
-    uint32_t *stack;
-    void (*handlers[15])(void);
-} vectors __attribute__((section(".vectors"), used)) = {
-    &stack_top,
-    {reset, fault, fault, fault, fault, fault},
-};
