@@ -36,7 +36,8 @@ pub(crate) struct BatchBlocking {
     ranges: Vec<(i64, i64)>,
     /// Bytes that all kernels access for one image.
     image_bytes: Dim,
-    /// Bytes that single kernels access for one image. The largest of them decides how many images form a block.
+    /// Bytes that single kernels access for one image. The largest of them decides how many images form a block, so
+    /// only the largest constant is among them.
     kernel_bytes: Vec<Dim>,
     /// The least bytes of an image for which blocks pay.
     min_image_bytes: i64,
@@ -89,6 +90,9 @@ impl BatchBlocking {
         if total.as_i64().is_none() && !program.facts.assumptions().is_empty() {
             return None;
         }
+        let largest_constant = of_kernels.iter().filter_map(Dim::as_i64).max();
+        let kernel_bytes = of_kernels.into_iter().filter(|bytes| bytes.as_i64().is_none());
+        let kernel_bytes = kernel_bytes.chain(largest_constant.map(Dim::from)).collect();
         let ranges = program.symbols.iter().map(|symbol| {
             let bounds = program.facts.bounds(&Dim::from(symbol));
             Some((bounds.lo?.to_i64()?, bounds.hi?.to_i64()?))
@@ -106,7 +110,7 @@ impl BatchBlocking {
             max_images,
             ranges,
             image_bytes: total,
-            kernel_bytes: of_kernels.into_iter().collect(),
+            kernel_bytes,
             min_image_bytes,
             can_share,
             inputs,

@@ -80,7 +80,9 @@ impl BatchBlocking {
             let arrays = self.block_arrays(f);
             // This function has no guards. It passes sizes out of range on to `inner`, which reports the error.
             let in_range = self.in_range(f, &arguments, &arrays);
-            f.ins().brif(in_range, sized, &[], whole, &[]);
+            let has_several = f.ins().icmp_imm_s(IntCC::SignedGreaterThan, count, 1);
+            let may_be_divided = f.ins().band(in_range, has_several);
+            f.ins().brif(may_be_divided, sized, &[], whole, &[]);
 
             f.switch_to_block(sized);
             f.set_dims(arguments.dims, 0);
