@@ -125,7 +125,7 @@ pub(crate) enum Effort {
 }
 
 impl Answers {
-    /// Counts a search that bounds a polynomial of so many terms.
+    /// Counts a search that bounds a polynomial with this number of terms.
     pub(crate) fn count_work(&self, terms: usize) {
         self.work.fetch_add(terms as u64, Ordering::Relaxed);
     }

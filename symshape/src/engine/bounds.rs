@@ -207,7 +207,7 @@ pub(crate) const TOTAL_BUDGET: u32 = 30_000;
 /// [`TOTAL_BUDGET`] after the facts have used up their work.
 const SHORT_TOTAL_BUDGET: u32 = 50;
 
-/// An elimination in a polynomial of so many terms counts for two, of twice as many for three, and so on.
+/// An elimination counts once, and once more for each time that its polynomial has this number of terms.
 const FEW_TERMS: usize = 16;
 
 impl Engine {

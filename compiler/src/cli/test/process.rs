@@ -17,7 +17,7 @@ pub(super) fn watch(mut child: Child, timeout: Duration) -> (Option<ExitStatus>,
         let (sender, bytes) = mpsc::channel();
         std::thread::spawn(move || {
             let mut read = Vec::new();
-            // On an error, the bytes so far are still used. Nobody receives them if the time is over.
+            // On an error, the bytes so far are still used. They are dropped if the time is over.
             let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut read));
             let _ = sender.send(read);
         });

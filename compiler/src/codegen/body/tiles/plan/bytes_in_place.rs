@@ -41,7 +41,7 @@ impl BytesInPlace {
         }
 
         // The unit of cost is about a multiplication of two vectors. Each tile of columns flips the signs of all
-        // groups, which some machines do beside the multiplications, and others in their place.
+        // groups. Some machines do that in parallel with the multiplications, and others on the same ports.
         let ceil_div = |count: i64, by: i64| (count + by - 1) / by;
         let runs = depth / run;
         let groups = runs * ceil_div(run, group);
