@@ -92,6 +92,7 @@ impl CompileOptions {
         CompileOptions::with(MicrokernelSupport::Native {
             multiplies_bytes: target.multiplies_bytes(),
             tiles: target.has_tiles(),
+            bf16_matrices: target.has_bf16_matrices(),
             reads_halves: target.reads_halves(),
         })
     }

@@ -271,7 +271,7 @@ impl Stages<'_> {
             // Layout conversions of constants, which targets add, are folded.
             self.optimize(&mut graph)?;
         }
-        if options.support.has_tiles() {
+        if options.support.multiplies(options.precision) {
             self.graph("precision", &mut graph, |graph| opt::apply_precision(graph, options.precision))?;
         }
 

@@ -71,7 +71,7 @@ pub(super) struct OversizedArgs {
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(super) struct PrecisionArgs {
     /// Precision of f32 contractions on machines with tile registers (AMX): f32, bf16x3 (each f32 as two bf16, three
-    /// multiplications) or bf16; machines without them multiply f32
+    /// multiplications) or bf16; the level aarch64-bf16 has bf16 too; other machines multiply f32
     #[arg(long, value_enum, default_value_t)]
     pub precision: Precision,
     /// Largest error, relative to an output's largest magnitude, that a bf16x3 test run may show; a model with a larger

@@ -295,7 +295,7 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     if let Some(note) = &model.size_note {
         eprintln!("symc: --dynamic-memory: {note}");
     }
-    warn_without_tiles(lowered, &summary, target);
+    warn_without_bf16(lowered, &summary, target);
     // A lint for those who work on the compiler; `symc report` prints the list in all builds.
     if cfg!(debug_assertions) && matches!(output.kind, OutputKind::Artifact(_)) {
         codegen::scalar_loops(&lowered.program).iter().for_each(|found| eprintln!("symc: note: {found}"));
@@ -467,16 +467,21 @@ fn lower_with_dynamic_memory(
 }
 
 /// Notes on standard error that no code of the artefact has the precision of the command line.
-fn warn_without_tiles(lowered: &Lowered, summary: &Summary, target: &Target) {
+fn warn_without_bf16(lowered: &Lowered, summary: &Summary, target: &Target) {
     let precision = lowered.program.precision;
-    if precision == Precision::F32 || summary.tile_kernels > 0 {
+    let has_matrices = lowered.program.on_bf16_matrices_count() > 0;
+    if precision == Precision::F32 || summary.tile_kernels > 0 || has_matrices {
         return;
     }
 
     let why = if target.has_tiles() {
         "the model has no contraction that fits tile registers"
+    } else if !target.has_bf16_matrices() {
+        "no level of --cpu multiplies bf16"
+    } else if precision == Precision::Bf16 {
+        "the model has no contraction that fits matrices of bf16"
     } else {
-        "no level of --cpu has tile registers"
+        "the levels of --cpu multiply bf16 only at --precision bf16"
     };
     eprintln!("symc: --precision {precision}: {why}, so contractions multiply f32");
 }

@@ -86,6 +86,8 @@ fn reserve_bytes(program: &Program) -> Result<usize> {
             DType::U8 | DType::I8 => 3 * bytes + padding,
             // Packed pairs of bf16, whose runs are padded.
             DType::F32 if has_tiles => 3 * bytes + padding,
+            // Eight bf16 of a column at least.
+            DType::F32 if program.microkernels.has_bf16_matrices() => 5 * bytes,
             _ => bytes,
         };
     }

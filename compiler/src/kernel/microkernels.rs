@@ -1,5 +1,7 @@
 //! How strips and contractions become code, as far as it affects the kernels around them.
 
+use crate::scalar::Precision;
+
 /// How [`Stmt::Strip`](super::Stmt::Strip) and [`Stmt::Contraction`](super::Stmt::Contraction) are emitted.
 ///
 /// A program has the same meaning either way, and every emitter accepts every program.
@@ -13,6 +15,8 @@ pub enum MicrokernelSupport {
         multiplies_bytes: bool,
         /// Whether there is code for machines with tile registers.
         tiles: bool,
+        /// Whether there is code for machines that multiply matrices of bf16 on vector registers.
+        bf16_matrices: bool,
         /// Whether all machines convert halves while they read them.
         reads_halves: bool,
     },
@@ -20,7 +24,12 @@ pub enum MicrokernelSupport {
 
 impl Default for MicrokernelSupport {
     fn default() -> MicrokernelSupport {
-        MicrokernelSupport::Native { multiplies_bytes: false, tiles: false, reads_halves: false }
+        MicrokernelSupport::Native {
+            multiplies_bytes: false,
+            tiles: false,
+            bf16_matrices: false,
+            reads_halves: false,
+        }
     }
 }
 
@@ -45,13 +54,23 @@ impl MicrokernelSupport {
         matches!(self, MicrokernelSupport::Native { tiles: true, .. })
     }
 
+    /// Whether there is code for matrices of bf16.
+    pub(crate) fn has_bf16_matrices(self) -> bool {
+        matches!(self, MicrokernelSupport::Native { bf16_matrices: true, .. })
+    }
+
+    /// Whether there is code that multiplies at this precision. All other code multiplies `f32`.
+    pub(crate) fn multiplies(self, precision: Precision) -> bool {
+        self.has_tiles() || precision == Precision::Bf16 && self.has_bf16_matrices()
+    }
+
     /// This support, with code for tile registers unless it is [`MicrokernelSupport::Loops`].
     #[must_use]
     pub fn with_tiles(self) -> MicrokernelSupport {
         match self {
             MicrokernelSupport::Loops => self,
-            MicrokernelSupport::Native { multiplies_bytes, reads_halves, .. } => {
-                MicrokernelSupport::Native { multiplies_bytes, tiles: true, reads_halves }
+            MicrokernelSupport::Native { multiplies_bytes, bf16_matrices, reads_halves, .. } => {
+                MicrokernelSupport::Native { multiplies_bytes, tiles: true, bf16_matrices, reads_halves }
             }
         }
     }

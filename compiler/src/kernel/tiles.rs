@@ -14,7 +14,7 @@ use symshape_runtime::DType;
 const MAX_COLUMNS: i64 = 64;
 
 /// Width of the panels that tile registers multiply, in columns.
-const PANEL_WIDTH: u32 = 16;
+pub(super) const PANEL_WIDTH: u32 = 16;
 
 /// Bytes of one row of a tile register. Operands are packed into whole rows, padded with zeros.
 pub(crate) const ROW_BYTES: i64 = 64;
@@ -97,7 +97,7 @@ impl Program {
     /// Whether a microkernel packs a right-hand side that is not a constant. Its columns must be adjacent in memory,
     /// with one reduction axis, and there must be enough rows to repay the packing. The upper bounds of symbols
     /// decide, so that the bits of a row don't depend on the values of symbols.
-    fn is_worth_packing(&self, contraction: &Contraction) -> bool {
+    pub(super) fn is_worth_packing(&self, contraction: &Contraction) -> bool {
         let mut facts = self.facts.clone();
         for axis in contraction.m.iter().chain(&contraction.k).chain([&contraction.n]) {
             facts.declare_index(&axis.var, &axis.extent);
@@ -141,23 +141,29 @@ impl Program {
 
     /// Number of kernels with a contraction that uses tile registers.
     pub fn on_tiles_count(&self) -> usize {
-        self.kernels.iter().filter(|kernel| self.has_contraction_on_tiles(&kernel.body)).count()
-    }
-
-    fn has_contraction_on_tiles(&self, body: &[Stmt]) -> bool {
-        body.iter().any(|stmt| match stmt {
-            Stmt::For { body, .. } | Stmt::While { body, .. } => self.has_contraction_on_tiles(body),
-            Stmt::If { then, otherwise, .. } => {
-                self.has_contraction_on_tiles(then) || self.has_contraction_on_tiles(otherwise)
-            }
-            Stmt::Contraction(contraction) => self.on_tiles(contraction),
-            Stmt::Block(_) | Stmt::Strip { .. } => false,
-        })
+        self.kernels
+            .iter()
+            .filter(|kernel| Stmt::has_contraction(&kernel.body, &|contraction| self.on_tiles(contraction)))
+            .count()
     }
 
     /// Whether artefacts report their use of tile registers: a lower precision is requested, or a contraction uses
     /// them.
     pub(crate) fn may_use_tiles(&self) -> bool {
         self.precision != Precision::F32 || self.uses_tiles()
+    }
+}
+
+impl Stmt {
+    /// Whether any contraction of these statements, or of those inside them, has a property.
+    pub(super) fn has_contraction(body: &[Stmt], has: &dyn Fn(&Contraction) -> bool) -> bool {
+        body.iter().any(|stmt| match stmt {
+            Stmt::For { body, .. } | Stmt::While { body, .. } => Stmt::has_contraction(body, has),
+            Stmt::If { then, otherwise, .. } => {
+                Stmt::has_contraction(then, has) || Stmt::has_contraction(otherwise, has)
+            }
+            Stmt::Contraction(contraction) => has(contraction),
+            Stmt::Block(_) | Stmt::Strip { .. } => false,
+        })
     }
 }

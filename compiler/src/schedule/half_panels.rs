@@ -74,7 +74,10 @@ fn count_panels(program: &Program, body: &[Stmt], panels: &mut BTreeMap<BufferId
 /// Whether the microkernels can read the right-hand side in 16 bits.
 fn multiplies_floats(program: &Program, contraction: &Contraction) -> bool {
     let lhs = program.buffers[contraction.lhs.buffer].dtype;
-    contraction.dtype == DType::F32 && lhs == DType::F32 && !program.on_tiles(contraction)
+    contraction.dtype == DType::F32
+        && lhs == DType::F32
+        && !program.on_tiles(contraction)
+        && !program.on_bf16_matrices(contraction)
 }
 
 fn is_bound_by_memory(program: &Program, contraction: &Contraction) -> bool {

@@ -107,8 +107,8 @@ fn stmts(program: &mut Program, facts: &Facts, body: &mut [Stmt]) {
                     contraction.precision = Precision::Exact;
                 }
 
-                // The result must not depend on the machine, so contractions that fit no tile register multiply `f32`.
-                if !program.fits_tiles(contraction) {
+                // Contractions that no machine of the artefact multiplies as bf16 multiply `f32`.
+                if !program.fits_bf16(contraction) {
                     contraction.precision = Precision::F32;
                 }
 
@@ -155,9 +155,9 @@ fn bf16_row_bytes(contraction: &Contraction, elems: &Dim) -> Dim {
     contraction.packed_bytes(elems) + LINE_BYTES
 }
 
-/// The bytes of a row that tile registers multiply as bf16.
+/// The bytes of a row that is multiplied as bf16.
 fn bf16_row(program: &Program, contraction: &Contraction) -> Option<Dim> {
-    let fits = contraction.precision != Precision::F32 && program.fits_tiles(contraction);
+    let fits = contraction.precision != Precision::F32 && program.fits_bf16(contraction);
     let is_not_empty = program.facts.prove_le(&Dim::one(), &contraction.depth()).is_yes();
     (is_not_empty && fits).then(|| bf16_row_bytes(contraction, &contraction.depth()))
 }
@@ -246,7 +246,8 @@ fn required_bytes(program: &Program, facts: &Facts, contraction: &Contraction) -
     let extents: Vec<Dim> =
         contraction.m.iter().map(|axis| in_symbols(program, facts, &axis.extent)).collect::<Option<_>>()?;
 
-    let pixels = bf16.as_ref().and_then(|_| bytes_of_pixels(program, contraction, &extents));
+    let has_pixels = bf16.is_some() && program.fits_tiles(contraction);
+    let pixels = has_pixels.then(|| bytes_of_pixels(program, contraction, &extents)).flatten();
     let row = widened_row(program, contraction);
     let row = if pixels.is_some() { row } else { row.or(bf16).or_else(|| fixed_row(program, contraction)) };
     let rows = row.and_then(|row| bytes_of_rows(program, contraction, &extents, &row));
@@ -277,7 +278,7 @@ fn bytes_of_rows(program: &Program, contraction: &Contraction, extents: &[Dim], 
     // A block is whole iterations of the outer row axes, or any number of tiles.
     let min_block = if outer.is_empty() { Dim::from(tallest) * row } else { last * row };
     let rhs =
-        if program.fits_tiles(contraction) { program.packed_rhs_bytes(contraction) } else { Dim::zero() };
+        if program.fits_bf16(contraction) { program.packed_rhs_bytes(contraction) } else { Dim::zero() };
     Some((all * row).min(block).max(min_block) + rhs + unrounded_bytes(contraction))
 }
 

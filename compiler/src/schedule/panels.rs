@@ -181,10 +181,15 @@ impl Packing<'_> {
         let depth = operand.depth.as_i64()?;
         let count = BLOCK_ELEMS.checked_div(depth)? / BLOCK_STEP * BLOCK_STEP;
         let n = &contraction.n;
-        // Tile registers have panels of their own, whose packing pays for many columns.
-        let has_tiles = self.program.microkernels.has_tiles() && contraction.precision != Precision::F32;
+        // Those for bf16 are packed from these once more, which pays for many columns.
+        let support = self.program.microkernels;
+        let multiplies_bf16 = match contraction.precision {
+            Precision::F32 => false,
+            Precision::Bf16 => support.has_tiles() || support.has_bf16_matrices(),
+            _ => support.has_tiles(),
+        };
         let is_short = operand.facts.bounds(&n.extent).hi.is_some_and(|hi| hi <= (2 * count).into());
-        if count == 0 || is_short || has_tiles {
+        if count == 0 || is_short || multiplies_bf16 {
             return None;
         }
 

@@ -40,6 +40,8 @@ pub enum Level {
     Aarch64Dotprod,
     /// NEON with dot products and products of matrices of bytes: the extension `i8mm`, which ARMv8.6 includes.
     Aarch64I8mm,
+    /// As [`Level::Aarch64I8mm`], with products of matrices of bf16 too: the extension `bf16`, which ARMv8.6 includes.
+    Aarch64Bf16,
     /// RV64GC: no vectors.
     Riscv64,
     /// RV64GC with V.
@@ -48,7 +50,7 @@ pub enum Level {
 
 impl Level {
     /// All levels, the lowest of each architecture first.
-    pub const ALL: [Level; 10] = [
+    pub const ALL: [Level; 11] = [
         Level::X86V2,
         Level::X86V3,
         Level::X86V4,
@@ -57,6 +59,7 @@ impl Level {
         Level::Aarch64,
         Level::Aarch64Dotprod,
         Level::Aarch64I8mm,
+        Level::Aarch64Bf16,
         Level::Riscv64,
         Level::Riscv64V,
     ];
@@ -72,6 +75,7 @@ impl Level {
             Level::Aarch64 => "aarch64",
             Level::Aarch64Dotprod => "aarch64-dotprod",
             Level::Aarch64I8mm => "aarch64-i8mm",
+            Level::Aarch64Bf16 => "aarch64-bf16",
             Level::Riscv64 => "riscv64",
             Level::Riscv64V => "riscv64v",
         }
@@ -89,6 +93,7 @@ impl Level {
             | Level::Aarch64
             | Level::Aarch64Dotprod
             | Level::Aarch64I8mm
+            | Level::Aarch64Bf16
             | Level::Riscv64
             | Level::Riscv64V => 16,
             Level::X86V3 => 32,
@@ -103,12 +108,24 @@ impl Level {
 
     /// Whether one instruction multiplies and sums four pairs of bytes per lane.
     pub const fn multiplies_bytes(self) -> bool {
-        matches!(self, Level::X86V4Vnni | Level::X86V4Amx | Level::Aarch64Dotprod | Level::Aarch64I8mm)
+        matches!(
+            self,
+            Level::X86V4Vnni
+                | Level::X86V4Amx
+                | Level::Aarch64Dotprod
+                | Level::Aarch64I8mm
+                | Level::Aarch64Bf16
+        )
     }
 
     /// Whether microkernels of the level convert halves to floats by instructions.
     pub const fn reads_halves(self) -> bool {
         !matches!(self, Level::X86V2 | Level::Riscv64 | Level::Riscv64V)
+    }
+
+    /// Whether one instruction multiplies matrices of bf16 on vector registers.
+    pub const fn has_bf16_matrices(self) -> bool {
+        matches!(self, Level::Aarch64Bf16)
     }
 
     /// Whether the level has tile registers.
@@ -122,7 +139,7 @@ impl Level {
             Level::X86V2 | Level::X86V3 | Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => {
                 architecture == Architecture::X86_64
             }
-            Level::Aarch64 | Level::Aarch64Dotprod | Level::Aarch64I8mm => {
+            Level::Aarch64 | Level::Aarch64Dotprod | Level::Aarch64I8mm | Level::Aarch64Bf16 => {
                 matches!(architecture, Architecture::Aarch64(_))
             }
             Level::Riscv64 | Level::Riscv64V => matches!(architecture, Architecture::Riscv64(_)),
@@ -140,7 +157,7 @@ impl Level {
             Level::X86V2 => V2.to_vec(),
             Level::X86V3 => [V2, V3].concat(),
             Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => [V2, V3, V4].concat(),
-            Level::Aarch64 | Level::Aarch64Dotprod | Level::Aarch64I8mm => Vec::new(),
+            Level::Aarch64 | Level::Aarch64Dotprod | Level::Aarch64I8mm | Level::Aarch64Bf16 => Vec::new(),
             Level::Riscv64 => vec!["has_zca", "has_zcd"],
             Level::Riscv64V => vec!["has_v", "has_zca", "has_zcd"],
         }
@@ -298,6 +315,11 @@ impl Target {
         self.wider.iter().chain([&self.level]).any(|level| level.multiplies_bytes())
     }
 
+    /// Whether any level multiplies matrices of bf16, see [`Level::has_bf16_matrices`].
+    pub fn has_bf16_matrices(&self) -> bool {
+        self.wider.iter().chain([&self.level]).any(|level| level.has_bf16_matrices())
+    }
+
     /// Whether all levels read halves, see [`Level::reads_halves`].
     pub fn reads_halves(&self) -> bool {
         self.wider.iter().chain([&self.level]).all(|level| level.reads_halves())
@@ -392,10 +414,12 @@ fn host_level() -> Option<Level> {
 fn host_level() -> Option<Level> {
     let has_dots = std::arch::is_aarch64_feature_detected!("dotprod");
     let has_matrices = std::arch::is_aarch64_feature_detected!("i8mm");
-    Some(match (has_dots, has_matrices) {
-        (true, true) => Level::Aarch64I8mm,
-        (true, false) => Level::Aarch64Dotprod,
-        (false, _) => Level::Aarch64,
+    let has_bf16 = std::arch::is_aarch64_feature_detected!("bf16");
+    Some(match (has_dots, has_matrices, has_bf16) {
+        (true, true, true) => Level::Aarch64Bf16,
+        (true, true, false) => Level::Aarch64I8mm,
+        (true, false, _) => Level::Aarch64Dotprod,
+        (false, ..) => Level::Aarch64,
     })
 }
 

@@ -14,8 +14,12 @@ use symshape_compiler::{
 use symshape_runtime::DType;
 
 /// For machines with tile registers.
-const TILES: MicrokernelSupport =
-    MicrokernelSupport::Native { multiplies_bytes: false, tiles: true, reads_halves: false };
+const TILES: MicrokernelSupport = MicrokernelSupport::Native {
+    multiplies_bytes: false,
+    tiles: true,
+    bf16_matrices: false,
+    reads_halves: false,
+};
 
 fn checked(graph: &Graph, precision: Precision, microkernels: MicrokernelSupport) -> AccuracyCheck {
     accuracy::check_accuracy(graph, &CompileOptions::default().precision(precision).support(microkernels))
@@ -103,7 +107,12 @@ fn negative_and_nan_limits_are_refused() {
 fn models_without_bf16_multiplications_are_identical() {
     let graph = model((1, 64), None);
     assert_eq!(checked(&graph, Precision::F32, TILES), AccuracyCheck::Identical);
-    let no_tiles = MicrokernelSupport::Native { multiplies_bytes: false, tiles: false, reads_halves: false };
+    let no_tiles = MicrokernelSupport::Native {
+        multiplies_bytes: false,
+        tiles: false,
+        bf16_matrices: false,
+        reads_halves: false,
+    };
     assert_eq!(checked(&graph, Precision::Bf16x3, no_tiles), AccuracyCheck::Identical);
 }
 

@@ -77,8 +77,12 @@ fn rows(width: usize) -> Graph {
 }
 
 fn lowered(graph: &Graph) -> Lowered {
-    let microkernels =
-        MicrokernelSupport::Native { multiplies_bytes: true, tiles: true, reads_halves: false };
+    let microkernels = MicrokernelSupport::Native {
+        multiplies_bytes: true,
+        tiles: true,
+        bf16_matrices: false,
+        reads_halves: false,
+    };
     let precision = Precision::Bf16;
     let options = CompileOptions::default().precision(precision).support(microkernels);
     let lowered = Pipeline::new(graph).options(options).lower().expect("supported");
@@ -317,8 +321,12 @@ fn factors_that_no_microkernel_reads_are_copied() {
         ("", "@1[20*k + j]".to_string(), false, 1),
     ] {
         let mut program = dense(24, 20, by, &right);
-        program.microkernels =
-            MicrokernelSupport::Native { multiplies_bytes: false, tiles, reads_halves: false };
+        program.microkernels = MicrokernelSupport::Native {
+            multiplies_bytes: false,
+            tiles,
+            bf16_matrices: false,
+            reads_halves: false,
+        };
         symshape_compiler::schedule::schedule(&mut program).expect("it has a schedule");
         kernel::verify::verify(&program).expect("it is well-formed");
         assert_eq!(program.kernels.len(), 1 + copies, "{program}");

@@ -150,10 +150,12 @@ fn aarch64_computes_what_graphs_say() {
 }
 
 /// The levels of artefacts, and the machines that run them.
-const AARCH64_LEVELS: [(&str, &[&str]); 8] = [
+const AARCH64_LEVELS: [(&str, &[&str]); 10] = [
     ("aarch64", &["qemu-aarch64", "-cpu", "cortex-a57"]),
     ("aarch64-dotprod", &["qemu-aarch64", "-cpu", "neoverse-n1"]),
     ("aarch64-i8mm", &["qemu-aarch64", "-cpu", "max"]),
+    ("aarch64-bf16", &["qemu-aarch64", "-cpu", "max"]),
+    ("aarch64,aarch64-i8mm,aarch64-bf16", &["qemu-aarch64", "-cpu", "max"]),
     ("aarch64,aarch64-dotprod", &["qemu-aarch64", "-cpu", "cortex-a57"]),
     ("aarch64,aarch64-dotprod", &["qemu-aarch64", "-cpu", "neoverse-n1"]),
     ("aarch64,aarch64-dotprod,aarch64-i8mm", &["qemu-aarch64", "-cpu", "cortex-a57"]),
@@ -213,6 +215,7 @@ fn aarch64_converts_halves_as_this_machine_does() {
         let options = CompileOptions::default().support(MicrokernelSupport::Native {
             multiplies_bytes: false,
             tiles: false,
+            bf16_matrices: false,
             reads_halves: true,
         });
         let lowered = Pipeline::new(&graph).options(options).lower().expect("supported");

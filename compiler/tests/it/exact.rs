@@ -113,8 +113,12 @@ fn bf16(last: f32) -> Graph {
 }
 
 fn lowered(graph: &Graph, precision: Precision) -> Lowered {
-    let microkernels =
-        MicrokernelSupport::Native { multiplies_bytes: true, tiles: true, reads_halves: false };
+    let microkernels = MicrokernelSupport::Native {
+        multiplies_bytes: true,
+        tiles: true,
+        bf16_matrices: false,
+        reads_halves: false,
+    };
     Pipeline::new(graph)
         .options(CompileOptions::default().precision(precision).support(microkernels))
         .lower()

@@ -136,7 +136,12 @@ fn dense(dtype: DType, rows: i64, shape: [usize; 2], reads_halves: bool) -> Lowe
         g.output("y", y)?;
         Ok::<Graph, symshape_compiler::Error>(g)
     };
-    let support = MicrokernelSupport::Native { multiplies_bytes: false, tiles: false, reads_halves };
+    let support = MicrokernelSupport::Native {
+        multiplies_bytes: false,
+        tiles: false,
+        bf16_matrices: false,
+        reads_halves,
+    };
     let options = CompileOptions::default().support(support);
     Pipeline::new(&build().expect("a graph")).options(options).lower().expect("supported")
 }

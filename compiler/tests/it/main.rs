@@ -30,6 +30,7 @@ mod contract;
 mod contraction_strips;
 mod contractions;
 mod cross;
+mod cross_bf16;
 mod custom_ops;
 mod devices;
 mod einsum;

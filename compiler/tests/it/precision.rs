@@ -23,8 +23,12 @@ use symshape_runtime::{Context, DType, Model, TensorRef};
 const PRECISIONS: [Precision; 2] = [Precision::Bf16x3, Precision::Bf16];
 
 /// Code for machines with tile registers.
-const TILES: MicrokernelSupport =
-    MicrokernelSupport::Native { multiplies_bytes: false, tiles: true, reads_halves: false };
+const TILES: MicrokernelSupport = MicrokernelSupport::Native {
+    multiplies_bytes: false,
+    tiles: true,
+    bf16_matrices: false,
+    reads_halves: false,
+};
 
 /// The largest error of outputs, relative to the largest output of sums in double precision. It covers the rounding of
 /// sums of a few hundred products. An operand of the second layer may also round to a neighbouring bf16.

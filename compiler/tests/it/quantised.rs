@@ -275,7 +275,12 @@ fn lines(width: i64) -> Result<Graph> {
 /// Tiles of 16-bit integers are multiplied by microkernels, as bytes are.
 #[test]
 fn transformed_convolutions_run_in_microkernels() {
-    let avx2 = MicrokernelSupport::Native { multiplies_bytes: false, tiles: false, reads_halves: false };
+    let avx2 = MicrokernelSupport::Native {
+        multiplies_bytes: false,
+        tiles: false,
+        bf16_matrices: false,
+        reads_halves: false,
+    };
     let graph = fewer_products().expect("a valid graph");
     let options = CompileOptions::default().support(avx2);
     let program = Pipeline::new(&graph).options(options).lower().expect("supported").program;
@@ -355,8 +360,12 @@ fn contractions_of_stored_integers_are_exact() {
         assert!(reads_bytes(&lowered.program), "{name}");
         let wide = lowered.program.buffers.values().any(|buffer| buffer.dtype == DType::I16);
         assert!(wide || name != "fewer_products", "the transform stores tiles as 16-bit integers");
-        let microkernels =
-            MicrokernelSupport::Native { multiplies_bytes: true, tiles: true, reads_halves: false };
+        let microkernels = MicrokernelSupport::Native {
+            multiplies_bytes: true,
+            tiles: true,
+            bf16_matrices: false,
+            reads_halves: false,
+        };
         let options = CompileOptions::default().support(microkernels).threads(1);
         let tiled =
             Pipeline::new(&graph).options(options).lower().unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -394,8 +403,12 @@ fn costly_functions_of_bytes_are_tables() {
 fn lines_of_any_width_are_exact() {
     for width in [1, 2, 7, 14, 16, 17, 20, 33, 40, 64, 97] {
         let graph = lines(width).expect("a valid graph");
-        let microkernels =
-            MicrokernelSupport::Native { multiplies_bytes: true, tiles: true, reads_halves: false };
+        let microkernels = MicrokernelSupport::Native {
+            multiplies_bytes: true,
+            tiles: true,
+            bf16_matrices: false,
+            reads_halves: false,
+        };
         let options =
             CompileOptions::default().support(microkernels).microkernels(Microkernels::EmulatedTiles);
         let lowered = Pipeline::new(&graph).options(options).lower().expect("supported");

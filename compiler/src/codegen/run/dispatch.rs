@@ -33,6 +33,7 @@ fn rank(level: Level) -> i64 {
         Level::Aarch64 => aarch64::detect::NEON,
         Level::Aarch64Dotprod => aarch64::detect::DOTPROD,
         Level::Aarch64I8mm => aarch64::detect::I8MM,
+        Level::Aarch64Bf16 => aarch64::detect::BF16,
         Level::X86V2 | Level::Riscv64 | Level::Riscv64V => detect::BASE,
     }
 }

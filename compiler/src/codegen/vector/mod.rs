@@ -60,6 +60,7 @@ pub(crate) fn for_level(level: Level, isa: &dyn TargetIsa) -> Box<dyn VectorIsa>
         Level::Aarch64 => Box::new(Aarch64::NEON),
         Level::Aarch64Dotprod => Box::new(Aarch64::DOTPROD),
         Level::Aarch64I8mm => Box::new(Aarch64::I8MM),
+        Level::Aarch64Bf16 => Box::new(Aarch64::BF16),
         Level::X86V2 | Level::Riscv64 | Level::Riscv64V => Box::new(Portable::new(isa)),
     }
 }

@@ -58,7 +58,7 @@ impl Operands {
         self
     }
 
-    fn set_early(mut self, reg: impl Into<VReg>) -> Operands {
+    pub(super) fn set_early(mut self, reg: impl Into<VReg>) -> Operands {
         self.early.push(reg.into());
         self
     }
@@ -153,6 +153,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
         | VInst::FmaLane(dst, a, b, _, c)
         | VInst::DotSigned(dst, a, b, c)
         | VInst::DotMatrix(dst, a, b, c)
+        | VInst::DotMatrixBf16(dst, a, b, c)
         | VInst::DotSignedLane(dst, a, b, _, c) => none.read(*c).read(*a).read(*b).set(*dst),
         // The first operand is copied to the destination before the others are read.
         VInst::AndOr(dst, a, b, c) => none.read(*a).read(*b).read(*c).set_early(*dst),
@@ -254,6 +255,7 @@ pub(super) fn rename(
         | VInst::FmaLane(dst, a, b, _, c)
         | VInst::DotSigned(dst, a, b, c)
         | VInst::DotMatrix(dst, a, b, c)
+        | VInst::DotMatrixBf16(dst, a, b, c)
         | VInst::DotSignedLane(dst, a, b, _, c)
         | VInst::AndOr(dst, a, b, c)
         | VInst::DotBytes(dst, a, b, c) => {

@@ -347,15 +347,18 @@ pub enum VInst {
     /// The first lanes of [`VInst::StoreNarrow`], those of the mask. Other memory is not touched.
     StoreNarrowFirst(Mem, Vector, Mask, NarrowInt),
     /// The nearest bf16 of each float, ties to even, as the high half of the lane, whose low half is zero. NaN stays
-    /// NaN, denormals become zeros. This and the next five instructions exist only on ISAs with tile registers.
+    /// NaN, denormals become zeros. This and the next five instructions exist only on ISAs with tile registers. ISAs
+    /// whose shape has `bf16_matrix_dots` have this one too; they keep denormals.
     RoundBf16(Vector, Vector),
-    /// The nearest bf16 of each float of two vectors, those of the first vector before those of the second.
+    /// The nearest bf16 of each float of two vectors, those of the first vector before those of the second. It exists
+    /// wherever [`VInst::RoundBf16`] does.
     PackBf16(Vector, Vector, Vector),
     /// The floats of one half of a vector of bf16.
     UnpackBf16(Vector, Vector, VectorHalf),
     /// The lanes of the first vector, or 0 where the float of the second is infinite.
     UnlessInfinite(Vector, Vector, Vector),
-    /// The nearest bf16 of each float to consecutive memory. The second register is clobbered.
+    /// The nearest bf16 of each float to consecutive memory. The second register is clobbered. This and
+    /// the next one exist wherever [`VInst::RoundBf16`] does.
     StoreBf16(Mem, Vector, Vector),
     /// The nearest bf16 of the first `n` lanes, see `LoadFirst`. The second register is clobbered.
     StoreBf16First(Mem, Vector, Vector, Int, Mask),
@@ -385,6 +388,9 @@ pub enum VInst {
     /// `dst = c + a · bᵀ`, where both factors have two rows of eight signed bytes, and `c` and `dst` two rows of two
     /// lanes. Only on ISAs whose shape has `matrix_dots`.
     DotMatrix(Vector, Vector, Vector, Vector),
+    /// As [`VInst::DotMatrix`] of floats: both factors have two rows of four bf16. Sums round toward odd, and denormals
+    /// count as zeros. Only on ISAs whose shape has `bf16_matrix_dots`.
+    DotMatrixBf16(Vector, Vector, Vector, Vector),
     /// `(a & b) | c`, bit by bit. Only on ISAs with 32 registers of 16 lanes.
     AndOr(Vector, Vector, Vector, Vector),
     /// See [`VBinary`].

@@ -26,6 +26,7 @@ fn operands(field: Field) -> Vec<i64> {
         Field::Left(_, width) => some(0, width - 1),
         Field::Right(_, twice) => some(1, twice / 2),
         Field::Lane | Field::MemoryLane => some(0, 3),
+        Field::MemoryHalfLane => some(0, 7),
         Field::SplitByte => some(0, 255),
         Field::Condition => CONDITIONS.map(|(number, _)| number).into(),
     }
@@ -91,7 +92,7 @@ fn samples(fields: &[Field]) -> Vec<Vec<i64>> {
 #[ignore = "needs an assembler for aarch64"]
 fn the_table_has_the_words_of_an_assembler() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut source = ".arch armv8.2-a+dotprod+fp16+i8mm\n".to_string();
+    let mut source = ".arch armv8.2-a+dotprod+fp16+i8mm+bf16\n".to_string();
     let mut expected: Vec<(String, u32)> = Vec::new();
     for row in rows() {
         for sample in samples(&row.fields) {

@@ -65,6 +65,9 @@ fn own_encodings() -> Vec<Box<dyn VectorIsa>> {
     if std::arch::is_aarch64_feature_detected!("i8mm") {
         isas.push(Box::new(Aarch64::I8MM));
     }
+    if std::arch::is_aarch64_feature_detected!("bf16") {
+        isas.push(Box::new(Aarch64::BF16));
+    }
     isas
 }
 

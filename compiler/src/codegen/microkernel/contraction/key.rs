@@ -108,6 +108,9 @@ pub enum DotOp {
     /// Eight signed bytes of two rows of lhs and of two columns of rhs: the four sums of all products, in 32 bits.
     /// Panels begin with a row as those of [`DotOp::Vnni`] do. Then they list eight bytes of a column after another.
     Matrix,
+    /// Four bf16 of two rows of lhs and of two columns of rhs: the four sums of all products, as floats. Panels list four
+    /// bf16 of a column after another.
+    MatrixBf16,
     /// Pairs of bf16 on tile registers. Elements have this number of parts.
     AmxBf16(Bf16Parts),
     /// Four bytes on tile registers, unsigned in lhs and signed in rhs. Panels begin with a row as those of
@@ -120,7 +123,7 @@ impl DotOp {
     pub(crate) fn rhs_bytes(self) -> i64 {
         match self {
             DotOp::F32 => 4,
-            DotOp::I16Pairs => 2,
+            DotOp::I16Pairs | DotOp::MatrixBf16 => 2,
             DotOp::AmxBf16(parts) => 2 * i64::from(parts.rhs),
             DotOp::Vnni | DotOp::Signed | DotOp::Matrix | DotOp::AmxBytes => 1,
         }
@@ -130,7 +133,12 @@ impl DotOp {
     pub(crate) fn is_amx(self) -> bool {
         match self {
             DotOp::AmxBf16(_) | DotOp::AmxBytes => true,
-            DotOp::F32 | DotOp::I16Pairs | DotOp::Vnni | DotOp::Signed | DotOp::Matrix => false,
+            DotOp::F32
+            | DotOp::I16Pairs
+            | DotOp::Vnni
+            | DotOp::Signed
+            | DotOp::Matrix
+            | DotOp::MatrixBf16 => false,
         }
     }
 
@@ -139,7 +147,7 @@ impl DotOp {
         match self {
             DotOp::Vnni | DotOp::AmxBytes => ByteForm::Unsigned,
             DotOp::Signed | DotOp::Matrix => ByteForm::Signed,
-            DotOp::F32 | DotOp::I16Pairs | DotOp::AmxBf16(_) => ByteForm::Halves,
+            DotOp::F32 | DotOp::I16Pairs | DotOp::MatrixBf16 | DotOp::AmxBf16(_) => ByteForm::Halves,
         }
     }
 
@@ -152,14 +160,19 @@ impl DotOp {
     pub fn group(self) -> i64 {
         match self {
             DotOp::F32 => 1,
-            DotOp::I16Pairs | DotOp::AmxBf16(_) => 2,
+            DotOp::I16Pairs | DotOp::MatrixBf16 | DotOp::AmxBf16(_) => 2,
             DotOp::Vnni | DotOp::Signed | DotOp::Matrix | DotOp::AmxBytes => 4,
         }
     }
 
     /// Elements of a column that one multiplication takes: the reduction is padded to a multiple of them.
     pub(crate) fn depth_step(self) -> i64 {
-        if self == DotOp::Matrix { 2 * self.group() } else { self.group() }
+        if self.pairs_rows() { 2 * self.group() } else { self.group() }
+    }
+
+    /// Whether one multiplication takes two rows of lhs and two columns of rhs.
+    pub(crate) fn pairs_rows(self) -> bool {
+        matches!(self, DotOp::Matrix | DotOp::MatrixBf16)
     }
 
     /// The bf16 parts of an element of each operand. Other types have one part.

@@ -1,11 +1,11 @@
-//! The reduction by products of small matrices of bytes: two rows of lhs times two columns of rhs, eight bytes each.
+//! The reduction by products of small matrices: two rows of lhs times two columns of rhs, eight bytes or four bf16 each.
 //!
 //! A register has the sums of two rows and two columns, so a vector of columns of two rows takes two registers. They
 //! are those of the accumulators of both rows, which are turned into this form before the reduction, and back after it.
 //! An odd last row is paired with itself.
 
 use super::{
-    key::PANEL,
+    key::{DotOp, PANEL},
     prefetch::panel_mem,
     tile::{Pair, Tile, UNROLL},
 };
@@ -91,7 +91,10 @@ impl Tile<'_> {
             for half in 0..2 {
                 let columns = b.load(rhs(vector * b.lanes() + 2 * half));
                 for (pair, rows) in self.pairs.iter().zip(factors.clone()) {
-                    b.set_dot_matrix(pair[vector][half], rows, columns);
+                    match self.key.dot {
+                        DotOp::MatrixBf16 => b.set_dot_matrix_bf16(pair[vector][half], rows, columns),
+                        _ => b.set_dot_matrix(pair[vector][half], rows, columns),
+                    }
                 }
             }
         }

@@ -63,7 +63,7 @@ pub(crate) fn narrow_vectors(shape: VectorShape) -> usize {
 pub fn wide_vectors(shape: VectorShape, rows: usize, dot: DotOp) -> usize {
     let wide = match (shape.registers, rows) {
         // Pairs of rows are multiplied, so an odd row takes as many registers as two.
-        (_, 3) if dot == DotOp::Matrix => 4,
+        (_, 3) if dot.pairs_rows() => 4,
         (16, 1) => 8,
         // `I16Pairs` adds with a second instruction, and the sum of two products needs a register until then.
         (16, 3) if dot == DotOp::I16Pairs => 2,

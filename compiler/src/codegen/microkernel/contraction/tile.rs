@@ -38,7 +38,7 @@ pub(super) struct Tile<'a> {
     /// The current row of each epilogue stream.
     pub(super) streams: Vec<Int>,
     pub(super) prefetch: Option<PanelPrefetch>,
-    /// The sums of pairs of rows, if [`DotOp::Matrix`] multiplies. Empty otherwise.
+    /// The sums of pairs of rows, if [`DotOp::pairs_rows`]. Empty otherwise.
     pub(super) pairs: Vec<Pair>,
     /// In tail tiles, for each vector the number of columns from its first lane on, and the mask of its existing
     /// columns.
@@ -85,7 +85,7 @@ impl<'a> Tile<'a> {
             tail,
             held: Vec::new(),
         };
-        if key.dot == DotOp::Matrix {
+        if key.dot.pairs_rows() {
             tile.pairs = tile.pairs_of_rows(b);
         }
         tile
@@ -162,7 +162,7 @@ impl<'a> Tile<'a> {
     /// Loop `level` of the reduction from these addresses on. The pointer to packed panels runs through all levels.
     pub(super) fn level(&self, b: &mut Builder, level: u8, lhs: Int, rhs: Int) {
         let count = b.arg(TileKey::level(level));
-        if level == 0 && self.key.dot == DotOp::Matrix {
+        if level == 0 && self.key.dot.pairs_rows() {
             return self.multiply_pairs(b, count, lhs, rhs);
         }
         if level == 0 {
@@ -343,7 +343,7 @@ impl<'a> Tile<'a> {
             }
             DotOp::Vnni => b.set_dot_bytes(accumulator, x, y),
             DotOp::Signed => b.set_dot_signed(accumulator, x, y),
-            DotOp::Matrix => unreachable!("pairs of rows are multiplied"),
+            DotOp::Matrix | DotOp::MatrixBf16 => unreachable!("pairs of rows are multiplied"),
             DotOp::AmxBf16(_) | DotOp::AmxBytes => unreachable!("these run on tile registers"),
         }
     }

@@ -1,8 +1,8 @@
-//! Rows of floats for tile registers. An element becomes its high bf16, a high and a low bf16, or three bf16 whose sum
+//! Rows of floats that are multiplied as bf16. An element becomes its high bf16, a high and a low bf16, or three bf16 whose sum
 //! is the element, see [`crate::scalar::precision`].
 //!
-//! A row becomes a plane of high bf16, padded with zeros to whole rows of a tile register. A plane for each lower part
-//! follows.
+//! A row becomes a plane of high bf16, padded with zeros to whole rows of a tile register, or to whole vectors on ISAs
+//! without these. A plane for each lower part follows.
 
 use super::{
     super::{bf16, memory, op::Ty},
@@ -84,13 +84,14 @@ impl Bf16 {
 }
 
 impl RowPacker for Bf16 {
-    /// Clears the last register row of each plane, before the elements in it are stored.
+    /// Clears the last register row or vector of each plane, before the elements in it are stored.
     fn begin(&self, b: &mut Builder, row: Int) {
         let end = b.int_op(IntOp::Add, row, self.plane);
-        b.advance(end, -(TILE_ROW_BYTES as i32));
+        let last = if b.shape().tiles { TILE_ROW_BYTES } else { 4 * b.lanes() };
+        b.advance(end, -(last as i32));
         let zero = b.bits(0);
         for plane in self.planes(end) {
-            for at in (0..TILE_ROW_BYTES).step_by(4 * b.lanes()) {
+            for at in (0..last).step_by(4 * b.lanes()) {
                 b.store(plane.plus(at), zero);
             }
         }

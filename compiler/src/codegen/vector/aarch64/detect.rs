@@ -17,6 +17,8 @@ pub const NEON: i64 = 2;
 pub const DOTPROD: i64 = 3;
 /// NEON with dot products and products of matrices of bytes.
 pub const I8MM: i64 = 4;
+/// As [`I8MM`], with products of matrices of bf16.
+pub const BF16: i64 = 5;
 
 /// The auxiliary vector: pairs of a type and a value, of 64 bits each.
 const FILE: [u8; 16] = *b"/proc/self/auxv\0";
@@ -35,6 +37,8 @@ const MORE_EXTENSIONS: i64 = 26;
 const DOTPROD_BIT: i64 = 20;
 /// The bit of products of matrices in the second value: `HWCAP2_I8MM`.
 const I8MM_BIT: i64 = 13;
+/// The bit of instructions for bf16 in the second value: `HWCAP2_BF16`.
+const BF16_BIT: i64 = 14;
 
 const EQUAL: i64 = 0;
 const LESS: i64 = 11;
@@ -60,9 +64,10 @@ const ONE: i64 = 15;
 /// 1 if the machine has the extension.
 const DOTS: i64 = 16;
 const MATRICES: i64 = 17;
+const HALVES: i64 = 7;
 
-/// The machine code of a function without parameters that returns [`NEON`], [`DOTPROD`] or [`I8MM`]. It enters the
-/// system.
+/// The machine code of a function without parameters that returns [`NEON`], [`DOTPROD`], [`I8MM`] or [`BF16`]. It
+/// enters the system.
 ///
 /// # Errors
 /// `Internal` where an instruction can't be encoded: a bug.
@@ -70,7 +75,7 @@ pub fn detect() -> Result<Vec<u8>> {
     let mut asm = Assembler::default();
     let [next, first, second, end] = std::array::from_fn(|_| asm.label());
     asm.op(Op::SubImm, &[STACK_POINTER, STACK_POINTER, VECTOR_BYTES]);
-    for (reg, value) in [(LEVEL, NEON), (ONE, 1), (DOTS, 0), (MATRICES, 0)] {
+    for (reg, value) in [(LEVEL, NEON), (ONE, 1), (DOTS, 0), (MATRICES, 0), (HALVES, 0)] {
         set(&mut asm, reg, value);
     }
 
@@ -105,18 +110,24 @@ pub fn detect() -> Result<Vec<u8>> {
     asm.branch(EQUAL, second);
     asm.branch(ALWAYS, next);
 
-    for (label, bit, flag) in [(first, DOTPROD_BIT, DOTS), (second, I8MM_BIT, MATRICES)] {
+    for (label, bits) in
+        [(first, &[(DOTPROD_BIT, DOTS)][..]), (second, &[(I8MM_BIT, MATRICES), (BF16_BIT, HALVES)])]
+    {
         asm.place(label);
-        asm.op(Op::Asr, &[VALUE, VALUE, bit]);
-        asm.op(Op::AndInt, &[flag, VALUE, ONE]);
+        for (bit, flag) in bits {
+            asm.op(Op::Asr, &[*flag, VALUE, *bit]);
+            asm.op(Op::AndInt, &[*flag, *flag, ONE]);
+        }
         asm.branch(ALWAYS, next);
     }
 
     asm.place(end);
-    // The highest level needs both extensions.
+    // Each level needs the extensions of those below.
     asm.op(Op::AndInt, &[MATRICES, MATRICES, DOTS]);
+    asm.op(Op::AndInt, &[HALVES, HALVES, MATRICES]);
     asm.op(Op::Add, &[LEVEL, LEVEL, DOTS]);
-    asm.op(Op::Add, &[0, LEVEL, MATRICES]);
+    asm.op(Op::Add, &[LEVEL, LEVEL, MATRICES]);
+    asm.op(Op::Add, &[0, LEVEL, HALVES]);
     asm.op(Op::AddImm, &[STACK_POINTER, STACK_POINTER, VECTOR_BYTES]);
     asm.op(Op::Ret, &[]);
     asm.finish()

@@ -33,6 +33,8 @@ pub enum Field {
     Lane,
     /// A lane of 32 bits in memory.
     MemoryLane,
+    /// A lane of 16 bits in memory.
+    MemoryHalfLane,
     /// A byte in two parts.
     SplitByte,
     /// A condition, see [`CONDITIONS`].
@@ -136,6 +138,8 @@ instructions! {
         Ld1Lane = 0x0d40_8000 "ld1", St1Lane = 0x0d00_8000 "st1";
     "{v{}.s}[{}], [{}], #4", [VD, MemoryLane, SN] =>
         Ld1LaneNext = 0x0ddf_8000 "ld1", St1LaneNext = 0x0d9f_8000 "st1";
+    "{v{}.h}[{}], [{}], #2", [VD, MemoryHalfLane, SN] =>
+        St1HalfLaneNext = 0x0d9f_4000 "st1";
     "v{}.2d, #0", [VD] =>
         MoviZero = 0x6f00_e400 "movi";
     "v{}.4s, #{}, lsl #{}", [VD, SplitByte, Unsigned(13, 2, 8)] =>
@@ -162,6 +166,8 @@ instructions! {
         FmlaLane = 0x4f80_1000 "fmla";
     "v{}.4s, v{}.16b, v{}.16b", [VD, VN, VM] =>
         Sdot = 0x4e80_9400 "sdot", Smmla = 0x4e80_a400 "smmla";
+    "v{}.4s, v{}.8h, v{}.8h", [VD, VN, VM] =>
+        Bfmmla = 0x6e40_ec00 "bfmmla", Smull2 = 0x4e60_c000 "smull2";
     "v{}.4s, v{}.16b, v{}.4b[{}]", [VD, VN, VM, Lane] =>
         SdotLane = 0x4f80_e000 "sdot";
     "v{}.16b, v{}.16b, v{}.16b", [VD, VN, VM] =>
@@ -171,8 +177,6 @@ instructions! {
         Not = 0x6e20_5800 "mvn";
     "v{}.4s, v{}.4h, v{}.4h", [VD, VN, VM] =>
         Smull = 0x0e60_c000 "smull";
-    "v{}.4s, v{}.8h, v{}.8h", [VD, VN, VM] =>
-        Smull2 = 0x4e60_c000 "smull2";
     "v{}.2d, v{}.2d, v{}.2d", [VD, VN, VM] =>
         Zip1Wide = 0x4ec0_3800 "zip1", Zip2Wide = 0x4ec0_7800 "zip2", FaddWide = 0x4e60_d400 "fadd",
         FsubWide = 0x4ee0_d400 "fsub", FmulWide = 0x6e60_dc00 "fmul", FdivWide = 0x6e60_fc00 "fdiv",
@@ -195,12 +199,17 @@ instructions! {
         UxtlBytes = 0x2f08_a400 "uxtl", SxtlBytes = 0x0f08_a400 "sxtl";
     "v{}.4s, v{}.4h", [VD, VN] =>
         UxtlHalves = 0x2f10_a400 "uxtl", SxtlHalves = 0x0f10_a400 "sxtl", FcvtlHalves = 0x0e21_7800 "fcvtl";
+    "v{}.4s, v{}.4h, #16", [VD, VN] =>
+        ShllHalves = 0x2e61_3800 "shll";
     "v{}.2d, v{}.2s", [VD, VN] =>
         SxtlLanes = 0x0f20_a400 "sxtl", FcvtlLanes = 0x0e61_7800 "fcvtl";
     "v{}.2d, v{}.4s", [VD, VN] =>
         Sxtl2Lanes = 0x4f20_a400 "sxtl2";
     "v{}.4h, v{}.4s", [VD, VN] =>
-        XtnHalves = 0x0e61_2800 "xtn", FcvtnHalves = 0x0e21_6800 "fcvtn";
+        XtnHalves = 0x0e61_2800 "xtn", FcvtnHalves = 0x0e21_6800 "fcvtn",
+        Bfcvtn = 0x0ea1_6800 "bfcvtn";
+    "v{}.8h, v{}.4s", [VD, VN] =>
+        Bfcvtn2 = 0x4ea1_6800 "bfcvtn2";
     "v{}.8b, v{}.8h", [VD, VN] =>
         XtnBytes = 0x0e21_2800 "xtn";
     "v{}.2s, v{}.2d", [VD, VN] =>
@@ -245,6 +254,10 @@ impl Field {
             Left(..) | Right(..) => return Err(misfit()),
             Lane => (number(operand, 2)? & 1) << 21 | (operand as u32 >> 1) << 11,
             MemoryLane => (number(operand, 2)? & 1) << 12 | (operand as u32 >> 1) << 30,
+            MemoryHalfLane => {
+                let lane = number(operand, 3)?;
+                (lane & 1) << 11 | (lane >> 1 & 1) << 12 | (lane >> 2) << 30
+            }
             SplitByte => (number(operand, 8)? & 31) << 5 | (operand as u32 >> 5) << 16,
             Condition => number(operand, 4)?,
         })

@@ -28,15 +28,19 @@ pub struct Aarch64 {
     dots: bool,
     /// Whether it multiplies matrices of bytes: the extension `i8mm`.
     matrices: bool,
+    /// Whether it multiplies matrices of bf16: the extension `bf16`.
+    bf16: bool,
 }
 
 impl Aarch64 {
     /// ARMv8 with NEON: 32 registers of 4 lanes.
-    pub const NEON: Aarch64 = Aarch64 { dots: false, matrices: false };
+    pub const NEON: Aarch64 = Aarch64 { dots: false, matrices: false, bf16: false };
     /// NEON with dot products of bytes.
-    pub const DOTPROD: Aarch64 = Aarch64 { dots: true, matrices: false };
+    pub const DOTPROD: Aarch64 = Aarch64 { dots: true, matrices: false, bf16: false };
     /// NEON with dot products and products of matrices of bytes.
-    pub const I8MM: Aarch64 = Aarch64 { dots: true, matrices: true };
+    pub const I8MM: Aarch64 = Aarch64 { dots: true, matrices: true, bf16: false };
+    /// NEON with all of these, and products of matrices of bf16.
+    pub const BF16: Aarch64 = Aarch64 { dots: true, matrices: true, bf16: true };
 
     /// The machine code of a microkernel, and the number of vector registers that are spilled.
     ///
@@ -53,6 +57,7 @@ impl Aarch64 {
 impl VectorIsa for Aarch64 {
     fn name(&self) -> &'static str {
         match self {
+            Aarch64 { bf16: true, .. } => "neon-bf16",
             Aarch64 { matrices: true, .. } => "neon-i8mm",
             Aarch64 { dots: true, .. } => "neon-dotprod",
             _ => "neon",
@@ -69,6 +74,7 @@ impl VectorIsa for Aarch64 {
             vnni: false,
             signed_dots: self.dots,
             matrix_dots: self.matrices,
+            bf16_matrix_dots: self.bf16,
             byte_pairs: false,
             narrow_masks: false,
             tiles: false,

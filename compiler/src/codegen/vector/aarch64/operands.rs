@@ -14,11 +14,17 @@ pub(super) fn operands(step: &VInst) -> Operands {
         // Branches on the number of lanes take the place of masks.
         VInst::LoadFirst(dst, mem, n, _) => none.read_mem(mem).read(*n).set(*dst),
         VInst::StoreFirst(mem, src, n, _) => none.read_mem(mem).read(*src).read(*n),
+        VInst::StoreBf16First(mem, src, temp, n, _) => {
+            none.read_mem(mem).read(*src).read(*n).set_early(*temp)
+        }
+        // The first half of the destination is written before the second factor is read.
+        VInst::PackBf16(dst, a, b) => none.read(*a).read(*b).set_early(*dst),
         // The addend is copied to the destination before the factors are read.
         VInst::Fma(dst, a, b, c)
         | VInst::FmaLane(dst, a, b, _, c)
         | VInst::DotSigned(dst, a, b, c)
         | VInst::DotMatrix(dst, a, b, c)
+        | VInst::DotMatrixBf16(dst, a, b, c)
         | VInst::DotSignedLane(dst, a, b, _, c)
             if dst != c =>
         {

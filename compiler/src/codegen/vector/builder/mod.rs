@@ -32,6 +32,8 @@ pub struct VectorShape {
     pub signed_dots: bool,
     /// Whether there is [`VInst::DotMatrix`].
     pub matrix_dots: bool,
+    /// Whether there is [`VInst::DotMatrixBf16`].
+    pub bf16_matrix_dots: bool,
     /// Whether there are [`VBinary::DotBytePairs`] and [`VBinary::AddHalves`].
     pub byte_pairs: bool,
     /// Whether there are [`VInst::LoadNarrowFirst`] and [`VInst::StoreNarrowFirst`].
@@ -414,6 +416,11 @@ impl Builder {
     /// `dst += a · bᵀ`: two rows of eight signed bytes each, and four sums. Only if the shape has `matrix_dots`.
     pub fn set_dot_matrix(&mut self, dst: Vector, a: Vector, b: Vector) {
         self.push(VInst::DotMatrix(dst, a, b, dst));
+    }
+
+    /// `dst += a · bᵀ`: two rows of four bf16 each, and four sums. Only if the shape has `bf16_matrix_dots`.
+    pub fn set_dot_matrix_bf16(&mut self, dst: Vector, a: Vector, b: Vector) {
+        self.push(VInst::DotMatrixBf16(dst, a, b, dst));
     }
 
     /// `dst += a · b`: four signed bytes of each lane times four signed ones. Only if the shape has `signed_dots`.

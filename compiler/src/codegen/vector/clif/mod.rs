@@ -76,6 +76,7 @@ impl VectorIsa for Portable {
             vnni: false,
             signed_dots: false,
             matrix_dots: false,
+            bf16_matrix_dots: false,
             byte_pairs: false,
             narrow_masks: false,
             tiles,

@@ -86,6 +86,7 @@ impl VectorIsa for X86 {
             vnni: self.vnni,
             signed_dots: false,
             matrix_dots: false,
+            bf16_matrix_dots: false,
             byte_pairs: true,
             narrow_masks: self.simd == Simd::Avx512,
             tiles: self.tiles,

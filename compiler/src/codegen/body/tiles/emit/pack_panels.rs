@@ -1,4 +1,4 @@
-//! Packing of a rhs that is computed at run time, for tile registers.
+//! Packing of a rhs that is computed at run time, where it is multiplied as bf16.
 //!
 //! The panels of a tile of columns are packed at the beginning of the pack buffer before the rows of a block are
 //! multiplied with them. They stay in the second-level cache, and are packed once for each block. The block's rows
@@ -12,7 +12,11 @@ use crate::{
             tiles::plan::{ComputedRhs, PanelSource, TilePlan},
         },
         function::FuncCtx,
-        microkernel::{MicrokernelKey, contraction::PANEL, pack_panels::PackPanelsKey},
+        microkernel::{
+            MicrokernelKey,
+            contraction::{DotOp, PANEL},
+            pack_panels::PackPanelsKey,
+        },
     },
     error::Result,
 };
@@ -34,7 +38,7 @@ impl PanelSource {
 impl ComputedRhs {
     /// Packs the panels of a tile of columns.
     fn pack(&self, f: &mut FuncCtx, plan: &TilePlan, at: &Position) -> Result<()> {
-        let key = PackPanelsKey { low: plan.dot().parts().rhs > 1 };
+        let key = PackPanelsKey { low: plan.dot().parts().rhs > 1, fours: plan.dot() == DotOp::MatrixBf16 };
         let mut args = ArgBlock::new(PackPanelsKey::SLOTS);
         let panel_bytes = f.dim(&(&self.panel * ELEMENT_BYTES))?;
 

@@ -88,6 +88,9 @@ pub(super) fn max_tile_rows(
         _ if is_one_vector(contraction, isa) => max_rows_of_one_vector(isa.shape),
         _ => max_rows(isa.shape),
     };
+    if isa.shape.bf16_matrix_dots && program.on_bf16_matrices(contraction) {
+        return by_registers;
+    }
     // Packed rows are dense. Operands of other types than f32 are packed, or read in place in small groups.
     let lhs_is_f32 = program.buffers[contraction.lhs.buffer].dtype == DType::F32;
     let is_copied = contraction.pack_buffer.is_some() && contraction.precision == Precision::F32;

@@ -37,6 +37,7 @@ impl PackedConstant {
                 let kind = if parts.rhs > 1 { "bf16x3" } else { "bf16" };
                 format!("const_{buffer}_{kind}_{}", self.run)
             }
+            DotOp::MatrixBf16 => format!("const_{buffer}_bf16_fours"),
             DotOp::Matrix => {
                 let kind = if self.lhs_shift == 0 { "eights" } else { "signed_eights" };
                 format!("const_{buffer}_{kind}_{}", self.rows)
@@ -61,6 +62,7 @@ impl PackedConstant {
         match self.dot {
             DotOp::AmxBf16(parts) if parts.rhs > 1 => "panels of two bf16 parts",
             DotOp::AmxBf16(_) => "panels of bf16",
+            DotOp::MatrixBf16 => "panels of four bf16",
             DotOp::Vnni | DotOp::Signed | DotOp::AmxBytes => "panels of four-byte groups",
             DotOp::Matrix => "panels of eight-byte groups",
             DotOp::I16Pairs | DotOp::F32 => "panels of pairs",
@@ -71,20 +73,34 @@ impl PackedConstant {
     pub(crate) fn bytes(&self, tensor: &Tensor) -> Vec<u8> {
         match self.dot {
             DotOp::AmxBf16(parts) => self.bf16(tensor, parts.rhs > 1),
+            DotOp::MatrixBf16 => self.fours_of_bf16(tensor),
             DotOp::Vnni | DotOp::Signed | DotOp::Matrix | DotOp::AmxBytes => groups_of_bytes(tensor, self),
             DotOp::I16Pairs | DotOp::F32 => pairs(tensor, self.depth),
         }
+    }
+
+    /// Panels of `f32` as panels of bf16: four of a column after another. Columns are padded with zeros.
+    fn fours_of_bf16(&self, tensor: &Tensor) -> Vec<u8> {
+        let elements = floats(tensor);
+        let panel_elems = (self.depth * PANEL).max(1);
+        let mut bytes = Vec::with_capacity(4 * self.rows * PANEL * (elements.len() / panel_elems));
+        for panel in elements.chunks_exact(panel_elems) {
+            for first in (0..2 * self.rows).step_by(4) {
+                for column in 0..PANEL {
+                    let four =
+                        (first..first + 4).map(|k| panel.get(k * PANEL + column).copied().unwrap_or(0.0));
+                    bytes.extend(four.flat_map(|x| high_half(precision::high(x))));
+                }
+            }
+        }
+        bytes
     }
 
     /// Panels of `f32` as panels for tile registers. For each row of a register along the reduction they hold 16 rows
     /// of pairs of high bf16, one pair for each column, and then, with `low`, as many pairs of low ones. Each run of a
     /// column is padded with zeros to whole registers.
     fn bf16(&self, tensor: &Tensor, low: bool) -> Vec<u8> {
-        let elements: Vec<f32> = tensor
-            .bytes()
-            .chunks_exact(4)
-            .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
-            .collect();
+        let elements = floats(tensor);
         let panel_elems = (self.depth * PANEL).max(1);
         let padding = 128 * PANEL * elements.len() / panel_elems;
         let mut bytes = Vec::with_capacity(4 * elements.len() + padding);
@@ -103,8 +119,8 @@ impl PackedConstant {
                         for pair in 0..TILE_ROWS {
                             for column in 0..PANEL {
                                 let k = first + 2 * pair;
-                                let halves = [k, k + 1].map(|k| part(element(k, column)).to_bits() >> 16);
-                                bytes.extend(halves.iter().flat_map(|bits| (*bits as u16).to_le_bytes()));
+                                let halves = [k, k + 1].map(|k| high_half(part(element(k, column))));
+                                bytes.extend(halves.as_flattened());
                             }
                         }
                     }
@@ -113,6 +129,16 @@ impl PackedConstant {
         }
         bytes
     }
+}
+
+/// The elements of a tensor of `f32`.
+fn floats(tensor: &Tensor) -> Vec<f32> {
+    tensor.bytes().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+/// The bytes of the bf16 that equals a float.
+fn high_half(x: f32) -> [u8; 2] {
+    ((x.to_bits() >> 16) as u16).to_le_bytes()
 }
 
 /// The elements of a tensor of 8-bit or 16-bit integers.

@@ -25,7 +25,10 @@ use crate::{
         vector::vcode::{NarrowInt, TILE_ROW_BYTES},
     },
     error::{Error, Result},
-    kernel::{Access, BufferId, Contraction, Program, Rhs, SlidingWindows, tiles::ROW_BF16},
+    kernel::{
+        Access, BufferId, Contraction, Program, Rhs, SlidingWindows, bf16_matrices::STEP_BF16,
+        tiles::ROW_BF16,
+    },
     scalar::Precision,
 };
 use std::rc::Rc;
@@ -132,13 +135,17 @@ fn select_dot(
         return lhs_elements.is_float().then_some(DotOp::AmxBf16(contraction.precision.parts()?));
     }
 
+    if isa.shape.bf16_matrix_dots && program.on_bf16_matrices(contraction) {
+        return lhs_elements.is_float().then_some(DotOp::MatrixBf16);
+    }
+
     // Everything else needs constant panels of constant depth.
     let Rhs::Panels { buffer: rhs, width, .. } = contraction.rhs else { return None };
     if !program.is_const(rhs) || contraction.depth().as_i64().is_none() {
         return None;
     }
     if contraction.dtype == DType::F32 {
-        // Rows of `f32` at a lower precision have a buffer for tile registers, which this level lacks.
+        // Rows of `f32` at a lower precision have a buffer for bf16, which this level does not multiply.
         let is_copied = match lhs_elements {
             LhsElements::Bf16 => true,
             LhsElements::F32 => contraction.precision == Precision::F32,
@@ -226,6 +233,10 @@ impl Packing {
                     Some(windows) => (windows.padded_run() / 2).into(),
                 };
             }
+            DotOp::MatrixBf16 => {
+                packing.first_row = program.packed_rhs_bytes(contraction);
+                packing.part_elems = packing.depth.ceil_div(STEP_BF16) * (STEP_BF16 / 2);
+            }
             DotOp::AmxBytes => {
                 let groups = packing.depth.ceil_div(dot.group());
                 packing.part_elems = groups.ceil_div(LINE_ELEMS) * LINE_ELEMS;
@@ -247,14 +258,15 @@ impl Packing {
     }
 
     /// Whether rows are read in place in a reduction with this innermost loop: they are [`BytesInPlace`], or consist of
-    /// whole groups of four or eight bytes of the right sign, of two 16-bit integers, or of whole rows of tile
-    /// registers.
+    /// whole groups of four or eight bytes of the right sign, of two 16-bit integers, of whole rows of tile
+    /// registers, or of the bf16 of whole steps.
     pub(super) fn reads_in_place(&self, innermost: &ReductionLoop) -> bool {
         let group = match (self.dot, self.lhs_elements) {
             (DotOp::Vnni, _) => return self.in_place.is_some(),
             (DotOp::Signed | DotOp::Matrix, LhsElements::Narrow(NarrowInt::I8)) => self.dot.depth_step(),
             (DotOp::AmxBytes, LhsElements::Narrow(NarrowInt::U8)) => TILE_ROW_BYTES as i64,
             (DotOp::AmxBf16(_), LhsElements::Bf16) => ROW_BF16,
+            (DotOp::MatrixBf16, LhsElements::Bf16) => STEP_BF16,
             (DotOp::I16Pairs, LhsElements::Narrow(NarrowInt::I16)) => 2,
             _ => return false,
         };

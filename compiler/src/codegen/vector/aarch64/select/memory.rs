@@ -121,6 +121,16 @@ impl Selector<'_> {
                 self.asm.op(Op::FcvtnHalves, &[TEMP, self.vector(*src)]);
                 self.access(Transfer::STR_D, TEMP, *mem);
             }
+            VInst::StoreBf16(mem, src, temp) => {
+                let temp = self.vector(*temp);
+                self.asm.op(Op::Bfcvtn, &[temp, self.vector(*src)]);
+                self.access(Transfer::STR_D, temp, *mem);
+            }
+            VInst::StoreBf16First(mem, src, temp, n, _) => {
+                let temp = self.vector(*temp);
+                self.asm.op(Op::Bfcvtn, &[temp, self.vector(*src)]);
+                self.store_halves_first(*mem, temp, *n);
+            }
             VInst::StoreNarrow(mem, src, temp, narrow) => {
                 self.store_narrow(*mem, self.vector(*src), self.vector(*temp), *narrow);
             }
@@ -158,6 +168,20 @@ impl Selector<'_> {
             |selector, lane| {
                 if let Some(lane) = lane {
                     selector.asm.op(Op::St1LaneNext, &[src, lane, ADDRESS]);
+                }
+            },
+        );
+    }
+
+    /// Stores the first `n` of four 16-bit lanes.
+    fn store_halves_first(&mut self, mem: Mem, src: i64, n: Int) {
+        self.set_address(ADDRESS, mem);
+        self.for_first(
+            n,
+            |selector| selector.asm.transfer(Transfer::STR_D, AddressForm::Offset, [src, ADDRESS, 0]),
+            |selector, lane| {
+                if let Some(lane) = lane {
+                    selector.asm.op(Op::St1HalfLaneNext, &[src, lane, ADDRESS]);
                 }
             },
         );

@@ -204,6 +204,20 @@ impl SelectSteps for Selector<'_> {
                 let factors = [self.vector(*a), self.vector(*b)];
                 self.multiply_add(Op::Smmla, *dst, &factors, *c);
             }
+            VInst::DotMatrixBf16(dst, a, b, c) => {
+                let factors = [self.vector(*a), self.vector(*b)];
+                self.multiply_add(Op::Bfmmla, *dst, &factors, *c);
+            }
+            VInst::RoundBf16(dst, a) => {
+                let dst = self.vector(*dst);
+                self.asm.op(Op::Bfcvtn, &[dst, self.vector(*a)]);
+                self.asm.op(Op::ShllHalves, &[dst, dst]);
+            }
+            VInst::PackBf16(dst, a, b) => {
+                let dst = self.vector(*dst);
+                self.asm.op(Op::Bfcvtn, &[dst, self.vector(*a)]);
+                self.asm.op(Op::Bfcvtn2, &[dst, self.vector(*b)]);
+            }
             VInst::DotSignedLane(dst, a, b, lane, c) => {
                 let factors = [self.vector(*a), self.vector(*b), i64::from(*lane)];
                 self.multiply_add(Op::SdotLane, *dst, &factors, *c);
