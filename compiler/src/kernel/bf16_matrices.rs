@@ -10,7 +10,8 @@ use symshape_runtime::DType;
 pub(crate) const STEP_BF16: i64 = 8;
 
 impl Program {
-    /// Whether machines with products of matrices of bf16 use them for a contraction: it fits, and it has a pack buffer.
+    /// Whether machines with products of matrices of bf16 use them for a contraction: it fits, and it has a pack
+    /// buffer.
     pub fn on_bf16_matrices(&self, contraction: &Contraction) -> bool {
         contraction.pack_buffer.is_some() && self.fits_bf16_matrices(contraction)
     }

@@ -1,8 +1,11 @@
 //! The microkernels that pack panels of rhs as bf16.
 //!
-//! For tile registers they consist of pairs. //! Two consecutive elements of a column become a pair, the first in the low half. Pairs of 16 columns are a row of a
-//! tile register, and 16 rows are a register of high bf16. A register of low bf16 follows it if the key says so. The
-//! rest of the last register, and columns after the last, are zeros. Only memory of rhs is read.
+//! For tile registers, two consecutive elements of a column become a pair, the first in the low half. Pairs of 16
+//! columns are a row of a tile register, and 16 rows are a register of high bf16. A register of low bf16 follows it if
+//! the key says so. The rest of the last register, and columns after the last, are zeros.
+//!
+//! For vector registers, four consecutive elements of a column follow those of the column before. Only memory of rhs is
+//! read.
 
 use super::{bf16, contraction::PANEL};
 use crate::codegen::vector::{

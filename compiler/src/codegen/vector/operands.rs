@@ -211,7 +211,6 @@ pub(super) fn rename(
             *src = int(*src, false);
         }
         VInst::Loop | VInst::EndIf => {}
-        VInst::Mask(..) => {}
         VInst::TileRelease | VInst::TileZero(_) | VInst::TileDot(..) => {}
         VInst::Move(dst, src)
         | VInst::Unary(_, dst, src)

@@ -357,8 +357,8 @@ pub enum VInst {
     UnpackBf16(Vector, Vector, VectorHalf),
     /// The lanes of the first vector, or 0 where the float of the second is infinite.
     UnlessInfinite(Vector, Vector, Vector),
-    /// The nearest bf16 of each float to consecutive memory. The second register is clobbered. This and
-    /// the next one exist wherever [`VInst::RoundBf16`] does.
+    /// The nearest bf16 of each float to consecutive memory. The second register is clobbered. This and the
+    /// next one exist wherever [`VInst::RoundBf16`] does.
     StoreBf16(Mem, Vector, Vector),
     /// The nearest bf16 of the first `n` lanes, see `LoadFirst`. The second register is clobbered.
     StoreBf16First(Mem, Vector, Vector, Int, Mask),

@@ -108,8 +108,8 @@ pub enum DotOp {
     /// Eight signed bytes of two rows of lhs and of two columns of rhs: the four sums of all products, in 32 bits.
     /// Panels begin with a row as those of [`DotOp::Vnni`] do. Then they list eight bytes of a column after another.
     Matrix,
-    /// Four bf16 of two rows of lhs and of two columns of rhs: the four sums of all products, as floats. Panels list four
-    /// bf16 of a column after another.
+    /// Four bf16 of two rows of lhs and of two columns of rhs: the four sums of all products, as floats. Panels list
+    /// four bf16 of a column after another.
     MatrixBf16,
     /// Pairs of bf16 on tile registers. Elements have this number of parts.
     AmxBf16(Bf16Parts),

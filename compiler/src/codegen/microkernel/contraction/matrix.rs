@@ -1,4 +1,5 @@
-//! The reduction by products of small matrices: two rows of lhs times two columns of rhs, eight bytes or four bf16 each.
+//! The reduction by products of small matrices: two rows of lhs times two columns of rhs. Each has eight bytes or four
+//! bf16.
 //!
 //! A register has the sums of two rows and two columns, so a vector of columns of two rows takes two registers. They
 //! are those of the accumulators of both rows, which are turned into this form before the reduction, and back after it.

@@ -1,5 +1,5 @@
-//! Rows of floats that are multiplied as bf16. An element becomes its high bf16, a high and a low bf16, or three bf16 whose sum
-//! is the element, see [`crate::scalar::precision`].
+//! Rows of floats that are multiplied as bf16. An element becomes its high bf16, a high and a low bf16, or three bf16
+//! whose sum is the element, see [`crate::scalar::precision`].
 //!
 //! A row becomes a plane of high bf16, padded with zeros to whole rows of a tile register, or to whole vectors on ISAs
 //! without these. A plane for each lower part follows.

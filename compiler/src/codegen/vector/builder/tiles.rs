@@ -1,4 +1,4 @@
-//! Steps that only ISAs with tile registers have: on these registers, and on bf16.
+//! Steps on tile registers, and on bf16, which other ISAs have in part.
 
 use super::Builder;
 use crate::codegen::vector::vcode::{Int, Mask, Mem, TileDot, TileReg, VInst, Vector, VectorHalf};
