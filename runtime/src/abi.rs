@@ -139,7 +139,7 @@ pub type Task = unsafe extern "C" fn(data: *mut c_void, begin: i64, end: i64, wo
 pub struct Exec {
     /// Passed back to `parallel_for`.
     pub host: *mut c_void,
-    /// Number of workers that may run at once, at least 1; worker ids are smaller.
+    /// Number of workers that may run at once, at least 1; worker ids are smaller. A worker runs one task at a time.
     pub threads: u32,
     /// One of [`Policy`].
     pub policy: u32,

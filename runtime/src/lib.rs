@@ -38,6 +38,8 @@ mod bytes;
 mod call;
 #[cfg(feature = "alloc")]
 mod call_error;
+#[cfg(feature = "std")]
+mod claims;
 #[cfg(feature = "alloc")]
 mod context;
 #[cfg(feature = "alloc")]

@@ -4,17 +4,22 @@
 //! follow one another within microseconds, and then park, so that an idle model costs nothing. Starting a round neither
 //! allocates nor locks; it enters the kernel only to wake a thread that parked.
 //!
-//! A round is divided into one share for each thread, always at the same bounds. Thread `t` runs share `t`, so that its
-//! cache has the results of its share of the previous round. A thread that is done runs shares that have not begun, so
-//! that a round never waits for a thread to wake up.
+//! A round is divided as [`claims`](crate::claims) describes. A thread begins with its own part, so that its cache has
+//! the results of that part of the previous round. A thread that is done takes work from the parts of others, so that a
+//! round never waits for a thread to wake up, and hardly for one that was interrupted.
 
 use crate::abi::Exec;
 #[cfg(feature = "std")]
-use crate::abi::Task;
+use crate::{
+    abi::Task,
+    claims::{Left, iterations, own_units, units},
+};
 #[cfg(feature = "std")]
 use core::{
     cell::UnsafeCell,
+    cmp::Ordering::{Equal, Greater, Less},
     ffi::c_void,
+    ops::Range,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 #[cfg(feature = "std")]
@@ -36,7 +41,7 @@ pub(crate) const SERIAL: Exec = Exec {
 #[cfg(feature = "std")]
 const SPINS: u32 = if cfg!(miri) { 10 } else { 20_000 };
 
-/// Spins for the last share before the caller yields its core to other threads.
+/// Spins for the last units before the caller yields its core to other threads.
 #[cfg(feature = "std")]
 const SPINS_AT_END: u32 = if cfg!(miri) { 10 } else { 100_000 };
 
@@ -56,22 +61,53 @@ struct Job {
     data: *mut c_void,
 }
 
-/// The state of one share and its thread, in separate cache lines.
+/// The state of one thread and its part of the work, in separate cache lines.
+#[cfg(feature = "std")]
+struct Seat {
+    /// The units of the part that are left: a [`Stamped`] number of claims. All threads write it.
+    claimed: Line<AtomicU64>,
+    /// The units that the thread has done: a [`Stamped`] number. Only the thread writes it.
+    done: Line<AtomicU64>,
+    /// The thread is parked or about to park.
+    is_parked: Line<AtomicBool>,
+}
+
+/// A value with cache lines of its own.
 #[cfg(feature = "std")]
 #[repr(align(128))]
-struct Seat {
-    /// The last round in which a thread has begun this share; it goes up by one each round.
-    begun: AtomicU64,
-    /// The last round in which this share is done.
-    done: AtomicU64,
-    /// The thread is parked or about to park.
-    is_parked: AtomicBool,
+struct Line<T>(T);
+
+/// A 16-bit number that belongs to a round, in one word. Rounds have 48 bits: enough for years of rounds of a
+/// microsecond.
+#[cfg(feature = "std")]
+#[derive(Clone, Copy, PartialEq)]
+struct Stamped {
+    /// Number of the round.
+    round: u64,
+    number: u64,
+}
+
+#[cfg(feature = "std")]
+impl Stamped {
+    fn of(word: u64) -> Stamped {
+        Stamped { round: word >> 16, number: word & 0xffff }
+    }
+
+    fn word(self) -> u64 {
+        self.round << 16 | self.number
+    }
+}
+
+/// The claims of the units of a part in the round of a word.
+#[cfg(feature = "std")]
+fn left(word: Stamped) -> Left {
+    Left { front: word.number >> 8, back: word.number & 0xff }
 }
 
 #[cfg(feature = "std")]
 #[repr(align(128))]
 struct PoolState {
-    /// Number of the round; only the caller writes it.
+    /// The round and its number of units, see [`Stamped`]. Only the caller writes it.
     round: AtomicU64,
     /// Number of threads that have started.
     ready: AtomicU64,
@@ -82,8 +118,8 @@ struct PoolState {
     wake: UnsafeCell<Vec<thread::Thread>>,
 }
 
-// SAFETY: the caller writes `job` only between rounds, when every share of the last round is done. A thread reads it
-// only after it has begun a share, and the next write waits for that share. `wake` is written before the first round
+// SAFETY: the caller writes `job` only between rounds, when every unit of the last round is done. A thread reads it
+// only after it has claimed units, and the next write waits for those units. `wake` is written before the first round
 // and never again while threads run. `Job::data` points to the frame of compiled code, which its tasks may share.
 #[cfg(feature = "std")]
 unsafe impl Sync for PoolState {}
@@ -93,33 +129,62 @@ unsafe impl Send for PoolState {}
 
 #[cfg(feature = "std")]
 impl PoolState {
-    /// Runs the share of `seat` in `round`, unless another thread has begun it.
-    fn try_share(&self, seat: usize, round: u64, worker: usize) {
-        let begun =
-            self.seats[seat].begun.compare_exchange(round - 1, round, Ordering::AcqRel, Ordering::Relaxed);
-        if begun.is_err() {
-            return;
+    /// Claims units of the part of `seat` for a worker.
+    ///
+    /// A round ends only after each of its units was claimed. A worker that is late, with a round that has ended,
+    /// therefore finds claims of that round or of a later one, and claims nothing.
+    fn claim(&self, seat: usize, worker: usize, round: Stamped) -> Option<Range<u64>> {
+        let own = own_units(round.number, seat, self.seats.len());
+        let claimed = &self.seats[seat].claimed.0;
+        let mut word = claimed.load(Ordering::Acquire);
+        loop {
+            let last = Stamped::of(word);
+            let left = match last.round.cmp(&round.round) {
+                Less => Left::ALL,
+                Equal => left(last),
+                Greater => return None,
+            };
+            let (units, left) = left.claim(&own, seat == worker)?;
+            let next = Stamped { round: round.round, number: left.front << 8 | left.back };
+            match claimed.compare_exchange_weak(word, next.word(), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(units),
+                Err(current) => word = current,
+            }
         }
-
-        // SAFETY: this share has begun and is not done, so the caller does not write the job.
-        let job = unsafe { *self.job.get() };
-        let n_seats = self.seats.len() as i64;
-        let number = seat as i64;
-        let begin = job.count * number / n_seats;
-        let end = job.count * (number + 1) / n_seats;
-        if let (Some(task), true) = (job.task, begin < end) {
-            // SAFETY: the task of a `parallel_for` may run on disjoint ranges at once. Worker ids are less than the
-            // number of seats, and a worker runs one share at a time.
-            unsafe { task(job.data, begin, end, worker as u32) };
-        }
-        self.seats[seat].done.store(round, Ordering::Release);
     }
 
-    /// Runs the worker's own share, then every share that has not begun.
-    fn work(&self, worker: usize, round: u64) {
-        for offset in 0..self.seats.len() {
-            self.try_share((worker + offset) % self.seats.len(), round, worker);
+    /// Runs units that the worker claimed in `round`.
+    fn run_units(&self, claimed: &Range<u64>, worker: usize, round: Stamped) {
+        // SAFETY: these units are claimed and not done, so the caller does not write the job.
+        let job = unsafe { *self.job.get() };
+        let range = iterations(claimed, round.number, job.count);
+        if let Some(task) = job.task {
+            // SAFETY: the task of a `parallel_for` may run on disjoint ranges at once. Worker ids are less than the
+            // number of seats, and a worker runs one range at a time.
+            unsafe { task(job.data, range.start, range.end, worker as u32) };
         }
+        let done = &self.seats[worker].done.0;
+        let last = Stamped::of(done.load(Ordering::Relaxed));
+        let before = if last.round == round.round { last.number } else { 0 };
+        let number = before + claimed.end - claimed.start;
+        done.store(Stamped { number, ..round }.word(), Ordering::Release);
+    }
+
+    /// Runs the worker's own part, then what is left of the others.
+    fn work(&self, worker: usize, round: Stamped) {
+        for offset in 0..self.seats.len() {
+            let seat = (worker + offset) % self.seats.len();
+            while let Some(units) = self.claim(seat, worker, round) {
+                self.run_units(&units, worker, round);
+            }
+        }
+    }
+
+    /// Whether all units of a round are done.
+    fn is_done(&self, round: Stamped) -> bool {
+        let done = self.seats.iter().map(|seat| Stamped::of(seat.done.0.load(Ordering::Acquire)));
+        let units: u64 = done.filter(|done| done.round == round.round).map(|done| done.number).sum();
+        units == round.number
     }
 
     /// The main loop of a thread of the pool.
@@ -129,7 +194,7 @@ impl PoolState {
         while !self.is_stopping.load(Ordering::Acquire) {
             let round = self.await_round(worker, last);
             if round != last {
-                self.work(worker, round);
+                self.work(worker, Stamped::of(round));
                 last = round;
             }
         }
@@ -148,11 +213,11 @@ impl PoolState {
         // The caller stores the round and then reads `is_parked`; this thread stores `is_parked` and then reads the
         // round. At least one of them sees the other's store.
         let seat = &self.seats[worker];
-        seat.is_parked.store(true, Ordering::SeqCst);
+        seat.is_parked.0.store(true, Ordering::SeqCst);
         if self.round.load(Ordering::SeqCst) == last && !self.is_stopping.load(Ordering::SeqCst) {
             thread::park();
         }
-        seat.is_parked.store(false, Ordering::SeqCst);
+        seat.is_parked.0.store(false, Ordering::SeqCst);
         self.round.load(Ordering::Acquire)
     }
 
@@ -160,7 +225,7 @@ impl PoolState {
         // SAFETY: it is written before the first round.
         let threads = unsafe { &*self.wake.get() };
         for (seat, thread) in self.seats[1..].iter().zip(threads) {
-            if seat.is_parked.load(Ordering::SeqCst) {
+            if seat.is_parked.0.load(Ordering::SeqCst) {
                 thread.unpark();
             }
         }
@@ -168,19 +233,18 @@ impl PoolState {
 
     /// Runs a round. Only one thread at a time may call it.
     fn run(&self, job: Job) {
-        // SAFETY: all shares of the last round are done, and no share of the next one has begun.
+        // SAFETY: all units of the last round are done, and no unit of the next one is claimed.
         unsafe { *self.job.get() = job };
-        let round = self.round.load(Ordering::Relaxed) + 1;
-        self.round.store(round, Ordering::SeqCst);
+        let last = Stamped::of(self.round.load(Ordering::Relaxed));
+        let round = Stamped { round: last.round + 1, number: units(job.count, self.seats.len()) };
+        self.round.store(round.word(), Ordering::SeqCst);
         self.wake();
         self.work(0, round);
 
-        for seat in &self.seats {
-            let mut spins = 0;
-            while seat.done.load(Ordering::Acquire) != round {
-                spins += 1;
-                if spins < SPINS_AT_END { core::hint::spin_loop() } else { thread::yield_now() }
-            }
+        let mut spins = 0;
+        while !self.is_done(round) {
+            spins += 1;
+            if spins < SPINS_AT_END { core::hint::spin_loop() } else { thread::yield_now() }
         }
     }
 }
@@ -197,8 +261,11 @@ unsafe extern "C" fn parallel_for(host: *mut c_void, count: i64, task: Task, dat
 impl Pool {
     /// A pool of `threads` threads, including the caller.
     pub(crate) fn new(threads: u32) -> std::io::Result<Pool> {
-        let seat =
-            |_| Seat { begun: AtomicU64::new(0), done: AtomicU64::new(0), is_parked: AtomicBool::new(false) };
+        let seat = |_| Seat {
+            claimed: Line(AtomicU64::new(0)),
+            done: Line(AtomicU64::new(0)),
+            is_parked: Line(AtomicBool::new(false)),
+        };
         let shared = Arc::new(PoolState {
             round: AtomicU64::new(0),
             ready: AtomicU64::new(0),
@@ -286,5 +353,30 @@ mod tests {
         }
 
         assert_eq!(counters[100].load(Ordering::Relaxed), 0, "worker ids");
+    }
+
+    /// The first iteration waits until all are done that no thread claims together with it.
+    unsafe extern "C" fn wait_for_others(data: *mut c_void, begin: i64, end: i64, _: u32) {
+        // SAFETY: the test passes one counter.
+        let done = unsafe { &*data.cast::<AtomicU64>() };
+        for at in begin..end {
+            while at == 0 && done.load(Ordering::Relaxed) < 12 {
+                thread::yield_now();
+            }
+            done.fetch_add(u64::from(at >= 4), Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_waits_loses_the_rest_of_its_part() {
+        let mut pool = Pool::new(2).expect("threads");
+        let exec = pool.exec();
+        for _ in 0..if cfg!(miri) { 3 } else { 300 } {
+            let done = AtomicU64::new(0);
+            let data = (&raw const done).cast_mut().cast();
+            // SAFETY: the task may run on disjoint ranges at once, and the counter outlives the call.
+            unsafe { exec.parallel_for.expect("a pool")(exec.host, 16, wait_for_others, data) };
+            assert_eq!(done.load(Ordering::Relaxed), 12);
+        }
     }
 }

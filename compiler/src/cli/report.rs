@@ -188,7 +188,7 @@ fn print_scaling(program: &Program, scaling: &Scaling) {
     let serial = 100.0 * call.serial_ns() / call.predicted_ns().max(1.0);
     print_line(&format!(
         "{at} on {threads} threads: predicted {predicted:.1} us, {speedup:.2} times as fast as the {alone:.1} us of one; \
-         {barriers} barriers, the longest shares take {imbalance:.2} times the mean, {serial:.0} % is not divided"
+         {barriers} barriers, the last threads take {imbalance:.2} times the mean, {serial:.0} % is not divided"
     ));
 
     let mut slowest: Vec<_> = scaling.kernels.iter().collect();
@@ -198,7 +198,7 @@ fn print_scaling(program: &Program, scaling: &Scaling) {
         let (lost, divided) = (kernel.lost_ns(threads) / 1e3, kernel.divided);
         let (work, shares, imbalance) = (divided.ns / 1e3, divided.shares, divided.imbalance(threads));
         print_line(&format!(
-            "  {lost:.1} us lost of {work:.1} us of work, {shares} shares, the longest {imbalance:.2} times the mean: {name}"
+            "  {lost:.1} us lost of {work:.1} us of work, {shares} shares, the last thread {imbalance:.2} times the mean: {name}"
         ));
     }
 }

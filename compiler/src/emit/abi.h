@@ -52,7 +52,7 @@ typedef void (*symshape_task)(void *data, int64_t begin, int64_t end, uint32_t w
 /* How the host runs a call. A null pointer to this struct means serial execution, without details of errors. */
 typedef struct symshape_exec {
     void *host;       /* passed back to parallel_for */
-    uint32_t threads; /* workers that may run at once, at least 1; worker ids are smaller */
+    uint32_t threads; /* workers that may run at once, at least 1; worker ids are smaller, and a worker runs one task at a time */
     uint32_t policy;  /* SYMSHAPE_AUTO, SYMSHAPE_SERIAL or SYMSHAPE_PARALLEL */
     /* Runs task(data, b, e, w) over disjoint ranges that cover 0..count, and returns when all are done. Null: serial execution. */
     void (*parallel_for)(void *host, int64_t count, symshape_task task, void *data);

@@ -1,11 +1,12 @@
 //! The time of calls on several threads, predicted on one.
 //!
-//! A rehearsal ([`Context::rehearse`]) divides a call as for these threads, and runs the shares one after another. The
-//! prediction replaces the sum of the shares of each kernel by the longest one, and adds the time of a barrier. It
-//! ignores that threads share the bandwidth of memory, the third-level cache and the clock.
+//! A rehearsal ([`Context::rehearse`]) divides a call as for these threads, and runs the ranges that they claim one
+//! after another. The prediction replaces the sum of the ranges of each kernel by the time of the thread that is done
+//! last ([`Round::longest_ns`]), and adds the time of a barrier. It ignores that threads share the bandwidth of memory,
+//! the third-level cache and the clock.
 //!
-//! A share is the same work in every call, so its time is the shortest one of several calls. Otherwise the longest
-//! share would be the one that another program interrupted.
+//! A range is the same work in every call, so its time is the shortest one of several calls. Otherwise the longest
+//! range would be the one that another program interrupted.
 
 use super::measure::{call_by_steps, context, nanoseconds, refused, span_ns};
 use crate::error::Result;
@@ -67,15 +68,15 @@ impl KernelScaling {
 /// Work that is divided among threads in rounds. Threads wait for each other after each round.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub struct Divided {
-    /// The time on one thread in nanoseconds, with all shares.
+    /// The time on one thread in nanoseconds, with all ranges.
     pub ns: f64,
     /// The number of rounds. Each ends with a barrier.
     pub barriers: usize,
-    /// The largest number of shares of a round; 0 if nothing is divided.
+    /// The largest number of threads that have a share of a round; 0 if nothing is divided.
     pub shares: usize,
-    /// The time of all shares in nanoseconds.
+    /// The time of all ranges in nanoseconds.
     pub divided_ns: f64,
-    /// The sum of the times of the longest shares of all rounds, in nanoseconds.
+    /// The sum of the times of the threads that are done last in each round, in nanoseconds.
     pub longest_ns: f64,
 }
 
@@ -90,7 +91,7 @@ impl Divided {
         self.serial_ns() + self.longest_ns + self.barriers as f64 * BARRIER_NS
     }
 
-    /// The time of the longest shares, relative to that of equal shares for all threads: 1 if all have the same work.
+    /// The time until the last thread is done, relative to that of equal work for all threads: at least 1.
     pub fn imbalance(&self, threads: u32) -> f64 {
         if self.barriers == 0 { 1.0 } else { self.longest_ns * f64::from(threads) / self.divided_ns.max(1.0) }
     }
@@ -143,8 +144,8 @@ pub(super) fn rehearse(
 struct Work {
     /// That of the work that is not divided.
     serial_ns: f64,
-    /// Those of the shares of each round.
-    rounds: Vec<Vec<f64>>,
+    /// Those of the work that is divided.
+    rounds: Vec<Round>,
 }
 
 impl Work {
@@ -165,27 +166,32 @@ impl Work {
     }
 
     fn new(ns: f64, rounds: impl Iterator<Item = Round>) -> Work {
-        let rounds: Vec<Vec<f64>> = rounds.map(|round| round.shares_ns).collect();
-        let divided_ns: f64 = rounds.iter().flatten().sum();
+        let rounds: Vec<Round> = rounds.collect();
+        let divided_ns: f64 = times(&rounds).sum();
         Work { serial_ns: (ns - divided_ns).max(0.0), rounds }
     }
 
-    /// Keeps the shorter one of both times of each share. The same work has the same shares.
+    /// Keeps the shorter one of both times of each range. The same work has the same ranges.
     fn shorten(&mut self, again: Work) {
         self.serial_ns = self.serial_ns.min(again.serial_ns);
-        let pairs = self.rounds.iter_mut().flatten().zip(again.rounds.iter().flatten());
-        pairs.for_each(|(ns, again)| *ns = ns.min(*again));
+        let own = self.rounds.iter_mut().flat_map(|round| round.parts_ns.iter_mut().flatten());
+        own.zip(times(&again.rounds)).for_each(|(ns, again)| *ns = ns.min(again));
     }
 
     fn divided(&self) -> Divided {
-        let longest = |shares: &Vec<f64>| shares.iter().copied().fold(0.0, f64::max);
-        let divided_ns: f64 = self.rounds.iter().flatten().sum();
+        let divided_ns: f64 = times(&self.rounds).sum();
+        let shares = |round: &Round| round.parts_ns.iter().filter(|part| !part.is_empty()).count();
         Divided {
             ns: self.serial_ns + divided_ns,
             barriers: self.rounds.len(),
-            shares: self.rounds.iter().map(Vec::len).max().unwrap_or(0),
+            shares: self.rounds.iter().map(shares).max().unwrap_or(0),
             divided_ns,
-            longest_ns: self.rounds.iter().map(longest).sum(),
+            longest_ns: self.rounds.iter().map(Round::longest_ns).sum(),
         }
     }
+}
+
+/// The times of all ranges.
+fn times(rounds: &[Round]) -> impl Iterator<Item = f64> {
+    rounds.iter().flat_map(|round| round.parts_ns.iter().flatten().copied())
 }

@@ -219,9 +219,61 @@ fn threads_take_images_of_their_own() {
                 Ok(alone.clone()),
                 "N = {n}, {threads} threads"
             );
-            // One share for each thread, and nothing else, where no image is left over.
+            // Whole blocks of images, as many for each thread, and nothing else where no image is left over.
             let even = n >= 12 && n % i64::from(threads) == 0;
-            assert!(!even || handed.into_inner() == i64::from(threads), "N = {n}, {threads} threads");
+            let blocks = handed.into_inner();
+            let is_even = blocks % i64::from(threads) == 0 && (i64::from(threads)..=n).contains(&blocks);
+            assert!(!even || is_even, "N = {n}, {threads} threads: {blocks} blocks");
         }
     }
+}
+
+#[test]
+fn threads_take_blocks_of_others() {
+    let machine = Machine::new(&GROUPS.replace("0..4", "0..7"));
+    assert!(machine.summary.functions.iter().any(|function| function.name.contains("share_images")));
+    let x: Vec<u8> =
+        (0..7 * 600_000_i64).flat_map(|at| ((at * 7919 % 1013) as f32 / 500.0 - 1.0).to_le_bytes()).collect();
+    for n in [1, 2, 3, 6, 7_i64] {
+        let inputs = [x[..n as usize * 2_400_000].to_vec()];
+        let alone = machine.run(&[n], &inputs).expect("a run");
+        for threads in [2, 3] {
+            let handed = AtomicI64::new(0);
+            let mut exec = Exec {
+                host: ptr::from_ref(&handed).cast_mut().cast(),
+                threads,
+                policy: 0,
+                parallel_for: Some(one_by_one),
+                error: ptr::null_mut(),
+            };
+            assert!(
+                machine.run_with(&[n], &inputs, &exec) == Ok(alone.clone()),
+                "N = {n}, {threads} threads"
+            );
+            // A block has one image, and threads have the same number of blocks.
+            let even = n % i64::from(threads) == 0;
+            assert!(!even || handed.load(Ordering::Relaxed) == n, "N = {n}, {threads} threads");
+            if threads == 2 {
+                exec.parallel_for = Some(at_once);
+                assert!(machine.run_with(&[n], &inputs, &exec) == Ok(alone.clone()), "N = {n} at once");
+            }
+        }
+    }
+}
+
+/// Runs the shares on two threads: the second one takes all but the first share.
+unsafe extern "C" fn at_once(_: *mut c_void, count: i64, task: Task, data: *mut c_void) {
+    struct Shared(*mut c_void);
+    // SAFETY: the shares of one `parallel_for` may run at once.
+    unsafe impl Send for Shared {}
+    let shared = Shared(data);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let shared = shared;
+            // SAFETY: the ranges are disjoint and cover the count, and each worker runs one of them.
+            unsafe { task(shared.0, 1.min(count), count, 1) }
+        });
+        // SAFETY: as above.
+        unsafe { task(data, 0, 1.min(count), 0) };
+    });
 }

@@ -97,7 +97,13 @@ fn rehearsals_divide_calls_and_have_their_bits() {
                 let rounds = context.take_rounds();
                 assert!(rounds.len() <= lowered.program.kernels.len(), "{name}: {} rounds", rounds.len());
                 for round in &rounds {
-                    assert!((2..=threads as usize).contains(&round.shares_ns.len()), "{name}: {round:?}");
+                    let shares = round.parts_ns.iter().filter(|part| !part.is_empty()).count();
+                    assert!((2..=threads as usize).contains(&shares), "{name}: {round:?}");
+                    let ns: f64 = round.parts_ns.iter().flatten().sum();
+                    assert!(
+                        (ns / f64::from(threads)..=ns).contains(&round.longest_ns()),
+                        "{name}: {round:?}"
+                    );
                 }
                 assert!(context.take_rounds().is_empty(), "rounds are taken once");
                 context.rehearse(0);

@@ -5,9 +5,10 @@
 //! of a part names the iterations that may run at once: those of its parallel loops, the elements of a strip, or the
 //! rows or columns of a contraction.
 //!
-//! The driver divides a part's iterations into one *share* for each thread, see `codegen/run/share.rs`. The boundaries
-//! depend only on the number of shares. A share, not a thread, owns a copy of the kernel's scratch memory. No result
-//! depends on the boundaries: every element is computed within one share, in the same order as on one thread.
+//! The driver divides a part's iterations into *shares*, one or several for each thread, see `codegen/run/share.rs`.
+//! Threads run ranges of consecutive shares. Ranges that run at once have different copies of the kernel's scratch
+//! memory. No result depends on the boundaries: every element is computed within one range, in the same order as on
+//! one thread.
 
 use crate::{
     codegen::function::{FuncCtx, frame},

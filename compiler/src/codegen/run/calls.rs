@@ -99,11 +99,14 @@ fn sharing(f: &mut FuncCtx, host: &Host, part: &EmittedPart) -> Result<Sharing> 
         }
     };
 
-    let mut shares = f.ins().smin(host.threads, count);
+    let shares = estimate::shares(f, &part.work, host.threads)?;
+    let mut shares = f.ins().smin(shares, count);
     if part.uses_scratch {
-        // Each share needs a copy of the scratch buffers, and there is one for each worker.
+        // The number of copies of the scratch buffers is fixed: see `share` for the copy of a share.
         let copies = f.int(i64::from(f.unit.program.workers));
-        shares = f.ins().smin(shares, copies);
+        let few = f.ins().smin(shares, copies);
+        let is_enough = f.ins().icmp(IntCC::SignedLessThanOrEqual, host.threads, copies);
+        shares = f.ins().select(is_enough, shares, few);
     }
     Ok(Sharing { axis, count, shares })
 }

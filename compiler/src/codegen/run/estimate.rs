@@ -17,6 +17,12 @@ use symshape::{Dim, Node};
 /// microseconds.
 const MIN_PARALLEL_WORK: f64 = 200_000.0;
 
+/// The work of a share: some tens of microseconds. With shorter ones, a contraction would read its operands too often.
+const SHARE_WORK: f64 = 4_000_000.0;
+
+/// Most shares for each thread. A thread that is interrupted, or has more work than others, loses shares to them.
+const SHARES_PER_THREAD: i64 = 8;
+
 /// Work that starting a `parallel_for` and waiting for its end is equal to.
 pub(crate) const PARALLEL_FOR_WORK: f64 = 60_000.0;
 
@@ -32,6 +38,17 @@ pub(crate) fn is_enough(f: &mut FuncCtx, work: &Dim) -> Result<Value> {
     let work = float(f, work)?;
     let enough = f.ins().f64const(MIN_PARALLEL_WORK);
     Ok(f.ins().fcmp(FloatCC::GreaterThanOrEqual, work, enough))
+}
+
+/// The number of shares of this work: by their size, but at least one for each thread, and not very many.
+pub(crate) fn shares(f: &mut FuncCtx, work: &Dim, threads: Value) -> Result<Value> {
+    let work = float(f, work)?;
+    let size = f.ins().f64const(SHARE_WORK);
+    let shares = f.ins().fdiv(work, size);
+    let shares = f.ins().fcvt_to_sint_sat(types::I64, shares);
+    let shares = f.ins().smax(shares, threads);
+    let most = f.ins().imul_imm_s(threads, SHARES_PER_THREAD);
+    Ok(f.ins().smin(shares, most))
 }
 
 /// The work of all steps if each runs on `threads` threads (an `i32`), as an `i64`.

@@ -1,9 +1,9 @@
 //! `run` as a loop over blocks of a batch, whose images several threads may share.
 //!
-//! Each thread then takes the same number of whole images: a *share*. A share reads and writes the caller's tensors,
-//! and has a slice of the arena for itself. Threads don't wait for each other between kernels, and the output of a
-//! kernel is in the caches of the thread that runs the next one. The images that remain run afterwards, kernel by
-//! kernel, on all threads.
+//! Each thread then has the same number of whole images, in blocks of the same size: a block is a *share*. A thread
+//! that is done takes shares of others. A share reads and writes the caller's tensors, and its thread has a slice of
+//! the arena for itself. Threads don't wait for each other between kernels, and the output of a kernel is in the caches
+//! of the thread that runs the next one. The images that remain run afterwards, kernel by kernel, on all threads.
 //!
 //! A share that fails only sets a flag, because several may fail at once. The loop then starts again from the first
 //! image, meets the failure again, and reports it exactly as a call on one thread does.
@@ -32,16 +32,18 @@ mod job {
     pub(super) const INPUTS: i32 = 0;
     pub(super) const OUTPUTS: i32 = 8;
     pub(super) const ARENA: i32 = 16;
-    /// Images of each share.
-    pub(super) const SHARE_IMAGES: i32 = 24;
-    /// Images of each block within a share.
-    pub(super) const BLOCK_IMAGES: i32 = 32;
-    /// Bytes of the arena's slice of a share.
-    pub(super) const SLICE_BYTES: i32 = 40;
+    /// Images of each thread.
+    pub(super) const THREAD_IMAGES: i32 = 24;
+    /// Images of each share; the last one of a thread may have fewer.
+    pub(super) const SHARE_IMAGES: i32 = 32;
+    /// Shares of each thread.
+    pub(super) const THREAD_SHARES: i32 = 40;
+    /// Bytes of the arena's slice of a thread.
+    pub(super) const SLICE_BYTES: i32 = 48;
     /// Not zero once a share has failed.
-    pub(super) const FAILED: i32 = 48;
+    pub(super) const FAILED: i32 = 56;
     /// Size of the job.
-    pub(super) const WORDS: usize = 7;
+    pub(super) const WORDS: usize = 8;
 }
 
 /// Arguments of the calls for one block after another: arrays on the stack, see [`RunArguments`].
@@ -228,29 +230,38 @@ impl BatchBlocking {
     /// Emits the task that runs shares `begin..end` of a job: `(job, begin, end, worker)`.
     fn task(&self, unit: &mut ModuleBuilder, inner: FuncId) -> Result<FuncId> {
         unit.define_local("share_images", &TASK_PARAMS, &[], |f, params| {
-            let [job, begin, end, _] = *params else {
+            let [job, begin, end, worker] = *params else {
                 return Err(Error::internal("a task has four parameters"));
             };
             let arrays = self.block_arrays(f);
             // Images of constant sizes are shared only.
             let strides = self.strides(f)?;
-            let [inputs, outputs, arena, share_images, block, slice_bytes] = [
+            let [inputs, outputs, arena, thread_images, block, thread_shares, slice_bytes] = [
                 job::INPUTS,
                 job::OUTPUTS,
                 job::ARENA,
+                job::THREAD_IMAGES,
                 job::SHARE_IMAGES,
-                job::BLOCK_IMAGES,
+                job::THREAD_SHARES,
                 job::SLICE_BYTES,
             ]
             .map(|offset| f.load_word(job, offset));
+            let worker = f.ins().uextend(types::I64, worker);
+            let skipped = f.ins().imul(worker, slice_bytes);
+            let arena = f.ins().iadd(arena, skipped);
 
             f.for_range(begin, end, |f, share| {
                 let failed = f.create_block();
                 let next = f.create_block();
-                let first = f.ins().imul(share, share_images);
-                let end = f.ins().iadd(first, share_images);
-                let skipped = f.ins().imul(share, slice_bytes);
-                let arena = f.ins().iadd(arena, skipped);
+                let thread = f.ins().udiv(share, thread_shares);
+                let before = f.ins().imul(thread, thread_shares);
+                let of_thread = f.ins().isub(share, before);
+                let thread_first = f.ins().imul(thread, thread_images);
+                let skipped = f.ins().imul(of_thread, block);
+                let first = f.ins().iadd(thread_first, skipped);
+                let share_end = f.ins().iadd(first, block);
+                let thread_end = f.ins().iadd(thread_first, thread_images);
+                let end = f.ins().smin(share_end, thread_end);
 
                 // A share runs on one thread, and must not report an error, so it has no `exec`.
                 let exec = f.int(0);
@@ -303,9 +314,9 @@ struct ImageSharing<'i> {
 
 /// The size of the shares.
 struct Shares {
-    /// Images of each share.
+    /// Images of each thread.
     images: Value,
-    /// Images of a block.
+    /// Images of a share.
     block: Value,
     slice_bytes: Value,
 }
@@ -375,7 +386,7 @@ impl ImageSharing<'_> {
         Ok(f.ins().band_imm_s(bytes, -ALIGN_BYTES))
     }
 
-    /// Runs a share on each thread. Returns the number of images, or zero if a share failed.
+    /// Runs the shares on the threads. Returns the number of images, or zero if a share failed.
     fn run_shares(
         &self,
         f: &mut FuncCtx,
@@ -385,19 +396,24 @@ impl ImageSharing<'_> {
         zero: Value,
     ) -> Value {
         let job = f.words(job::WORDS);
+        let round_up = f.ins().iadd_imm_s(shares.block, -1);
+        let padded = f.ins().iadd(shares.images, round_up);
+        let thread_shares = f.ins().udiv(padded, shares.block);
         f.store_fields(
             job,
             &[
                 (arguments.inputs, job::INPUTS),
                 (arguments.outputs, job::OUTPUTS),
                 (arguments.arena, job::ARENA),
-                (shares.images, job::SHARE_IMAGES),
-                (shares.block, job::BLOCK_IMAGES),
+                (shares.images, job::THREAD_IMAGES),
+                (shares.block, job::SHARE_IMAGES),
+                (thread_shares, job::THREAD_SHARES),
                 (shares.slice_bytes, job::SLICE_BYTES),
                 (zero, job::FAILED),
             ],
         );
-        host.parallel_for(f, host.threads, self.task, job);
+        let n_shares = f.ins().imul(thread_shares, host.threads);
+        host.parallel_for(f, n_shares, self.task, job);
 
         let has_failed = f.load_word(job, job::FAILED);
         let n_images = f.ins().imul(shares.images, host.threads);
