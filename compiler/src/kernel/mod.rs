@@ -60,6 +60,6 @@ pub use ragged::{PaddedPorts, Ragged, SequencePart};
 pub use sequence_parts::{EachKernel, Part, Sequences};
 pub(crate) use sliding_windows::SlidingWindows;
 pub use state::{BlockRows, STATE_ALIGN_BYTES, StateBlock, StateTensor};
-pub use stmt::{Axis, Contraction, FewBitsPanels, Rhs, Stmt};
+pub use stmt::{Axis, Contraction, FewBitsPanels, Padding, Rhs, Stmt};
 pub use weights::RepeatedWeight;
 pub(crate) use weights::StoredForm;

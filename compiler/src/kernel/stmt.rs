@@ -82,6 +82,20 @@ impl FewBitsPanels {
     }
 }
 
+/// An axis of an image with zeros around it, which a convolution reads through a window.
+///
+/// The sum has the same bits without the zeros: it begins with 0.0, and adding a zero of any sign to a sum that is not
+/// -0.0 changes nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Padding {
+    /// The position of a term along the axis, over the row variables and the first reduction variable.
+    pub position: Dim,
+    /// The first position within the image.
+    pub begin: Dim,
+    /// The end of the positions within the image.
+    pub end: Dim,
+}
+
 /// A sum of products: `for m, n { sum = Σ over k of lhs * rhs; epilogue }`. The sum visits the axes `k` in row-major
 /// order. Rows and columns run in any order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -100,6 +114,8 @@ pub struct Contraction {
     pub dtype: DType,
     /// Lowest precision at which `f32` may be multiplied. It is [`Precision::F32`] for all other types.
     pub precision: Precision,
+    /// Where the lhs is zero along the first reduction axis, and the rhs finite. Such terms may be left out.
+    pub padding: Option<Padding>,
     /// Scratch memory into which a microkernel can pack parts of the operands.
     pub(crate) pack_buffer: Option<BufferId>,
     /// The instructions that use [`Inst::Sum`](super::Inst::Sum), for each row and column; addressed by their

@@ -1,6 +1,8 @@
 //! Visits the accesses and symbols of statements, and rewrites their names and expressions.
 
-use super::{Access, Axis, BufferId, Check, Contraction, FewBitsPanels, Inst, InstSeq, Local, Rhs, Stmt};
+use super::{
+    Access, Axis, BufferId, Check, Contraction, FewBitsPanels, Inst, InstSeq, Local, Padding, Rhs, Stmt,
+};
 use symshape::{Dim, Symbol};
 
 /// An access and the loops around it.
@@ -247,6 +249,11 @@ impl Rewrite<'_> {
             },
             dtype: contraction.dtype,
             precision: contraction.precision,
+            padding: contraction.padding.as_ref().map(|padding| Padding {
+                position: (self.dim)(&padding.position),
+                begin: (self.dim)(&padding.begin),
+                end: (self.dim)(&padding.end),
+            }),
             pack_buffer: contraction.pack_buffer,
             epilogue: self.code(&contraction.epilogue),
         }

@@ -67,6 +67,11 @@ impl Nest {
         self.axes.iter().filter(|(of, _)| *of == role).map(|(_, axis)| axis.clone()).collect()
     }
 
+    /// The number of axes.
+    pub(super) fn len(&self) -> usize {
+        self.axes.len()
+    }
+
     /// Splits axes as long as a split removes a division or remainder.
     pub(super) fn split(&mut self, scope: &mut KernelScope) {
         for _ in 0..MAX_SPLITS {

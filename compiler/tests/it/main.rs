@@ -50,6 +50,7 @@ mod macos;
 mod math;
 mod microkernel;
 mod own_math;
+mod padded_images;
 mod parallel;
 mod partitions;
 mod plan;

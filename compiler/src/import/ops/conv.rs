@@ -5,10 +5,12 @@ use crate::{
     graph::{Graph, Label, Value, axis},
     import::{
         node::{OnnxNode, axes::larger},
-        ops::{activation::logistic, matmul::centred},
+        ops::{activation::logistic, conv_padding::WindowAxis, matmul::centred},
     },
     scalar::Scalar,
+    tensor::Tensor,
 };
+use std::ops::Range;
 use symshape::{Dim, Relation};
 
 ops! {
@@ -105,6 +107,37 @@ impl Window {
         g.pad(x, &[&none[..], &self.lo].concat(), &[&none[..], &self.hi].concat(), value)
     }
 
+    /// Drops the taps that see nothing but padding wherever the window is on `x`: their products are zeros. Returns the
+    /// kernels `w` without them.
+    ///
+    /// Kernels that are not constant remain: they may contain infinities, whose products with zeros are NaN.
+    fn drop_idle_taps(&mut self, g: &mut Graph, x: Value, w: Value) -> Result<Value> {
+        let axis = |i: usize| WindowAxis {
+            size: &g.shape(x)[i + 2],
+            taps: self.kernel[i],
+            stride: self.stride[i],
+            dilation: self.dilation[i],
+            lo: &self.lo[i],
+            hi: &self.hi[i],
+        };
+        let kept: Vec<Range<i64>> = (0..self.kernel.len()).map(|i| axis(i).seeing_taps(&g.facts)).collect();
+        let is_finite = |w: &Tensor| (0..w.elems()).all(|idx| w.get(idx).as_f64().is_finite());
+        let has_idle = kept.iter().zip(&self.kernel).any(|(kept, taps)| kept.end - kept.start != *taps);
+        if !has_idle || !g.as_constant(w).is_some_and(is_finite) {
+            return Ok(w);
+        }
+
+        let mut w = w;
+        for (i, Range { start, end }) in kept.into_iter().enumerate() {
+            w = g.slice(w, i + 2, start.into(), (end - start).into(), 1)?;
+            let after = self.kernel[i] - end;
+            self.lo[i] = g.facts.simplify(&(&self.lo[i] - start * self.dilation[i]));
+            self.hi[i] = g.facts.simplify(&(&self.hi[i] - after * self.dilation[i]));
+            self.kernel[i] = end - start;
+        }
+        Ok(w)
+    }
+
     /// [`Window::view`] of a tensor, which is required to be at least as large as the window.
     pub(crate) fn checked_view(&self, g: &mut Graph, x: Value) -> Result<Value> {
         for i in 0..self.kernel.len() {
@@ -167,7 +200,8 @@ fn conv(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 
 /// The convolution of `x` with `w` that the node's attributes describe, plus the bias in input 2.
 pub(crate) fn convolution(g: &mut Graph, n: &OnnxNode, x: Value, w: Value) -> Result<Value> {
-    let window = Window::read(g, n, x, kernel_of(g, n, w)?)?;
+    let mut window = Window::read(g, n, x, kernel_of(g, n, w)?)?;
+    let w = window.drop_idle_taps(g, x, w)?;
     let zero = Scalar::from_i64(g.dtype(x), 0);
     let x = window.pad(g, x, zero)?;
     let y = convolve(g, x, w, &window, n.int_or("group", 1)?)?;

@@ -11,6 +11,7 @@ mod activation;
 mod attention;
 mod control;
 mod conv;
+mod conv_padding;
 mod conv_transpose;
 mod convert;
 mod create;

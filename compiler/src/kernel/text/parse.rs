@@ -9,8 +9,8 @@ use crate::{
     external,
     kernel::{
         Argument, Axis, BlockRows, Buffer, BufferId, CallLimit, Contraction, Control, DataDependent, Device,
-        ExternalCall, FewBitsForm, FewBitsPanels, InstSeq, Kernel, Local, MemorySpace, Partition, Policies,
-        Port, Program, Rhs, StateTensor, Stmt,
+        ExternalCall, FewBitsForm, FewBitsPanels, InstSeq, Kernel, Local, MemorySpace, Padding, Partition,
+        Policies, Port, Program, Rhs, StateTensor, Stmt,
     },
     text::{self, Cursor, TensorReader},
 };
@@ -410,13 +410,29 @@ impl Reader<'_> {
         };
 
         self.cursor.end_line()?;
+        let mut padding = None;
+        if self.cursor.next_line() && self.cursor.eat_word("zero") {
+            padding = Some(self.padding()?);
+            self.cursor.end_line()?;
+        }
         let mut pack_buffer = None;
         if self.cursor.next_line() && self.cursor.eat_word("pack") {
             pack_buffer = Some(buffer_id(&mut self.cursor, &self.program.buffers)?);
             self.cursor.end_line()?;
         }
 
-        Ok(Contraction { m, n, k, lhs, rhs, dtype, precision, pack_buffer, epilogue: self.insts(locals)? })
+        let epilogue = self.insts(locals)?;
+        Ok(Contraction { m, n, k, lhs, rhs, dtype, precision, padding, pack_buffer, epilogue })
+    }
+
+    /// `unless POSITION in BEGIN..END`
+    fn padding(&mut self) -> Result<Padding> {
+        self.cursor.expect("unless")?;
+        let position = self.cursor.dim(&[" in "])?;
+        self.cursor.expect("in")?;
+        let begin = self.cursor.dim(&[".."])?;
+        self.cursor.expect("..")?;
+        Ok(Padding { position, begin, end: self.cursor.dim(&[])? })
     }
 
     /// `bits B block N scale TYPE [zeros]`

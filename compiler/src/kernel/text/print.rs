@@ -3,8 +3,8 @@
 use crate::{
     kernel::{
         Access, Argument, Axis, BlockRows, Buffer, CallLimit, Check, Contraction, Control, Device,
-        FewBitsForm, FewBitsPanels, Inst, InstSeq, Kernel, MemorySpace, Partition, Policies, Port, Program,
-        Rhs, StateBlock, StateTensor, Stmt,
+        FewBitsForm, FewBitsPanels, Inst, InstSeq, Kernel, MemorySpace, Padding, Partition, Policies, Port,
+        Program, Rhs, StateBlock, StateTensor, Stmt,
     },
     scalar::{Precision, Reg},
     text::{Elems, Name, Quoted, join, write_assumption, write_data_dependent, write_symbol},
@@ -222,7 +222,7 @@ fn write_stmt(f: &mut Formatter<'_>, stmt: &Stmt, depth: usize) -> fmt::Result {
 }
 
 fn write_contraction(f: &mut Formatter<'_>, contraction: &Contraction, depth: usize) -> fmt::Result {
-    let Contraction { m, n, k, lhs, rhs, dtype, precision, pack_buffer, epilogue } = contraction;
+    let Contraction { m, n, k, lhs, rhs, dtype, precision, padding, pack_buffer, epilogue } = contraction;
     let inner = Indent(depth + 1);
 
     match precision {
@@ -255,6 +255,9 @@ fn write_contraction(f: &mut Formatter<'_>, contraction: &Contraction, depth: us
         }
     }
 
+    if let Some(Padding { position, begin, end }) = padding {
+        writeln!(f, "{inner}zero unless {position} in {begin}..{end}")?;
+    }
     if let Some(pack_buffer) = pack_buffer {
         writeln!(f, "{inner}pack {pack_buffer:?}")?;
     }

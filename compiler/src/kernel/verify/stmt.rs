@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     error::{At, Error, Result},
-    kernel::{Access, Axis, BufferId, Contraction, FewBitsPanels, MemorySpace, Rhs, Stmt, few_bits},
+    kernel::{Access, Axis, BufferId, Contraction, FewBitsPanels, MemorySpace, Padding, Rhs, Stmt, few_bits},
 };
 use std::collections::BTreeSet;
 use symshape::{Dim, Symbol};
@@ -78,6 +78,12 @@ impl Checker<'_> {
         let rhs_scope = operand_scope(&|symbol| outer.contains(symbol) || *symbol == contraction.n.var);
 
         in_scope(&contraction.lhs.index, &lhs_scope).at(|| "lhs")?;
+        if let Some(Padding { position, begin, end }) = &contraction.padding {
+            in_scope(position, &lhs_scope)
+                .and_then(|()| in_scope(begin, &outer))
+                .and_then(|()| in_scope(end, &outer))
+                .at(|| "padding")?;
+        }
         self.access(&contraction.lhs, &scope).at(|| "lhs")?;
         match &contraction.rhs {
             Rhs::Indexed(access) => {

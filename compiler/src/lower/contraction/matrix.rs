@@ -32,7 +32,7 @@ pub(super) fn lower(
     if let Some(packing) = &packing {
         contraction.nest.exprs[1] = packing.flat.clone();
     }
-    contraction.nest.merge(scope);
+    let padding = contraction.merge(scope);
 
     let class = contraction.classify();
     let mut outer = Vec::new();
@@ -93,6 +93,7 @@ pub(super) fn lower(
         rhs,
         dtype: contraction.dtype,
         precision,
+        padding,
         pack_buffer: None,
         epilogue: with_exprs(&contraction.epilogue, &contraction.nest.exprs[2..]),
     };

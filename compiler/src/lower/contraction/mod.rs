@@ -22,10 +22,13 @@ pub(super) fn lower(lowering: &mut Lowering, root: Value, sum: Value) -> Result<
     let mut contraction = ContractionNest::new(lowering, &mut scope, root, sum)?;
     contraction.nest.split(&mut scope);
 
-    let target = contraction.nest.exprs[contraction.nest.exprs.len() - 1].clone();
+    let target = contraction.target().clone();
     contraction.nest.order_by(&scope.facts, AxisRole::Kept, &target);
     match contraction.form(&scope, &target) {
-        LoopForm::Strips => return strips::lower(lowering, &mut scope, sum, contraction),
+        LoopForm::Strips => {
+            contraction.forget_padding();
+            return strips::lower(lowering, &mut scope, sum, contraction);
+        }
         LoopForm::Matrix => {}
         LoopForm::SwappedMatrix => contraction.swap_operands(),
     }

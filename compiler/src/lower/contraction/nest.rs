@@ -3,7 +3,7 @@
 use crate::{
     Error, Result,
     graph::{Graph, Label, Op, Value},
-    kernel::{Axis, InstSeq},
+    kernel::{Axis, InstSeq, Padding},
     lower::{
         fuse::sum_index,
         index::{address, row_major, substitute},
@@ -11,9 +11,10 @@ use crate::{
         lowering::{KernelScope, Lowering},
         nest::{AxisRole, Nest, axes_of, exprs_of, step},
     },
-    scalar::Precision,
+    scalar::{Precision, Scalar},
     tensor::Tensor,
 };
+use std::mem;
 use symshape::Dim;
 use symshape_runtime::DType;
 
@@ -24,12 +25,18 @@ const MIN_COLUMNS: i64 = 8;
 /// less time than stores of single elements.
 const TERMS_PER_COLUMN: i64 = 4;
 
+/// Only axes whose smallest size is less than this multiple of its padding can have many zeros.
+const MAX_SIZE_TO_PADDING: i64 = 32;
+
 /// The facts about one contraction that determine its loops. Expressions 0 and 1 of the nest are the addresses of the
-/// two operands. The rest belong to the epilogue, and the last is the address of the result.
+/// two operands. Then follow those of the epilogue, the last of which is the address of the result, and the positions
+/// of `padded`.
 pub(super) struct ContractionNest {
     pub(super) root: Value,
     pub(super) nest: Nest,
     pub(super) operands: [Operand; 2],
+    /// The axes of the left operand that are padded with zeros.
+    pub(super) padded: Vec<Padding>,
     pub(super) epilogue: InstSeq,
     pub(super) dtype: DType,
     pub(super) precision: Precision,
@@ -104,11 +111,15 @@ impl ContractionNest {
 
         let mut exprs = Vec::new();
         let mut operands = Vec::new();
+        let mut padded = Vec::new();
         for (value, labels) in values.into_iter().zip([lhs, rhs]) {
             let at: Vec<Dim> = labels.iter().map(at).collect();
-            let (operand, address) = operand_at(lowering, scope, value, &at)?;
+            let (operand, index) = operand_at(lowering, scope, value, &at);
+            if operands.is_empty() {
+                padded = padded_axes(graph, scope, operand.value, &index, &reduced);
+            }
+            exprs.push(address_at(lowering, scope, &operand, &index));
             operands.push(operand);
-            exprs.push(address);
         }
 
         let mut inliner = Inliner::new(lowering, scope);
@@ -117,11 +128,16 @@ impl ContractionNest {
         inliner.store_everywhere(root, &index, reg);
         let epilogue = inliner.code;
         exprs.extend(exprs_of(&epilogue));
+        let is_finite = |tensor: &Tensor| (0..tensor.elems()).all(|idx| tensor.get(idx).as_f64().is_finite());
+        if !padded.is_empty() && !operands[1].constant.as_ref().is_some_and(is_finite) {
+            padded.clear();
+        }
+        exprs.extend(padded.iter().map(|padding| padding.position.clone()));
 
         let [lhs, rhs] = <[Operand; 2]>::try_from(operands).map_err(|_| Error::internal("two operands"))?;
         let nest = Nest::new(kept, reduced, exprs);
         let precision = if *precision == Precision::Full { Precision::F32 } else { *precision };
-        Ok(ContractionNest { root, nest, operands: [lhs, rhs], epilogue, dtype: *dtype, precision })
+        Ok(ContractionNest { root, nest, operands: [lhs, rhs], padded, epilogue, dtype: *dtype, precision })
     }
 
     /// The form of the loops, from the operands that the innermost axis of the result moves. `target` is the address of
@@ -165,7 +181,51 @@ impl ContractionNest {
             && depth / columns >= TERMS_PER_COLUMN
     }
 
+    /// The address of the result.
+    pub(super) fn target(&self) -> &Dim {
+        &self.nest.exprs[self.nest.exprs.len() - self.padded.len() - 1]
+    }
+
+    /// Drops the positions of padded axes.
+    pub(super) fn forget_padding(&mut self) {
+        self.take_padding();
+    }
+
+    /// Takes the padded axes out of the nest, with their positions.
+    fn take_padding(&mut self) -> Vec<Padding> {
+        let positions = self.nest.exprs.split_off(self.nest.exprs.len() - self.padded.len());
+        let padded = mem::take(&mut self.padded).into_iter().zip(positions);
+        padded.map(|(padding, position)| Padding { position, ..padding }).collect()
+    }
+
+    /// Merges axes. Returns the padding along the first axis of the reduction, if there is one and merging allows it.
+    pub(super) fn merge(&mut self, scope: &mut KernelScope) -> Option<Padding> {
+        let padded = self.take_padding();
+        let reduced = self.nest.axes(AxisRole::Reduced);
+        let is_along_first = |padding: &Padding| {
+            let mut moving =
+                reduced.iter().enumerate().filter(|(_, axis)| padding.position.contains(&axis.var));
+            moving.next().is_some_and(|(idx, _)| idx == 0) && moving.next().is_none()
+        };
+        let Some(padding) = padded.into_iter().find(is_along_first) else {
+            self.nest.merge(scope);
+            return None;
+        };
+
+        let mut with_position = self.nest.clone();
+        with_position.exprs.push(padding.position.clone());
+        with_position.merge(scope);
+        self.nest.merge(scope);
+        if self.nest.len() < with_position.len() {
+            return None;
+        }
+        self.nest = with_position;
+        let position = self.nest.exprs.pop()?;
+        Some(Padding { position, ..padding })
+    }
+
     pub(super) fn swap_operands(&mut self) {
+        self.forget_padding();
         self.operands.swap(0, 1);
         self.nest.exprs.swap(0, 1);
     }
@@ -191,13 +251,13 @@ fn extent(graph: &Graph, operand: Value, labels: &[Label], label: Label) -> Dim 
     axis.map_or_else(Dim::one, |axis| graph.shape(operand)[axis].clone())
 }
 
-/// The memory of an operand, and the address of its element at `index`.
+/// The memory of an operand, and the index of its element at `index` of the operand.
 fn operand_at(
     lowering: &Lowering,
     scope: &KernelScope,
     operand: Value,
     index: &[Dim],
-) -> Result<(Operand, Dim)> {
+) -> (Operand, Vec<Dim>) {
     let graph = lowering.graph;
     let mut value = operand;
     let mut index = index.to_vec();
@@ -207,13 +267,40 @@ fn operand_at(
         index = substitute(map, &index).iter().map(|expr| scope.facts.simplify(expr)).collect();
         value = graph.operands(value)[0];
     }
-
     let constant = graph.as_constant(value).cloned();
-    let at = match lowering.storage.get(&value) {
-        Some(storage) => storage.at(&index).index,
-        None => address(Dim::zero(), &row_major(graph.shape(value)), &index),
-    };
+    (Operand { value, dtype: graph.dtype(value), constant }, index)
+}
 
-    let address = scope.facts.simplify(&at);
-    Ok((Operand { value, dtype: graph.dtype(value), constant }, address))
+/// The address of the element of an operand at `index` of its memory.
+fn address_at(lowering: &Lowering, scope: &KernelScope, operand: &Operand, index: &[Dim]) -> Dim {
+    let at = match lowering.storage.get(&operand.value) {
+        Some(storage) => storage.at(index).index,
+        None => address(Dim::zero(), &row_major(lowering.graph.shape(operand.value)), index),
+    };
+    scope.facts.simplify(&at)
+}
+
+/// The axes of `value` that are padded with zeros, and along which reduced axes move `index`.
+fn padded_axes(
+    graph: &Graph,
+    scope: &KernelScope,
+    value: Value,
+    index: &[Dim],
+    reduced: &[Axis],
+) -> Vec<Padding> {
+    let Op::Pad { lo, hi, value: filled } = graph.op(value) else { return Vec::new() };
+    let is_zero = *filled == Scalar::from_i64(graph.dtype(value), 0);
+    if !is_zero || graph.dtype(value) != DType::F32 {
+        return Vec::new();
+    }
+    let image = graph.shape(graph.operands(value)[0]);
+    let padded = index.iter().zip(image).zip(lo.iter().zip(hi)).filter_map(|((position, size), (lo, hi))| {
+        let is_reduced = reduced.iter().any(|axis| position.contains(&axis.var));
+        let many = (lo + hi) * MAX_SIZE_TO_PADDING;
+        let smallest = scope.facts.bounds(size).lo?;
+        let may_matter = scope.facts.bounds(&many).hi.is_none_or(|many| smallest < many);
+        let end = scope.facts.simplify(&(lo + size));
+        (is_reduced && may_matter).then(|| Padding { position: position.clone(), begin: lo.clone(), end })
+    });
+    padded.collect()
 }

@@ -327,6 +327,7 @@ impl KernelBuilder<'_> {
             },
             dtype: if self.convolution.is_whole { DType::I32 } else { DType::F32 },
             precision: Precision::F32,
+            padding: None,
             pack_buffer: None,
             epilogue,
         };

@@ -10,7 +10,7 @@ use crate::{
         body::{
             args::ArgBlock,
             split::IterationRange,
-            tiles::plan::{PackedLhs, Packing, TilePlan},
+            tiles::plan::{PackedLhs, Packing, TilePlan, ZeroTaps},
         },
         function::FuncCtx,
         microkernel::contraction::{Rhs, TileKey},
@@ -96,8 +96,14 @@ pub(super) fn shared_args(
     args.set(TileKey::RHS, f.ins().iadd(rhs, at.rhs_offset));
     args.set(TileKey::COLUMNS, at.remaining);
 
-    if let (Some(slice), Some(k_blocking)) = (at.slice, &plan.k_blocking) {
-        select_slice(f, plan, &mut args, k_blocking.inner_depth, slice);
+    let inner_depth = plan.k_blocking.as_ref().map(|k_blocking| k_blocking.inner_depth);
+    let slice = at.slice.zip(inner_depth);
+    let slice = match &plan.zero_taps {
+        Some(zero_taps) => Some((taps_in_image(f, zero_taps, at.slice)?, zero_taps.inner_depth)),
+        None => slice,
+    };
+    if let Some((slice, inner_depth)) = slice {
+        select_slice(f, plan, &mut args, inner_depth, slice);
     }
 
     for idx in 0..plan.streams.len() as u32 {
@@ -161,6 +167,34 @@ fn rhs_address(f: &mut FuncCtx, plan: &TilePlan) -> Result<Value> {
     let offset = f.dim(&(&plan.rhs.stream.origin.index * 4))?;
 
     Ok(f.ins().iadd(address, offset))
+}
+
+/// The taps of a part of the reduction, or of all of it, that are in the image at the current values of the outer row
+/// axes; possibly none.
+fn taps_in_image(
+    f: &mut FuncCtx,
+    zero_taps: &ZeroTaps,
+    slice: Option<ReductionSlice>,
+) -> Result<ReductionSlice> {
+    let ZeroTaps { taps, dilation, first, begin, end, .. } = zero_taps;
+    let (slice_first, slice_end) = match slice {
+        Some(slice) => (slice.first, f.ins().iadd(slice.first, slice.count)),
+        None => (f.int(0), f.int(*taps)),
+    };
+    // The number of taps before a bound is its distance from the first tap, divided by the dilation and rounded up. It
+    // may be rounded towards zero where it is negative.
+    let position = f.dim(first)?;
+    let [before, until] = [begin, end].map(|bound| {
+        let bound = f.dim(bound)?;
+        let distance = f.ins().isub(bound, position);
+        let padded = f.ins().iadd_imm_s(distance, dilation - 1);
+        Ok(f.ins().sdiv_imm_s(padded, *dilation))
+    });
+    let first = f.ins().smax(before?, slice_first);
+    let first = f.ins().smin(first, slice_end);
+    let end = f.ins().smax(until?, first);
+    let end = f.ins().smin(end, slice_end);
+    Ok(ReductionSlice { first, count: f.ins().isub(end, first) })
 }
 
 /// Restricts the arguments to a part of the reduction. The rhs is packed in panels.

@@ -20,6 +20,7 @@ mod rounding;
 mod text;
 mod tile_plan;
 mod tiling;
+mod zero_taps;
 
 pub(crate) use division::{column_step, row_units};
 pub(crate) use isa::Isa;
@@ -31,3 +32,4 @@ pub(crate) use rhs::{ComputedRhs, FewBitsRhs, PanelSource};
 pub(crate) use text::plans_text;
 pub(crate) use tile_plan::{TilePlan, plan};
 pub(crate) use tiling::{AmxChoice, HeightTiling, N_WIDTHS, SMALL_AMX_ROWS};
+pub(crate) use zero_taps::ZeroTaps;

@@ -8,6 +8,7 @@ use super::{
     rhs::PanelSource,
     tile_plan::{RowCount, TilePlan, plan},
     tiling::{AmxChoice, HeightTiling},
+    zero_taps::ZeroTaps,
 };
 use crate::{
     codegen::{
@@ -73,6 +74,10 @@ impl Display for TilePlan<'_> {
         for reduction in &self.loops {
             let ReductionLoop { extent, lhs_step, rhs_step } = reduction;
             writeln!(f, "  loop     {extent}: lhs {lhs_step}, rhs {rhs_step}")?;
+        }
+
+        if let Some(ZeroTaps { dilation, first, begin, end, .. }) = &self.zero_taps {
+            writeln!(f, "  taps     {first} + {dilation}*tap in {begin}..{end}")?;
         }
 
         if let Some(k_blocking) = &self.k_blocking {

@@ -9,6 +9,7 @@ use super::{
     packing::Packing,
     reduction::ReductionLoop,
     rhs::{RhsPlan, RhsReads},
+    zero_taps::ZeroTaps,
 };
 use crate::{
     codegen::{
@@ -81,6 +82,8 @@ pub(crate) struct TilePlan<'a> {
     pub(crate) loops: Vec<ReductionLoop>,
     /// How the operands become 32-bit elements, where they are not multiplied as they are.
     pub(crate) packing: Option<Packing>,
+    /// The taps that see only padding at some rows.
+    pub(crate) zero_taps: Option<ZeroTaps>,
     /// How the reduction is divided where there are many rows.
     pub(crate) k_blocking: Option<KBlocking>,
     /// How several lines are computed by one call.
@@ -184,6 +187,7 @@ fn plan_for<'a>(
     let may_be_k_blocked = packing.is_none() || reads == RhsReads::Unpacked;
     let k_blocking =
         may_be_k_blocked.then(|| KBlocking::of(&loops, &lhs.stream, &rhs, &epilogue, &streams)).flatten();
+    let zero_taps = packing.is_none().then(|| ZeroTaps::of(&facts, contraction, rhs.form, &loops)).flatten();
     // Few bits are near when their elements are computed.
     let reads_panels = !matches!(contraction.rhs, Rhs::FewBits(_));
     let is_short = last.extent.as_i64().is_some_and(|rows| rows <= TILE_ROWS as i64);
@@ -196,6 +200,7 @@ fn plan_for<'a>(
         for_more_rows: None,
         max_tile_rows: max_tile_rows(program, contraction, isa, reads),
         block_bytes: isa.caches.l2_bytes * BLOCK_SHARE.0 / BLOCK_SHARE.1,
+        zero_taps,
         k_blocking,
         line_batch,
         pairs_rows: is_amx && is_short && !outer.is_empty(),
