@@ -98,6 +98,14 @@ impl<I: Instruction> Listing<I> {
         }
     }
 
+    /// The last instruction, unless a label or an alignment follows it.
+    pub(super) fn last_mut(&mut self) -> Option<&mut I> {
+        match self.items.last_mut() {
+            Some(Item::Instruction(instruction)) => Some(instruction),
+            _ => None,
+        }
+    }
+
     /// The machine code, followed by the pool.
     ///
     /// # Errors

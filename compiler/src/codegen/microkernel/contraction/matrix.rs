@@ -7,7 +7,6 @@
 
 use super::{
     key::{DotOp, PANEL},
-    prefetch::panel_mem,
     tile::{Pair, Tile, UNROLL},
 };
 use crate::codegen::vector::{
@@ -61,14 +60,16 @@ impl Tile<'_> {
         let panels = self.panels(b);
         for block in [UNROLL, STEP] {
             b.repeat(count, block as i32, |b| {
+                let places = self.panel_places(b, rhs, &panels);
                 let elements: Vec<Vec<Vector>> =
                     (0..self.pairs.len()).map(|pair| self.load_pair(b, lhs, pair, block)).collect();
                 for step in 0..block / STEP {
                     let factors = elements.iter().map(|steps| steps[step]);
-                    self.multiply_step(b, factors, &|at| {
+                    let at_once = self.loads_at_once(b, 2 * elements.len() + self.copies());
+                    self.multiply_step(b, factors, at_once, &|at| {
                         let (panel, column) = (at / PANEL, at % PANEL);
                         let offset = STEP_BYTES * (PANEL * step + column);
-                        panel_mem(rhs, &panels, panel).plus(offset)
+                        places[panel].plus(offset)
                     });
                 }
                 b.advance(lhs, 4 * block as i32);
@@ -86,19 +87,29 @@ impl Tile<'_> {
         &self,
         b: &mut Builder,
         factors: impl Iterator<Item = Vector> + Clone,
+        at_once: usize,
         rhs: &dyn Fn(usize) -> Mem,
     ) {
         for vector in 0..usize::from(self.key.vectors) {
-            for half in 0..2 {
-                let columns = b.load(rhs(vector * b.lanes() + 2 * half));
-                for (pair, rows) in self.pairs.iter().zip(factors.clone()) {
-                    match self.key.dot {
-                        DotOp::MatrixBf16 => b.set_dot_matrix_bf16(pair[vector][half], rows, columns),
-                        _ => b.set_dot_matrix(pair[vector][half], rows, columns),
+            for halves in [0, 1].chunks(at_once) {
+                let place = |half: &usize| rhs(vector * b.lanes() + 2 * half);
+                let places: Vec<Mem> = halves.iter().map(place).collect();
+                let loaded: Vec<Vector> = places.into_iter().map(|place| b.load(place)).collect();
+                for (half, columns) in halves.iter().zip(loaded) {
+                    for (pair, rows) in self.pairs.iter().zip(factors.clone()) {
+                        match self.key.dot {
+                            DotOp::MatrixBf16 => b.set_dot_matrix_bf16(pair[vector][*half], rows, columns),
+                            _ => b.set_dot_matrix(pair[vector][*half], rows, columns),
+                        }
                     }
                 }
             }
         }
+    }
+
+    /// Registers of the copy of an odd last row.
+    fn copies(&self) -> usize {
+        usize::from(self.key.rows % 2) * usize::from(self.key.vectors)
     }
 
     /// The next `block` elements of two rows of lhs: for each step, those of the first row and those of the second.

@@ -153,6 +153,7 @@ impl<'a> Tile<'a> {
     /// Sets the accumulators to the row that each panel begins with.
     fn start_from_panels(&self, b: &mut Builder) {
         let panels = self.panels(b);
+        let panels = self.panel_places(b, self.rhs, &panels);
         for vector in 0..self.key.vectors as usize {
             let first = self.load_rhs(b, vector, self.rhs, 0, &panels, None);
             self.accumulators.iter().for_each(|row| b.set(row[vector], first));
@@ -195,13 +196,14 @@ impl<'a> Tile<'a> {
         };
         for block in [UNROLL, 1] {
             b.repeat(count, block as i32, |b| {
+                let places = self.panel_places(b, rhs, &panels);
                 let lanes = (block == b.lanes() && self.multiplies_lanes(b)).then(|| self.load_lhs(b, lhs));
                 for k in 0..block {
                     match &lanes {
-                        Some(rows) => self.step_by_lane(b, rows, rhs, k, &panels, column),
+                        Some(rows) => self.step_by_lane(b, rows, rhs, k, &places, column),
                         None => {
                             let lhs_offset = if self.key.dense { 4 * k as i32 } else { 0 };
-                            self.step(b, lhs, lhs_offset, rhs, k, &panels, column);
+                            self.step(b, lhs, lhs_offset, rhs, k, &places, column);
                         }
                     }
                     if let Some(step) = lhs_step {
@@ -226,7 +228,8 @@ impl<'a> Tile<'a> {
             });
         }
         if self.key.shared_bytes > 0 {
-            self.step(b, lhs, -i32::from(self.key.shared_bytes), rhs, 0, &panels, column);
+            let places = self.panel_places(b, rhs, &panels);
+            self.step(b, lhs, -i32::from(self.key.shared_bytes), rhs, 0, &places, column);
             b.advance(rhs, panel_step(1));
         }
     }
@@ -252,6 +255,18 @@ impl<'a> Tile<'a> {
         offsets
     }
 
+    /// The places of the panels from `rhs` on, given their offsets. Where an index takes another instruction, they are
+    /// addresses, so that many loads share it.
+    pub(super) fn panel_places(&self, b: &mut Builder, rhs: Int, offsets: &[Int]) -> Vec<Mem> {
+        let Some(width) = self.key.rhs.panel_columns() else { return Vec::new() };
+        let count = n_panels(self.key, width as u32, b.lanes());
+        let place = |panel: usize| {
+            let mem = panel_mem(rhs, offsets, panel);
+            if mem.index.is_some() && b.shape().fma_lanes { b.address(mem).into() } else { mem }
+        };
+        (0..count).map(place).collect()
+    }
+
     fn step(
         &self,
         b: &mut Builder,
@@ -259,7 +274,7 @@ impl<'a> Tile<'a> {
         lhs_offset: i32,
         rhs: Int,
         k: usize,
-        panels: &[Int],
+        panels: &[Mem],
         column: Option<Int>,
     ) {
         let rows = self.key.rows as usize;
@@ -311,6 +326,13 @@ impl<'a> Tile<'a> {
         (0..usize::from(self.key.rows)).map(|row| b.load(self.lhs_mem(lhs, row))).collect()
     }
 
+    /// Vectors of rhs that are loaded before they are multiplied: two, which one instruction may load, if registers
+    /// hold them besides the accumulators and `held` vectors of lhs. Backends keep one register.
+    pub(super) fn loads_at_once(&self, b: &Builder, held: usize) -> usize {
+        let in_use = self.accumulators.len() * usize::from(self.key.vectors) + held;
+        if in_use + 3 <= b.shape().registers { 2 } else { 1 }
+    }
+
     /// Multiplies lane `k` of each row of lhs.
     fn step_by_lane(
         &self,
@@ -318,16 +340,20 @@ impl<'a> Tile<'a> {
         rows: &[Vector],
         rhs: Int,
         k: usize,
-        panels: &[Int],
+        panels: &[Mem],
         column: Option<Int>,
     ) {
-        for vector in 0..usize::from(self.key.vectors) {
-            let rhs_vector = self.load_rhs(b, vector, rhs, k, panels, column);
-            for (accumulators, elements) in self.accumulators.iter().zip(rows) {
-                let accumulator = accumulators[vector];
-                match self.key.dot {
-                    DotOp::Signed => b.set_dot_signed_lane(accumulator, rhs_vector, *elements, k as u8),
-                    _ => b.set_fma_lane(accumulator, rhs_vector, *elements, k as u8),
+        let vectors: Vec<usize> = (0..usize::from(self.key.vectors)).collect();
+        for group in vectors.chunks(self.loads_at_once(b, rows.len())) {
+            let loaded: Vec<Vector> =
+                group.iter().map(|vector| self.load_rhs(b, *vector, rhs, k, panels, column)).collect();
+            for (vector, rhs_vector) in group.iter().zip(loaded) {
+                for (accumulators, elements) in self.accumulators.iter().zip(rows) {
+                    let accumulator = accumulators[*vector];
+                    match self.key.dot {
+                        DotOp::Signed => b.set_dot_signed_lane(accumulator, rhs_vector, *elements, k as u8),
+                        _ => b.set_fma_lane(accumulator, rhs_vector, *elements, k as u8),
+                    }
                 }
             }
         }
@@ -363,7 +389,7 @@ impl<'a> Tile<'a> {
         vector: usize,
         rhs: Int,
         k: usize,
-        panels: &[Int],
+        panels: &[Mem],
         column: Option<Int>,
     ) -> Vector {
         let first = vector * b.lanes();
@@ -371,7 +397,7 @@ impl<'a> Tile<'a> {
             Rhs::Panels(width) => {
                 let width = width as usize;
                 let offset = self.element_bytes() * (first % width + width * k);
-                let mem = panel_mem(rhs, panels, first / width).plus(offset);
+                let mem = panels[first / width].plus(offset);
                 memory::load(b, mem, self.key.rhs_element)
             }
             Rhs::FewBits(_) => unreachable!("few bits are read in groups"),

@@ -12,9 +12,18 @@ use crate::{
 /// The condition that always holds.
 pub(super) const ALWAYS: i64 = 14;
 
+/// Offsets of two adjacent vectors that one instruction loads are below this.
+const PAIR_BYTES: i64 = 64 * 16;
+
 /// An instruction.
 pub(super) enum Placed {
     Word(u32),
+    /// Loads a whole vector register from a base and an offset.
+    Load {
+        dst: i64,
+        base: i64,
+        offset: i64,
+    },
     /// Loads a vector register from a pool entry.
     Pool(i64, PoolEntry),
     /// A branch on a condition.
@@ -26,6 +35,9 @@ impl Instruction for Placed {
         let distance = |to: usize| to as i64 - code.len() as i64;
         let word = match self {
             Placed::Word(word) => *word,
+            Placed::Load { dst, base, offset } => {
+                Transfer::LDR_Q.encode(AddressForm::Offset, [*dst, *base, *offset])?
+            }
             Placed::Pool(dst, entry) => Op::LdrLiteral.encode(&[*dst, distance(offsets.entry(*entry))])?,
             Placed::Branch(condition, to) => {
                 Op::Branch.encode(&[*condition, distance(offsets.label(*to))])?
@@ -62,6 +74,23 @@ impl Assembler {
     /// Appends an instruction with the operands of its text.
     pub(super) fn op(&mut self, op: Op, operands: &[i64]) {
         self.push(op.encode(operands).map(Placed::Word));
+    }
+
+    /// Appends a load of a whole vector register. Loads of adjacent vectors become one instruction.
+    pub(super) fn load(&mut self, dst: i64, base: i64, offset: i64) {
+        if let Some(last) = self.last_mut()
+            && let Placed::Load { dst: first, base: before, offset: at } = *last
+            && (before, at + 16) == (base, offset)
+            && first != dst
+            && at < PAIR_BYTES
+        {
+            match Op::LoadPairQ.encode(&[first, dst, base, at]) {
+                Ok(word) => *last = Placed::Word(word),
+                Err(error) => self.push(Err(error)),
+            }
+            return;
+        }
+        self.push(Ok(Placed::Load { dst, base, offset }));
     }
 
     /// Appends a load or store with the operands of its text.

@@ -124,6 +124,8 @@ instructions! {
         StorePair = 0xa900_0000 "stp", LoadPair = 0xa940_0000 "ldp";
     "d{}, d{}, [{}, #{}]", [VD, V(10), SN, Signed(15, 7, 8)] =>
         StorePairD = 0x6d00_0000 "stp", LoadPairD = 0x6d40_0000 "ldp";
+    "q{}, q{}, [{}, #{}]", [VD, V(10), SN, Signed(15, 7, 16)] =>
+        LoadPairQ = 0xad40_0000 "ldp";
     "pldl2keep, [{}, #{}]", [SN, Unsigned(10, 12, 8)] =>
         Prfm = 0xf980_0002 "prfm";
     "q{}, .+{}", [VD, Signed(5, 19, 4)] =>

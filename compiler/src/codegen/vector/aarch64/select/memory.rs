@@ -42,6 +42,16 @@ impl Selector<'_> {
         }
     }
 
+    /// Loads a whole vector.
+    fn load(&mut self, dst: i64, mem: Mem) {
+        let disp = i64::from(mem.disp);
+        if mem.index.is_none() && disp >= 0 && disp % 16 == 0 && disp / 16 < 1 << 12 {
+            let base = self.int(mem.base);
+            return self.asm.load(dst, base, disp);
+        }
+        self.access(Transfer::LDR_Q, dst, mem);
+    }
+
     /// The register of an address without its displacement, and the displacement.
     fn without_index(&mut self, mem: Mem) -> (i64, i64) {
         let base = self.int(mem.base);
@@ -84,7 +94,7 @@ impl Selector<'_> {
 
     pub(super) fn memory(&mut self, step: &VInst) {
         match step {
-            VInst::Load(dst, mem) => self.access(Transfer::LDR_Q, self.vector(*dst), *mem),
+            VInst::Load(dst, mem) => self.load(self.vector(*dst), *mem),
             VInst::LoadFirst(dst, mem, n, _) => self.load_first(*dst, *mem, *n),
             VInst::LoadLanes(dst, _, mems) => self.load_lanes(*dst, mems),
             VInst::LoadQuads(dst, mems) => self.access(Transfer::LDR_Q, self.vector(*dst), mems[0]),
