@@ -121,8 +121,8 @@ impl Embed {
     }
 
     /// Sets the largest error that [`Precision::Bf16x3`] may show in the accuracy check, relative to an output's
-    /// largest element. A model with a larger error uses `f32`, see [`accuracy::choose_precision`]. The default is
-    /// [`accuracy::MAX_ERROR`]; infinity skips the check.
+    /// largest element. Contractions that cause a larger error stay `f32`, see [`accuracy::choose_precision`]. The
+    /// default is [`accuracy::MAX_ERROR`]; infinity skips the check.
     pub fn max_error(mut self, limit: f64) -> Embed {
         self.max_error = limit;
         self
@@ -178,16 +178,17 @@ impl Embed {
         let graph = import::import(&model, &self.options(&bounds)?).at(place)?;
         model.external_files().iter().for_each(|file| watch(file));
         let (graph, has_halves) = self.quantised(graph).at(place)?;
-        let graph = self.rounded(graph).at(place)?;
+        let mut graph = self.rounded(graph).at(place)?;
 
         let target = Target::parse(env::var("TARGET").ok().as_deref(), self.cpu.as_deref())?;
         let options = CompileOptions::for_target(&target).precision(self.precision);
-        let PrecisionChoice { precision, note } =
+        let PrecisionChoice { precision, kept, note, .. } =
             accuracy::choose_precision(&graph, &options, self.max_error).at(place)?;
         if let Some(note) = note {
             println!("cargo:warning=symshape: {}: {}: {note}", self.model.display(), self.precision);
         }
 
+        graph.keep_f32(&kept);
         let lowered = Pipeline::new(&graph)
             .options(options.precision(precision).half_weights(has_halves))
             .lower()

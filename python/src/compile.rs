@@ -210,11 +210,11 @@ impl Request {
         let mut warnings = import::warnings(&model, &import_options, &graph);
 
         let (graph, weight_table) = self.options.quantised(graph)?;
-        let graph = self.options.rounded(graph, &mut notes)?;
+        let mut graph = self.options.rounded(graph, &mut notes)?;
         let target = Target::parse(None, self.options.cpu.as_deref())?;
         let options = CompileOptions::for_target(&target).threads(self.options.threads.max(1));
         let options = options.half_weights(weight_table.as_ref().is_some_and(WeightTable::has_halves));
-        let options = self.options.with_precision(&graph, options, &mut notes)?;
+        let options = self.options.with_precision(&mut graph, options, &mut notes)?;
         let mut observer = |step: &'static str, _: pipeline::Ir<'_>| observe(step);
         let lowered = Pipeline::new(&graph)
             .options(options)
@@ -311,7 +311,7 @@ impl Options {
     /// The options at the requested precision, or at `f32` if bf16x3 is too inaccurate for the model.
     fn with_precision(
         &self,
-        graph: &Graph,
+        graph: &mut Graph,
         options: CompileOptions,
         notes: &mut Vec<String>,
     ) -> Result<CompileOptions> {
@@ -325,8 +325,9 @@ impl Options {
         if precision != Precision::Bf16x3 {
             return Ok(options);
         }
-        let PrecisionChoice { precision, note } =
+        let PrecisionChoice { precision, kept, note, .. } =
             accuracy::choose_precision(graph, &options, accuracy::MAX_ERROR)?;
+        graph.keep_f32(&kept);
         notes.extend(note.map(|note| format!("precision bf16x3: {note}")));
         Ok(options.precision(precision))
     }

@@ -1,6 +1,9 @@
 //! The error of a model whose state has rows of 16 bits.
 
-use super::{inputs, run_calls, worst};
+use super::{
+    calls::{run_calls, worst},
+    inputs,
+};
 use crate::{error::Result, graph::Graph, opt, pipeline::Pipeline, state, state::StateRequest};
 use symshape_runtime::DType;
 

@@ -43,7 +43,8 @@ pub(crate) fn work(graph: &Graph, model: &Model, dims: &[i64], unknown: UnknownS
     of_graph(graph, &value, unknown)
 }
 
-fn of_graph(graph: &Graph, value: &dyn Fn(&Symbol) -> Option<i64>, unknown: UnknownSizes) -> Work {
+/// The work of a call with these values of the symbols.
+pub(crate) fn of_graph(graph: &Graph, value: &dyn Fn(&Symbol) -> Option<i64>, unknown: UnknownSizes) -> Work {
     let size = |dim: &Dim| match dim.eval_i64(value) {
         Ok(size) => size as f64,
         Err(_) if unknown == UnknownSizes::One => 1.0,
@@ -74,4 +75,32 @@ fn of_graph(graph: &Graph, value: &dyn Fn(&Symbol) -> Option<i64>, unknown: Unkn
     };
 
     graph.nodes.values().map(node).fold(Work::default(), Work::add)
+}
+
+/// The multiplications of the contractions that `counts` selects, with these values of the symbols. Loops count with
+/// their largest trip count.
+pub(crate) fn multiplications(
+    graph: &Graph,
+    value: &dyn Fn(&Symbol) -> Option<i64>,
+    counts: &dyn Fn(&Node) -> bool,
+) -> f64 {
+    let size = |dim: &Dim| match dim.eval_i64(value) {
+        Ok(size) => size as f64,
+        Err(_) => graph.facts.bounds(dim).hi.and_then(|hi| hi.to_f64()).unwrap_or(1.0),
+    };
+    let of = |node: &Node| {
+        let inside: f64 =
+            node.op.regions().into_iter().map(|(_, region)| multiplications(region, value, counts)).sum();
+        match &node.op {
+            Op::Loop { max_iterations, .. } => size(max_iterations) * inside,
+            Op::Contraction { lhs, out, .. } if counts(node) => {
+                let summed = lhs.iter().zip(graph.shape(node.operands[0]));
+                let depth: f64 =
+                    summed.filter(|(label, _)| !out.contains(label)).map(|(_, dim)| size(dim)).product();
+                depth * graph.shape(node.results[0]).iter().map(size).product::<f64>()
+            }
+            _ => inside,
+        }
+    };
+    graph.nodes.values().map(of).sum()
 }

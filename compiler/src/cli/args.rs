@@ -8,7 +8,7 @@ use super::{
     stateful::StateArgs,
 };
 use crate::{
-    accuracy::{self, PrecisionChoice},
+    accuracy::{self, PrecisionChoice, TrialReport},
     error::{At, Result},
     graph::Graph,
     import::{self, ImportOptions, InputConstant},
@@ -19,6 +19,7 @@ use crate::{
 };
 use clap::{ValueEnum, builder::PossibleValue};
 use std::{
+    collections::BTreeSet,
     ffi::OsString,
     fs,
     path::{Path, PathBuf},
@@ -68,16 +69,19 @@ pub(super) struct OversizedArgs {
 }
 
 /// Precision of contractions.
-#[derive(clap::Args, Clone, Copy, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub(super) struct PrecisionArgs {
     /// Precision of f32 contractions on machines with tile registers (AMX): f32, bf16x3 (each f32 as two bf16, three
     /// multiplications) or bf16; the level aarch64-bf16 has bf16 too; other machines multiply f32
     #[arg(long, value_enum, default_value_t)]
     pub precision: Precision,
-    /// Largest error, relative to an output's largest magnitude, that a bf16x3 test run may show; a model with a larger
-    /// error uses f32; `inf` skips the test run
+    /// Largest error, relative to an output's largest magnitude, that a bf16x3 test run may show; the contractions that
+    /// cause a larger error multiply f32, or all of them; `inf` skips the test run
     #[arg(long, alias = "within", value_name = "ERROR", default_value_t = accuracy::MAX_ERROR, value_parser = error_limit)]
     pub max_error: f64,
+    /// Name of an ONNX node whose contractions multiply f32 at any --precision; can be repeated
+    #[arg(long, value_name = "NODE")]
+    pub keep_f32: Vec<String>,
     /// Activations of products whose weights have few bits: f32, or int8 (rounded by row and block of the weights). The
     /// summary says how far that moves the outputs of a trial run
     #[arg(long, value_name = "TYPE", default_value_t)]
@@ -93,7 +97,7 @@ pub(super) fn error_limit(text: &str) -> Result<f64, String> {
 impl PrecisionArgs {
     /// The graph with the activations of the command line, and how they change it. `None` if they stay `f32`.
     pub(super) fn round_activations(
-        self,
+        &self,
         path: &Path,
         graph: &Graph,
         progress: &Progress,
@@ -105,37 +109,66 @@ impl PrecisionArgs {
         quantise::round_activations(graph).at(|| path.display().to_string()).map(Some)
     }
 
+    /// Marks the nodes that `--keep-f32` names, and returns the names.
+    ///
+    /// # Errors
+    /// `Usage` when a node is missing.
+    pub(super) fn keep_named(&self, graph: &mut Graph) -> Result<BTreeSet<String>> {
+        let names: BTreeSet<String> = self.keep_f32.iter().cloned().collect();
+        match graph.keep_f32(&names).first() {
+            Some(missing) => Err(usage(format!("--keep-f32 {missing}: the model has no node of this name"))),
+            None => Ok(names),
+        }
+    }
+
     /// Chooses the precision of a model, see [`accuracy::choose_precision`], and prints notes about it to standard
-    /// error.
+    /// error. Contractions of the graph that stay `f32` are marked.
+    ///
+    /// # Errors
+    /// `Usage` when `--keep-f32` names a missing node; as [`accuracy::choose_precision`].
     pub(super) fn choose(
-        self,
+        &self,
         path: &Path,
-        graph: &Graph,
+        graph: &mut Graph,
         targets: &Targets,
         options: &CompileOptions,
         progress: &Progress,
-    ) -> Result<CompileOptions> {
-        let PrecisionArgs { precision, max_error, .. } = self;
+    ) -> Result<Chosen> {
+        let mut kept = self.keep_named(graph)?;
+        let precision = self.precision;
         let options = options.precision(precision);
-        if precision != Precision::Bf16x3 || max_error == f64::INFINITY {
-            return Ok(options);
+        if precision != Precision::Bf16x3 || self.max_error == f64::INFINITY {
+            return Ok(Chosen { options, kept, report: None });
         }
 
         progress.say("checking the accuracy of bf16x3");
-        let PrecisionChoice { precision, note } = if targets.is_empty() {
-            accuracy::choose_precision(graph, &options, max_error).at(|| path.display().to_string())?
+        let choice = if targets.is_empty() {
+            accuracy::choose_precision(graph, &options, self.max_error).at(|| path.display().to_string())?
         } else {
             let note = "accuracy not checked: offload targets may take over parts of the model";
-            PrecisionChoice { precision, note: Some(note.into()) }
+            PrecisionChoice { precision, kept: BTreeSet::new(), note: Some(note.into()), report: None }
         };
-        if let Some(note) = note {
+        if let Some(note) = &choice.note {
             eprintln!("symc: {}: --precision bf16x3: {note}", path.display());
         }
+        graph.keep_f32(&choice.kept);
+        kept.extend(choice.kept);
 
         // At `f32`, no contraction of `f32` needs tile registers.
-        let require_tiles = options.require_tiles && precision != Precision::F32;
-        Ok(options.precision(precision).require_tiles(require_tiles))
+        let require_tiles = options.require_tiles && choice.precision != Precision::F32;
+        let options = options.precision(choice.precision).require_tiles(require_tiles);
+        Ok(Chosen { options, kept, report: choice.report })
     }
+}
+
+/// The precision of a model.
+pub(super) struct Chosen {
+    /// The options with the precision.
+    pub(super) options: CompileOptions,
+    /// The nodes whose contractions stay `f32`.
+    pub(super) kept: BTreeSet<String>,
+    /// The accuracy check, if it ran.
+    pub(super) report: Option<TrialReport>,
 }
 
 /// How the partitions of a model run, if it has any.

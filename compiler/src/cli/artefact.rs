@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     accuracy::StateError,
+    accuracy::TrialReport,
     emit,
     error::{Error, Result},
     kernel::{Program, RepeatedWeight},
@@ -130,6 +131,16 @@ pub(super) struct Summary {
     pub(super) weight_table: Option<WeightTable>,
     /// The effect of rounded activations.
     pub(super) activations: Option<ActivationSummary>,
+    /// The accuracy check of the precision.
+    pub(super) trial: Option<TrialReport>,
+}
+
+/// The accuracy check for `--json`, which has no infinity.
+fn trial_json(trial: &TrialReport) -> serde_json::Value {
+    let calls = trial.calls.iter().map(|call| json!({"at": call.at, "error": call.error.min(f64::MAX)}));
+    json!({
+        "calls": calls.collect::<Vec<_>>(), "contractions": trial.contractions, "share": trial.share,
+    })
 }
 
 impl Summary {
@@ -152,6 +163,7 @@ impl Summary {
             memory_bytes: None,
             weight_table: None,
             activations: None,
+            trial: None,
         }
     }
 
@@ -187,6 +199,9 @@ impl Summary {
             }
             if let Some(activations) = &self.activations {
                 line["activations"] = activations.json();
+            }
+            if let Some(trial) = &self.trial {
+                line["accuracy"] = trial_json(trial);
             }
             print_line(&line.to_string());
             return;
@@ -235,6 +250,9 @@ impl Summary {
             .for_each(|line| print_line(&format!("  {line}")));
         if let Some(activations) = &self.activations {
             print_line(&format!("  {}", activations.line()));
+        }
+        if let Some(trial) = &self.trial {
+            print_line(&format!("  accuracy of bf16x3: {trial}"));
         }
     }
 
@@ -313,6 +331,7 @@ pub(super) fn write(
         memory_bytes: None,
         weight_table: None,
         activations: None,
+        trial: None,
     };
 
     let weights = weights.map(|path| stage_weights(&mut compiled.object, path, progress)).transpose()?;

@@ -83,7 +83,8 @@ pub(super) fn main(args: &Args, allocations: fn() -> u64) -> Result<Verdict> {
     }
 
     let support = CompileOptions::default().support;
-    let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, &args.ragged, support)?;
+    let loaded =
+        source::load(&args.model, &args.dims, &args.precision, &args.offload, &args.ragged, support)?;
     let place = || args.model.display().to_string();
     let mut cases = cases(&loaded.model, args).at(place)?;
 

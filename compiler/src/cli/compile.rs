@@ -1,7 +1,7 @@
 //! `symc compile`: a model into an artefact, or a stage's text.
 
 use super::{
-    args,
+    args::{self, Chosen},
     artefact::{self, Output, OutputKind, Summary},
     errors::{at_path, usage},
     grow,
@@ -14,7 +14,7 @@ use super::{
     weight_types::WeightTypeArgs,
 };
 use crate::{
-    accuracy::StateError,
+    accuracy::{StateError, TrialReport},
     codegen::{self, ModuleKind},
     emit,
     error::{At, Error, Result},
@@ -31,7 +31,7 @@ use crate::{
     target::Target,
 };
 use clap::{ValueEnum, builder::PossibleValue};
-use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, ffi::OsString, path::PathBuf, sync::Arc, time::Instant};
 
 /// Examples at the end of `symc help compile`.
 const EXAMPLES: &str = "\
@@ -166,6 +166,10 @@ struct ModelToCompile {
     activations: Option<ActivationSummary>,
     /// The error of rows of another type, if the command line names one.
     state_error: Option<StateError>,
+    /// The nodes whose contractions stay `f32`.
+    kept: BTreeSet<String>,
+    /// The accuracy check of the precision, if it ran.
+    trial: Option<TrialReport>,
 }
 
 /// Compiles the model to an artefact, or prints the text of a stage.
@@ -304,6 +308,7 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     let compile_ms = milliseconds(start);
     summary.weight_table = model.weight_table.clone();
     summary.activations = model.activations.clone();
+    summary.trial = model.trial.clone();
     summary.set_row_error(model.state_error.clone());
     summary.print(output.path, bytes, lowered.plan.arena_max, compile_ms, args.json);
     Ok(Verdict::Yes)
@@ -349,6 +354,7 @@ fn command_line(args: &Args, target: &Target, model: &ModelToCompile) -> String 
     flag("--threads", args.threads.to_string());
     flag("--precision", lowered.program.precision.name().to_string());
     flag("--max-error", "inf".into());
+    model.kept.iter().for_each(|node| flag("--keep-f32", node.clone()));
     flag("--activations", args.precision.activations.to_string());
     if let Some(target) = &args.target {
         flag("--target", target.clone());
@@ -411,12 +417,13 @@ fn lower_with_bounds(
     }
     let (graph, weight_table) = quantised(args, graph)?;
     let rounded = args.precision.round_activations(&args.model, &graph, progress)?;
-    let (graph, activations) = match rounded {
+    let (mut graph, activations) = match rounded {
         Some(RoundedActivations { graph, summary }) => (graph, Some(summary)),
         None => (graph, None),
     };
     watch.lap("quantise");
-    let options = args.precision.choose(&args.model, &graph, targets, &request.options, progress)?;
+    let Chosen { options, kept, report } =
+        args.precision.choose(&args.model, &mut graph, targets, &request.options, progress)?;
     let options = options.half_weights(weight_table.as_ref().is_some_and(WeightTable::has_halves));
     watch.lap("accuracy");
     let state = args.dims.state.request()?;
@@ -434,7 +441,8 @@ fn lower_with_bounds(
         .ragged(args.ragged.request())
         .observe(observer);
     let lowered = pipeline.lower().at(|| args.model.display().to_string())?;
-    Ok(ModelToCompile { lowered, size_note: None, weight_table, activations, state_error })
+    let size_note = None;
+    Ok(ModelToCompile { lowered, size_note, weight_table, activations, state_error, kept, trial: report })
 }
 
 /// The graph with the types of weights that the command line names, and their table.
@@ -454,15 +462,17 @@ fn lower_with_dynamic_memory(
 ) -> Result<ModelToCompile> {
     let Request { args, targets, .. } = request;
     progress.say("looking for bounds");
-    let choose_options =
-        |graph: &Graph| args.precision.choose(&args.model, graph, targets, &request.options, progress);
-    let (lowered, note) = grow::lowered(&args.model, options, targets, &request.options, &choose_options)?;
+    let choose =
+        |graph: &mut Graph| args.precision.choose(&args.model, graph, targets, &request.options, progress);
+    let (lowered, chosen, note) = grow::lowered(&args.model, options, targets, &request.options, &choose)?;
     Ok(ModelToCompile {
         lowered,
         size_note: Some(note),
         weight_table: None,
         activations: None,
         state_error: None,
+        kept: chosen.kept,
+        trial: chosen.report,
     })
 }
 

@@ -1,7 +1,7 @@
 //! `--dynamic-memory`: symbols without an upper bound get one that no call reaches, as large as the arena's address
 //! space allows.
 
-use super::{errors::usage, source};
+use super::{args::Chosen, errors::usage, source};
 use crate::{
     error::{Error, ErrorKind, Result},
     graph::Graph,
@@ -20,7 +20,7 @@ const CAPS: [i64; 7] = [1 << 32, 1 << 28, 1 << 24, 1 << 20, 1 << 16, 1 << 12, 1 
 /// Largest address space of an arena at the upper bounds.
 const MAX_BYTES: u64 = 1 << 44;
 
-/// The model at `path`, lowered with the largest possible upper bounds and the precision that `choose_options` chooses,
+/// The model at `path`, lowered with the largest possible upper bounds and the precision that `choose` chooses,
 /// and a note that states the bounds.
 ///
 /// # Errors
@@ -30,8 +30,8 @@ pub(super) fn lowered(
     options: &ImportOptions,
     targets: &Targets,
     compile_options: &CompileOptions,
-    choose_options: &dyn Fn(&Graph) -> Result<CompileOptions>,
-) -> Result<(Lowered, String)> {
+    choose: &dyn Fn(&mut Graph) -> Result<Chosen>,
+) -> Result<(Lowered, Chosen, String)> {
     if source::graph(path, options).is_ok() {
         return Err(usage(
             "--dynamic-memory: every symbol has an upper bound, so memory does not depend on larger sizes; omit the flag",
@@ -40,15 +40,18 @@ pub(super) fn lowered(
 
     for cap in CAPS {
         let options = ImportOptions { cap: Some(cap), ..options.clone() };
-        let graph = source::graph(path, &options)?;
+        let mut graph = source::graph(path, &options)?;
 
-        let lower = |options: CompileOptions| Pipeline::new(&graph).targets(targets).options(options).lower();
-        match lower(*compile_options) {
+        let lower = |graph: &Graph, options: CompileOptions| {
+            Pipeline::new(graph).targets(targets).options(options).lower()
+        };
+        match lower(&graph, *compile_options) {
             Ok(lowered) if lowered.plan.arena_max <= MAX_BYTES => {
-                let chosen = choose_options(&graph)?;
-                let lowered = if chosen == *compile_options { lowered } else { lower(chosen)? };
+                let chosen = choose(&mut graph)?;
+                let is_same = chosen.options == *compile_options && chosen.kept.is_empty();
+                let lowered = if is_same { lowered } else { lower(&graph, chosen.options)? };
                 let note = bounds_note(&lowered.program, cap);
-                return Ok((lowered, note));
+                return Ok((lowered, chosen, note));
             }
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Limit => {}

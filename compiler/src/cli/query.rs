@@ -48,7 +48,8 @@ pub(super) struct Args {
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let budget = args.bytes.as_deref().map(parse_bytes).transpose()?;
     let support = CompileOptions::default().support;
-    let loaded = source::load(&args.model, &args.dims, args.precision, &args.offload, &args.ragged, support)?;
+    let loaded =
+        source::load(&args.model, &args.dims, &args.precision, &args.offload, &args.ragged, support)?;
     let model = &loaded.model;
 
     if let Some(at) = &args.at {

@@ -65,7 +65,8 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let progress = Progress::new(format!("importing {}", args.model.display()), 0);
     let graph = source::graph(&args.model, &args.dims.options(&args.model)?)?;
     let rounded = args.precision.round_activations(&args.model, &graph, &progress)?;
-    let graph = rounded.map_or(graph, |rounded| rounded.graph);
+    let mut graph = rounded.map_or(graph, |rounded| rounded.graph);
+    args.precision.keep_named(&mut graph)?;
 
     progress.say("lowering");
     let is_measured = args.profile.is_some() || !args.lengths.is_empty() || !args.threads.is_empty();

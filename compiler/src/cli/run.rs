@@ -75,7 +75,7 @@ fn state(args: &Args, model: &Model, inputs: &[Tensor]) -> Result<Option<State>>
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let support = CompileOptions::default().support;
     let model =
-        source::load(&args.model, &args.dims, args.precision, &args.offload, &args.ragged, support)?.model;
+        source::load(&args.model, &args.dims, &args.precision, &args.offload, &args.ragged, support)?.model;
 
     let inputs = CallInputs::read(&model, &args.input_files, args.npz.as_deref(), args.lengths.as_ref())?;
     let mut context =

@@ -68,7 +68,7 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
     let loaded = source::load(
         &args.model,
         &args.dims,
-        args.precision,
+        &args.precision,
         &args.offload,
         &RaggedArgs::default(),
         support,

@@ -58,7 +58,7 @@ pub(super) struct Loaded {
 pub(super) fn load(
     path: &Path,
     dims: &DimArgs,
-    precision_args: PrecisionArgs,
+    precision_args: &PrecisionArgs,
     offload: &OffloadArgs,
     ragged: &RaggedArgs,
     microkernels: MicrokernelSupport,
@@ -66,6 +66,9 @@ pub(super) fn load(
     if path.extension().is_none_or(|extension| extension != "onnx") {
         if precision_args.precision != Precision::F32 {
             return Err(usage(format!("{}: --precision is for ONNX models", path.display())));
+        }
+        if let Some(node) = precision_args.keep_f32.first() {
+            return Err(usage(format!("{}: --keep-f32 {node} is for ONNX models", path.display())));
         }
         if precision_args.activations != Activations::F32 {
             return Err(usage(format!("{}: --activations is for ONNX models", path.display())));
@@ -89,7 +92,7 @@ pub(super) fn load(
     }
 
     let options = CompileOptions::default().support(microkernels);
-    let precision = precision_args.choose(path, &graph, &targets, &options, &progress)?.precision;
+    let precision = precision_args.choose(path, &mut graph, &targets, &options, &progress)?.options.precision;
     let options =
         CompileOptions::default().precision(precision).oversized_parts(offload.oversized.oversized_parts);
     let pipeline = Pipeline::new(&graph).targets(&targets).options(options).state(dims.state.request()?);

@@ -8,6 +8,7 @@ mod binding;
 mod contraction;
 mod index;
 mod node;
+mod quick;
 mod reduce;
 mod rounded;
 mod rounding;

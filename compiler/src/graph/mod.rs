@@ -19,6 +19,7 @@ pub use state::{State, StatePair, StateRows, appended_axis};
 
 use crate::scalar::Precision;
 use cranelift_entity::{PrimaryMap, entity_impl};
+use std::collections::BTreeSet;
 use symshape::{Assumption, Dim, Facts, Symbol};
 use symshape_runtime::{DType, external::Function};
 
@@ -55,6 +56,14 @@ pub struct Node {
     pub results: Vec<Value>,
     /// The source of the node, for messages: the name of the ONNX node, or empty.
     pub origin: String,
+}
+
+impl Node {
+    /// The name of the ONNX node that it comes from, or another description of its source. Empty if there is none.
+    pub fn name(&self) -> &str {
+        let quoted = self.origin.strip_prefix("node `").and_then(|rest| rest.strip_suffix('`'));
+        quoted.unwrap_or(&self.origin)
+    }
 }
 
 /// The facts about a value.
@@ -98,6 +107,9 @@ pub struct Graph {
     pub keeps_state: bool,
     /// The [`Node::origin`] of new nodes.
     pub origin: String,
+    /// The names of the nodes whose contractions multiply `f32` at any precision, see [`Graph::keep_f32`]. Those of a
+    /// region have no effect.
+    pub f32_nodes: BTreeSet<String>,
 }
 
 impl Graph {
@@ -158,15 +170,40 @@ impl Graph {
     }
 
     /// Sets the precision of all `f32` contractions, except for those that are [`Precision::Full`] or
-    /// [`Precision::Int8`].
+    /// [`Precision::Int8`]. Those of [`Graph::f32_nodes`] become [`Precision::Full`].
     pub fn set_precision(&mut self, wanted: Precision) {
+        let kept = std::mem::take(&mut self.f32_nodes);
+        self.set_precision_except(wanted, &kept);
+        self.f32_nodes = kept;
+    }
+
+    fn set_precision_except(&mut self, wanted: Precision, kept: &BTreeSet<String>) {
         for node in self.nodes.values_mut() {
+            let is_kept = wanted != Precision::F32 && kept.contains(node.name());
             if let Op::Contraction { dtype: DType::F32, precision, .. } = &mut node.op
                 && !matches!(precision, Precision::Full | Precision::Int8)
             {
-                *precision = wanted;
+                *precision = if is_kept { Precision::Full } else { wanted };
             }
-            node.op.regions_mut().into_iter().for_each(|region| region.set_precision(wanted));
+            let regions = node.op.regions_mut();
+            regions.into_iter().for_each(|region| region.set_precision_except(wanted, kept));
+        }
+    }
+
+    /// Lets the `f32` contractions of these nodes, by [`Node::name`], multiply `f32` at any precision. Returns the
+    /// names that no node has.
+    pub fn keep_f32(&mut self, names: &BTreeSet<String>) -> BTreeSet<String> {
+        self.f32_nodes.extend(names.iter().cloned());
+        let mut missing = names.clone();
+        self.remove_names(&mut missing);
+        missing
+    }
+
+    /// Removes the names of the nodes, also of those in regions.
+    fn remove_names(&self, names: &mut BTreeSet<String>) {
+        for node in self.nodes.values() {
+            names.remove(node.name());
+            node.op.regions().into_iter().for_each(|(_, region)| region.remove_names(names));
         }
     }
 

@@ -30,6 +30,7 @@ pub(super) fn replace(graph: &mut Graph, groups: &[NodeGroup], lower: Lower<'_>)
         facts: old.facts.clone(),
         constraints: old.constraints.clone(),
         state: old.state.clone(),
+        f32_nodes: old.f32_nodes.clone(),
         ..Graph::default()
     };
 

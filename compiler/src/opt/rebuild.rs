@@ -24,6 +24,7 @@ pub(crate) fn rebuild(
         facts: old.facts,
         constraints: old.constraints,
         state: old.state,
+        f32_nodes: old.f32_nodes.clone(),
         ..Graph::default()
     };
 

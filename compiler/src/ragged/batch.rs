@@ -201,6 +201,7 @@ pub(super) fn fix(
         facts: facts_without(&old.facts, batch, true)?,
         constraints: constraints_at_one(&old, batch),
         data_dependent: old.data_dependent.clone(),
+        f32_nodes: old.f32_nodes.clone(),
         ..Graph::default()
     };
 

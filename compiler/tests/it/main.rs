@@ -61,6 +61,7 @@ mod quantise;
 mod quantised;
 mod quantised_refusals;
 mod query;
+mod quick_evaluation;
 mod ragged;
 mod random_operators;
 mod refusals;

@@ -16,7 +16,7 @@ use symshape_runtime::DType;
 /// The type in which values are combined.
 fn working_type(op: ReduceOp, dtype: DType, rounding: Rounding) -> DType {
     match (op, rounding) {
-        (ReduceOp::Sum | ReduceOp::Prod, Rounding::Last) if dtype.is_float() => DType::F64,
+        (ReduceOp::Sum | ReduceOp::Prod, Rounding::Last | Rounding::Quick) if dtype.is_float() => DType::F64,
         (ReduceOp::Sum | ReduceOp::Prod, Rounding::Each) if dtype.is_float() && dtype != DType::F64 => {
             DType::F32
         }

@@ -45,7 +45,7 @@ fn rounded(x: &Tensor, axis: usize, block: usize, rounding: Rounding) -> Result<
             let places = (first..depth.min(first + block)).map(|k| row + k * step);
             let elements: Vec<f32> = places.clone().map(|at| x.get(at).as_f64() as f32).collect();
             let rounded = match rounding {
-                Rounding::Last => RoundedBlock::of(&elements),
+                Rounding::Last | Rounding::Quick => RoundedBlock::of(&elements),
                 Rounding::Each => RoundedBlock::of_to_other_side(&elements),
             };
             for (at, value) in places.zip(rounded.values()) {

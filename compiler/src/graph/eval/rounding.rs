@@ -10,4 +10,7 @@ pub enum Rounding {
     /// [`Rounding::Last`] shows the effect of rounding on this graph and these inputs. It bounds the error of other
     /// summation orders and of other approximations of the same functions.
     Each,
+    /// As [`Rounding::Last`], but contractions of `f32` sum in `f32`, in blocks. Frequent operators work on slices, so
+    /// that trial runs of whole models are fast.
+    Quick,
 }

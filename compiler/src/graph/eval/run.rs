@@ -3,13 +3,14 @@
 use super::{
     binding::{Binding, check_constraints, dim_value, sizes},
     node,
+    quick::{self, Offsets},
     rounding::Rounding,
     writer::tensor,
 };
 use crate::{
     error::{At, Error, ErrorKind, Result},
     external::Callee,
-    graph::{Graph, NodeId, Op, Type, Value},
+    graph::{Graph, Node, NodeId, Op, Type, Value},
     scalar::Scalar,
     tensor::Tensor,
 };
@@ -50,6 +51,8 @@ fn computed(
     let Needed { nodes, uses } = needed(graph, wanted);
     let mut remaining_uses = uses.clone();
     let mut done: BTreeMap<Value, Tensor> = BTreeMap::new();
+    let in_place = if rounding == Rounding::Quick { quick::views_in_place(graph) } else { BTreeSet::new() };
+    let mut views = Views { wanted: in_place, offsets: BTreeMap::new() };
 
     for node in nodes.iter().map(|id| &graph.nodes[*id]) {
         let located = || {
@@ -66,6 +69,12 @@ fn computed(
         }
 
         let results = match &node.op {
+            Op::View { .. } | Op::Contraction { .. }
+                if rounding == Rounding::Quick
+                    && let Some(result) = views.eval(graph, node, &operands, binding).at(located)? =>
+            {
+                vec![result]
+            }
             Op::Input(index) => vec![inputs[*index as usize].clone()],
             Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } => {
                 control(graph, &node.op, &operands, binding, rounding).at(located)?
@@ -82,6 +91,71 @@ fn computed(
         }
     }
     Ok(wanted.iter().map(|value| done[value].clone()).collect())
+}
+
+/// The views whose operands stand for them in [`Rounding::Quick`], see [`quick::views_in_place`].
+struct Views {
+    wanted: BTreeSet<Value>,
+    offsets: BTreeMap<Value, Offsets>,
+}
+
+impl Views {
+    /// The result of a view or a contraction; the operand of a view that is read in place. `None` if the definition of
+    /// the operator is evaluated.
+    fn eval(
+        &mut self,
+        graph: &Graph,
+        node: &Node,
+        operands: &[Tensor],
+        binding: &Binding,
+    ) -> Result<Option<Tensor>> {
+        let result = node.results[0];
+        match &node.op {
+            Op::View { index, .. } if self.wanted.contains(&result) => {
+                let shape = sizes(graph.shape(result), binding)?;
+                match Offsets::of(index, &operands[0], &shape, binding)? {
+                    Some(offsets) => {
+                        self.offsets.insert(result, offsets);
+                        Ok(Some(operands[0].clone()))
+                    }
+                    None => Ok(None),
+                }
+            }
+            Op::Contraction { lhs, rhs, out, precision, .. }
+                if quick::has_second_form(graph, &node.op, &node.operands) =>
+            {
+                let shapes =
+                    [0, 1].map(|side| self.shape(graph, node.operands[side], &operands[side], binding));
+                let [a, b] = shapes;
+                let shapes = [a?, b?];
+                let operand = |side: usize| quick::Operand {
+                    tensor: &operands[side],
+                    shape: &shapes[side],
+                    offsets: self.offsets.get(&node.operands[side]),
+                };
+                let product = quick::contraction([lhs, rhs, out], *precision, [operand(0), operand(1)])?;
+                if product.is_some() {
+                    return Ok(product);
+                }
+                let dense = |side: usize| match self.offsets.get(&node.operands[side]) {
+                    Some(offsets) => offsets.gather(&operands[side], &shapes[side]),
+                    None => Ok(operands[side].clone()),
+                };
+                let results = node::eval(&node.op, &[dense(0)?, dense(1)?], binding, Rounding::Quick)?;
+                Ok(results.into_iter().next())
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The shape of a value for which this tensor stands.
+    fn shape(&self, graph: &Graph, value: Value, tensor: &Tensor, binding: &Binding) -> Result<Vec<usize>> {
+        if self.offsets.contains_key(&value) {
+            sizes(graph.shape(value), binding)
+        } else {
+            Ok(tensor.shape().to_vec())
+        }
+    }
 }
 
 /// The results of an external function.

@@ -1,0 +1,102 @@
+//! Calls of a compiled model with seeded inputs.
+
+use super::{
+    dims::{aligned, halved},
+    distance, inputs,
+    work::{self, UnknownSizes, Work},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    graph::Graph,
+    tensor::{self, Tensor},
+};
+use symshape_runtime::{Context, Model};
+
+/// Largest work of a call, in multiplications, except at the smallest sizes.
+const MAX_WORK: f64 = 8e9;
+
+/// Largest work of the call at the smallest sizes. A model that needs more is not checked.
+const MAX_SMALLEST_WORK: f64 = 1e11;
+
+/// Multiplications of contractions that take as long as computing one element by another operation.
+const MULTIPLICATIONS_PER_ELEMENT: f64 = 16.0;
+
+/// The largest difference of the outputs that `counts` selects by their index, and the sizes of its call: those of
+/// `calls` next to those of this model.
+pub(super) fn worst(
+    calls: &[MeasuredCall],
+    model: &Model,
+    make_inputs: MakeInputs,
+    counts: impl Fn(usize) -> bool,
+) -> Result<(f64, String)> {
+    let counted = |outputs: &[Tensor]| {
+        let outputs = outputs.iter().enumerate().filter(|(idx, _)| counts(*idx));
+        outputs.map(|(_, output)| output.clone()).collect::<Vec<_>>()
+    };
+    let mut max_error = 0.0;
+    let mut at = String::new();
+    for call in calls {
+        let outputs = run_seeded(model, &call.dims, make_inputs)?;
+        let error = distance::max_error(&counted(&outputs), &counted(&call.outputs));
+        if error >= max_error {
+            max_error = error;
+            at = inputs::binding(model, &call.dims);
+        }
+    }
+    Ok((max_error, at))
+}
+
+/// Makes the seeded inputs of a call with these dims.
+pub(super) type MakeInputs = fn(&Model, &[i64]) -> Result<Vec<Tensor>>;
+
+/// Runs the model on seeded inputs with these dims and returns its outputs.
+fn run_seeded(model: &Model, dims: &[i64], make_inputs: MakeInputs) -> Result<Vec<Tensor>> {
+    let limit = |error: String| Error::new(ErrorKind::Limit, error);
+    let inputs = make_inputs(model, dims)?;
+    let mut context = Context::new(model).map_err(|error| limit(error.to_string()))?;
+    let outputs = context.run_views(&tensor::refs(&inputs)?).map_err(|error| limit(error.to_string()))?;
+    Ok(tensor::copies(&outputs))
+}
+
+/// A call of the check.
+pub(super) struct MeasuredCall {
+    /// One for each symbol of the model.
+    dims: Vec<i64>,
+    outputs: Vec<Tensor>,
+}
+
+/// Runs the calls of the check: at the smallest sizes, at the largest that don't take long, and at about half of these.
+///
+/// A model may refuse sizes within their ranges, because of its other constraints. Such calls are left out.
+///
+/// # Errors
+/// When calls take too long at all sizes, or the model refuses all of them.
+pub(super) fn run_calls(graph: &Graph, model: &Model, make_inputs: MakeInputs) -> Result<Vec<MeasuredCall>> {
+    let work = |dims: &[i64]| {
+        let Work { multiplications, elements } = work::work(graph, model, dims, UnknownSizes::UpperBound);
+        multiplications + MULTIPLICATIONS_PER_ELEMENT * elements
+    };
+
+    let mut failure = Error::new(ErrorKind::Limit, "calls take too long even at the smallest sizes");
+    let mut calls: Vec<MeasuredCall> = Vec::new();
+    // Runs a call unless it is too much work or has run before, and returns the number of calls so far.
+    let mut run = |dims: Vec<i64>, max_work: f64| {
+        if work(&dims) <= max_work && calls.iter().all(|call| call.dims != dims) {
+            match run_seeded(model, &dims, make_inputs) {
+                Ok(outputs) => calls.push(MeasuredCall { dims, outputs }),
+                Err(error) => failure = error,
+            }
+        }
+        calls.len()
+    };
+
+    let n_smallest = run(halved(model, u64::BITS), MAX_SMALLEST_WORK);
+    for times in 0..u64::BITS {
+        let dims = halved(model, times);
+        if run(aligned(model, &dims), MAX_WORK) >= n_smallest + 2 || run(dims, MAX_WORK) >= n_smallest + 2 {
+            break;
+        }
+    }
+
+    if calls.is_empty() { Err(failure) } else { Ok(calls) }
+}

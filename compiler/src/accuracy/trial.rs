@@ -1,0 +1,285 @@
+//! Evaluates a graph with some contractions at a lower precision.
+
+use super::{
+    dims::{GraphSymbol, aligned_of, halved_of},
+    distance, inputs,
+    report::{TrialCall, TrialReport},
+    work::{self, UnknownSizes},
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    graph::{
+        Graph, Node, Op,
+        eval::{Binding, Rounding, eval_rounding, sizes},
+    },
+    opt,
+    scalar::Precision,
+    tensor::Tensor,
+};
+use num_traits::ToPrimitive;
+use std::collections::{BTreeMap, BTreeSet};
+use symshape::Symbol;
+use symshape_runtime::DType;
+
+/// Largest work of a call, in multiplications, except at the smallest sizes: a hundredth of a second.
+const MAX_WORK: f64 = 2.5e8;
+
+/// Largest work of the call at the smallest sizes. A model that needs more is not checked.
+const MAX_SMALLEST_WORK: f64 = 3e10;
+
+/// Multiplications of contractions that take as long as evaluating one element of another operation.
+const MULTIPLICATIONS_PER_ELEMENT: f64 = 100.0;
+
+/// Calls that a model may refuse before the check gives up.
+const MAX_REFUSED: usize = 8;
+
+/// A model at both precisions.
+pub(super) struct Trial {
+    /// The optimised graph, at `f32`.
+    graph: Graph,
+    precision: Precision,
+    /// The same with contractions at the lower precision.
+    lower: Graph,
+    symbols: Vec<GraphSymbol>,
+    /// The names of the nodes of the original graph.
+    pub(super) known: BTreeSet<String>,
+}
+
+/// A call of the check at `f32`.
+pub(super) struct Call {
+    /// One for each symbol.
+    dims: Vec<i64>,
+    inputs: Vec<Tensor>,
+    outputs: Vec<Tensor>,
+    /// Multiplications, or the time of as many.
+    pub(super) work: f64,
+}
+
+impl Trial {
+    /// A trial of `graph` at this precision. `None` if no contraction uses it.
+    ///
+    /// # Errors
+    /// Those of the optimiser.
+    pub(super) fn of(graph: &Graph, precision: Precision) -> Result<Option<Trial>> {
+        let mut known = BTreeSet::new();
+        visit(graph, &mut |_, node| {
+            if !node.name().is_empty() && !known.contains(node.name()) {
+                known.insert(node.name().to_string());
+            }
+        });
+
+        let mut graph = graph.clone();
+        graph.facts = graph.facts.remembering();
+        opt::optimize(&mut graph)?;
+        let lower = lowered(&graph, precision, &BTreeSet::new())?;
+        let mut count = 0;
+        visit(&lower, &mut |_, node| count += usize::from(is_lower(node)));
+        if count == 0 {
+            return Ok(None);
+        }
+        let symbols = GraphSymbol::all(&graph)?;
+        Ok(Some(Trial { graph, precision, lower, symbols, known }))
+    }
+
+    /// Runs the calls of the check: at the smallest sizes, at the largest that don't take long, and at about half of
+    /// these.
+    ///
+    /// A model may refuse sizes within their ranges, because of its other constraints. Such calls are left out.
+    ///
+    /// # Errors
+    /// When calls take too long at all sizes, or the model refuses all of them.
+    pub(super) fn measure(&self) -> Result<(Vec<Call>, TrialReport)> {
+        let mut failure = Error::new(ErrorKind::Limit, "calls take too long even at the smallest sizes");
+        let mut calls: Vec<Call> = Vec::new();
+        let mut n_refused = 0;
+        let mut run = |dims: Vec<i64>, max_work: f64| {
+            let work = self.work(&dims);
+            let is_new = calls.iter().all(|call| call.dims != dims);
+            if work <= max_work && is_new && n_refused < MAX_REFUSED {
+                match self.call(dims, work) {
+                    Ok(call) => calls.push(call),
+                    Err(error) => {
+                        failure = error;
+                        n_refused += 1;
+                    }
+                }
+            }
+            calls.len()
+        };
+
+        let n_smallest = run(halved_of(&self.symbols, u64::BITS), MAX_SMALLEST_WORK);
+        for times in 0..u64::BITS {
+            let dims = halved_of(&self.symbols, times);
+            let aligned = aligned_of(&self.symbols, &dims);
+            if run(aligned, MAX_WORK) >= n_smallest + 2 || run(dims, MAX_WORK) >= n_smallest + 2 {
+                break;
+            }
+        }
+        if calls.is_empty() {
+            return Err(failure);
+        }
+        let report = self.report(&calls, &BTreeSet::new())?;
+        Ok((calls, report))
+    }
+
+    /// The errors of these calls if the contractions of the nodes `kept` stay `f32`.
+    ///
+    /// # Errors
+    /// An evaluation fails that succeeds at `f32`.
+    pub(super) fn report(&self, calls: &[Call], kept: &BTreeSet<String>) -> Result<TrialReport> {
+        let lower = lowered(&self.graph, self.precision, kept)?;
+        let mut contractions = 0;
+        visit(&lower, &mut |_, node| contractions += usize::from(is_lower(node)));
+        let mut list = Vec::new();
+        for call in calls {
+            list.push(TrialCall { at: self.name(&call.dims), error: self.error(call, &lower)? });
+        }
+        let share = calls.last().map_or(0.0, |call| self.share(call, &lower));
+        Ok(TrialReport { calls: list, contractions, share })
+    }
+
+    /// The error of a call if only the contractions of the nodes `lowered` have the lower precision.
+    ///
+    /// # Errors
+    /// An evaluation fails that succeeds at `f32`.
+    pub(super) fn error_of(&self, call: &Call, lowered: &[&str]) -> Result<f64> {
+        self.error(call, &self.with_only(lowered))
+    }
+
+    /// The nodes with contractions at the lower precision, in order.
+    pub(super) fn places(&self) -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        visit(&self.lower, &mut |_, node| {
+            if is_lower(node) && !all.iter().any(|name| name == node.name()) {
+                all.push(node.name().to_string());
+            }
+        });
+        all
+    }
+
+    /// The lower graph with the contractions of other nodes at `f32`.
+    fn with_only(&self, lowered: &[&str]) -> Graph {
+        let mut graph = self.lower.clone();
+        visit_mut(&mut graph, &mut |node| {
+            let stays = !is_lower(node) || lowered.contains(&node.name());
+            if let Op::Contraction { precision, .. } = &mut node.op
+                && !stays
+            {
+                *precision = Precision::Full;
+            }
+        });
+        graph
+    }
+
+    fn error(&self, call: &Call, lower: &Graph) -> Result<f64> {
+        let outputs = eval_rounding(lower, &call.inputs, Rounding::Quick)?;
+        Ok(distance::max_error(&call.outputs, &outputs))
+    }
+
+    fn call(&self, dims: Vec<i64>, work: f64) -> Result<Call> {
+        let binding: Binding = self.graph.symbols.iter().cloned().zip(dims.iter().copied()).collect();
+        let input = |(idx, (name, value)): (usize, &(String, _))| {
+            let shape = sizes(self.graph.shape(*value), &binding)?;
+            inputs::random(idx as u64, self.graph.dtype(*value), shape)
+                .map_err(|error| error.at(format!("`{name}`")))
+        };
+        let inputs = self.graph.inputs.iter().enumerate().map(input).collect::<Result<Vec<_>>>()?;
+        let outputs = eval_rounding(&self.graph, &inputs, Rounding::Quick)?;
+        Ok(Call { dims, inputs, outputs, work })
+    }
+
+    fn work(&self, dims: &[i64]) -> f64 {
+        let work = work::of_graph(&self.graph, &self.values(dims), UnknownSizes::UpperBound);
+        work.multiplications + MULTIPLICATIONS_PER_ELEMENT * work.elements
+    }
+
+    fn values(&self, dims: &[i64]) -> impl Fn(&Symbol) -> Option<i64> {
+        let values: BTreeMap<Symbol, i64> =
+            self.graph.symbols.iter().cloned().zip(dims.iter().copied()).collect();
+        move |symbol| values.get(symbol).copied()
+    }
+
+    /// The share of the multiplications of a call that `lower` has at the lower precision.
+    fn share(&self, call: &Call, lower: &Graph) -> f64 {
+        let all = work::multiplications(lower, &self.values(&call.dims), &|_| true);
+        let low = work::multiplications(lower, &self.values(&call.dims), &is_lower);
+        if all > 0.0 { low / all } else { 0.0 }
+    }
+
+    /// The dims in the format of `--at`: `N=8,S=128`.
+    fn name(&self, dims: &[i64]) -> String {
+        let pairs = self.graph.symbols.iter().zip(dims).map(|(symbol, dim)| format!("{symbol}={dim}"));
+        pairs.collect::<Vec<_>>().join(",")
+    }
+}
+
+/// An optimised graph at this precision, except for the contractions of the nodes `kept`, as the pipeline makes it.
+fn lowered(graph: &Graph, precision: Precision, kept: &BTreeSet<String>) -> Result<Graph> {
+    let mut graph = graph.clone();
+    graph.keep_f32(kept);
+    opt::apply_precision(&mut graph, precision)?;
+    keep_what_tiles_cannot_multiply(&mut graph);
+    Ok(graph)
+}
+
+/// Whether a node is a contraction at the lower precision.
+fn is_lower(node: &Node) -> bool {
+    matches!(
+        node.op,
+        Op::Contraction { dtype: DType::F32, precision: Precision::Bf16x3 | Precision::Bf16, .. }
+    )
+}
+
+/// Visits the nodes of a graph and of its regions.
+fn visit(graph: &Graph, f: &mut dyn FnMut(&Graph, &Node)) {
+    for node in graph.nodes.values() {
+        f(graph, node);
+        node.op.regions().into_iter().for_each(|(_, region)| visit(region, f));
+    }
+}
+
+fn visit_mut(graph: &mut Graph, f: &mut dyn FnMut(&mut Node)) {
+    for node in graph.nodes.values_mut() {
+        f(node);
+        node.op.regions_mut().into_iter().for_each(|region| visit_mut(region, f));
+    }
+}
+
+/// Keeps contractions in `f32` that no tile multiplies on any machine: those without rows or columns of their own, such
+/// as depthwise convolutions, and products of two computed operands with a short side.
+fn keep_what_tiles_cannot_multiply(graph: &mut Graph) {
+    let mut kept = Vec::new();
+    for (id, node) in &graph.nodes {
+        let Op::Contraction { lhs, rhs, out, .. } = &node.op else { continue };
+        let sizes: BTreeMap<_, _> = (lhs.iter().zip(graph.shape(node.operands[0])))
+            .chain(rhs.iter().zip(graph.shape(node.operands[1])))
+            .collect();
+        let mut rows = out.iter().filter(|label| !rhs.contains(label)).peekable();
+        let mut columns = out.iter().filter(|label| !lhs.contains(label)).peekable();
+        let mut depth = lhs.iter().filter(|label| !out.contains(label)).peekable();
+        let is_split = rows.peek().is_none() || columns.peek().is_none();
+        let is_computed = node.operands.iter().all(|operand| graph.as_constant(*operand).is_none());
+        let largest = |labels: &mut dyn Iterator<Item = &u8>| {
+            let hi = |label: &u8| graph.facts.bounds(sizes[label]).hi.and_then(|hi| hi.to_f64());
+            labels.map(|label| hi(label).unwrap_or(f64::INFINITY)).product::<f64>()
+        };
+        let mut is_short = || {
+            [&mut rows as &mut dyn Iterator<Item = &u8>, &mut columns, &mut depth]
+                .into_iter()
+                .any(|labels| largest(labels) < crate::scalar::precision::MIN_SPLIT_EXTENT as f64)
+        };
+        if is_split || is_computed && is_short() {
+            kept.push(id);
+        }
+    }
+    for id in kept {
+        if let Op::Contraction { precision: precision @ (Precision::Bf16x3 | Precision::Bf16), .. } =
+            &mut graph.nodes[id].op
+        {
+            *precision = Precision::Full;
+        }
+    }
+    for node in graph.nodes.values_mut() {
+        node.op.regions_mut().into_iter().for_each(keep_what_tiles_cannot_multiply);
+    }
+}
