@@ -49,8 +49,7 @@ def results_of_symc(folder, declared, rows, args):
         for arrays in rows:
             peer.prepare(arrays)
             peer.call()
-            names = [entry["name"] for entry in query["outputs"]]
-            found.append({name: array.copy() for name, array in zip(names, peer.tensors)})
+            found.append({name: array.copy() for name, array in peer.results().items()})
         return found
 
 

@@ -95,8 +95,8 @@ class Symshape:
     def __init__(self, folder, contract, dtypes):
         self.artefact = Artefact(folder, contract)
         self.names = [entry["name"] for entry in contract["inputs"]]
-        self.outputs = [entry["name"] for entry in contract["outputs"]]
-        self.dtypes = [dtypes[name] for name in self.outputs]
+        self.output_names = [entry["name"] for entry in contract["outputs"]]
+        self.dtypes = [dtypes[name] for name in self.output_names]
 
     def prepare(self, arrays):
         lib = self.artefact.lib
@@ -122,7 +122,7 @@ class Symshape:
 
     def results(self):
         """The outputs of the last call, by name."""
-        return dict(zip(self.outputs, self.tensors))
+        return dict(zip(self.output_names, self.tensors))
 
 
 def fastest_ns(peer, milliseconds):
