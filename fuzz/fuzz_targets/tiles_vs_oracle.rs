@@ -214,7 +214,12 @@ fn check(choices: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     // The builder refuses layers that don't fit.
     let Ok(graph) = layers(choices, precision) else { return Ok(()) };
     let multiplies_bytes = choices.arbitrary()?;
-    let support = MicrokernelSupport::Native { multiplies_bytes, tiles: true, reads_halves: false };
+    let support = MicrokernelSupport::Native {
+        multiplies_bytes,
+        tiles: true,
+        reads_halves: false,
+        bf16_matrices: false,
+    };
     let microkernels = if emulated { Microkernels::EmulatedTiles } else { Microkernels::Native };
     let options = CompileOptions::default().precision(precision).support(support).microkernels(microkernels);
     let lowered =
