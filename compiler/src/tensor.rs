@@ -159,6 +159,27 @@ impl Tensor {
         Scalar::from_bits(self.dtype, u64::from_le_bytes(bits))
     }
 
+    /// All elements of an `f32` tensor.
+    pub(crate) fn to_f32s(&self) -> Vec<f32> {
+        match &self.elements {
+            Elements::Bytes(bytes) => {
+                bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+            }
+            Elements::FewBits(weights) => (0..weights.elems()).map(|idx| weights.get(idx)).collect(),
+        }
+    }
+
+    /// Whether no element is an infinity or NaN.
+    pub(crate) fn is_finite(&self) -> bool {
+        match &self.elements {
+            Elements::Bytes(bytes) if self.dtype == DType::F32 => {
+                let mut elements = bytes.as_chunks::<4>().0.iter();
+                elements.all(|bytes| f32::from_le_bytes(*bytes).is_finite())
+            }
+            _ => (0..self.elems()).all(|idx| self.get(idx).as_f64().is_finite()),
+        }
+    }
+
     /// All elements as integers, see [`Scalar::as_i64`].
     pub fn to_i64s(&self) -> Vec<i64> {
         (0..self.elems()).map(|idx| self.get(idx).as_i64()).collect()

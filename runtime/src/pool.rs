@@ -72,7 +72,7 @@ struct Seat {
     is_parked: Line<AtomicBool>,
 }
 
-/// A value with cache lines of its own.
+/// A value that shares no cache line with others.
 #[cfg(feature = "std")]
 #[repr(align(128))]
 struct Line<T>(T);
@@ -170,7 +170,7 @@ impl PoolState {
         done.store(Stamped { number, ..round }.word(), Ordering::Release);
     }
 
-    /// Runs the worker's own part, then what is left of the others.
+    /// Runs the worker's own part, then the rest of the other parts.
     fn work(&self, worker: usize, round: Stamped) {
         for offset in 0..self.seats.len() {
             let seat = (worker + offset) % self.seats.len();

@@ -21,7 +21,7 @@ pub struct Round {
 }
 
 impl Round {
-    /// The time until the last thread is done, if all begin at once. A thread without work of its own takes ranges
+    /// The time until the last thread is done, if all begin at once. A thread that has finished its part takes ranges
     /// from the ends of other parts, as the threads of a context do.
     pub fn longest_ns(&self) -> f64 {
         let n_threads = self.parts_ns.len();

@@ -1,7 +1,7 @@
 //! Calls of a compiled model with seeded inputs.
 
 use super::{
-    dims::{aligned, halved},
+    dims::for_each_size,
     distance, inputs,
     work::{self, UnknownSizes, Work},
 };
@@ -11,12 +11,6 @@ use crate::{
     tensor::{self, Tensor},
 };
 use symshape_runtime::{Context, Model};
-
-/// Largest work of a call, in multiplications, except at the smallest sizes.
-const MAX_WORK: f64 = 8e9;
-
-/// Largest work of the call at the smallest sizes. A model that needs more is not checked.
-const MAX_SMALLEST_WORK: f64 = 1e11;
 
 /// Multiplications of contractions that take as long as computing one element by another operation.
 const MULTIPLICATIONS_PER_ELEMENT: f64 = 16.0;
@@ -79,24 +73,16 @@ pub(super) fn run_calls(graph: &Graph, model: &Model, make_inputs: MakeInputs) -
 
     let mut failure = Error::new(ErrorKind::Limit, "calls take too long even at the smallest sizes");
     let mut calls: Vec<MeasuredCall> = Vec::new();
-    // Runs a call unless it is too much work or has run before, and returns the number of calls so far.
-    let mut run = |dims: Vec<i64>, max_work: f64| {
-        if work(&dims) <= max_work && calls.iter().all(|call| call.dims != dims) {
-            match run_seeded(model, &dims, make_inputs) {
-                Ok(outputs) => calls.push(MeasuredCall { dims, outputs }),
-                Err(error) => failure = error,
-            }
+    for_each_size(model.symbols(), work, |dims| match run_seeded(model, &dims, make_inputs) {
+        Ok(outputs) => {
+            calls.push(MeasuredCall { dims, outputs });
+            true
         }
-        calls.len()
-    };
-
-    let n_smallest = run(halved(model, u64::BITS), MAX_SMALLEST_WORK);
-    for times in 0..u64::BITS {
-        let dims = halved(model, times);
-        if run(aligned(model, &dims), MAX_WORK) >= n_smallest + 2 || run(dims, MAX_WORK) >= n_smallest + 2 {
-            break;
+        Err(error) => {
+            failure = error;
+            false
         }
-    }
+    });
 
     if calls.is_empty() { Err(failure) } else { Ok(calls) }
 }

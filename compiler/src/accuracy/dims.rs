@@ -6,7 +6,7 @@ use crate::{
 };
 use num_bigint::BigInt;
 use num_traits::{One, ToPrimitive};
-use symshape_runtime::{Model, SymbolInfo};
+use symshape_runtime::SymbolInfo;
 
 /// Image sizes are often multiples of this.
 const ALIGNED: i64 = 32;
@@ -99,7 +99,7 @@ impl Values for GraphSymbol {
 }
 
 /// The dims whose distance from the smallest is that of the largest, halved `times` times.
-pub(crate) fn halved_of<S: Values>(symbols: &[S], times: u32) -> Vec<i64> {
+pub(crate) fn halved<S: Values>(symbols: &[S], times: u32) -> Vec<i64> {
     let position = |count: u64| count.saturating_sub(1).checked_shr(times).unwrap_or(0);
     let dim = |symbol: &S| symbol.nth(position(symbol.count())).unwrap_or(symbol.lo());
     symbols.iter().map(dim).collect()
@@ -107,7 +107,7 @@ pub(crate) fn halved_of<S: Values>(symbols: &[S], times: u32) -> Vec<i64> {
 
 /// These dims, rounded down to multiples of [`ALIGNED`] where the symbol allows it. Networks often halve images several
 /// times, and refuse other sizes.
-pub(crate) fn aligned_of<S: Values>(symbols: &[S], dims: &[i64]) -> Vec<i64> {
+pub(crate) fn aligned<S: Values>(symbols: &[S], dims: &[i64]) -> Vec<i64> {
     let dim = |(symbol, dim): (&S, &i64)| {
         let rounded = dim - dim % ALIGNED;
         if symbol.allows(rounded) { rounded } else { *dim }
@@ -115,12 +115,37 @@ pub(crate) fn aligned_of<S: Values>(symbols: &[S], dims: &[i64]) -> Vec<i64> {
     symbols.iter().zip(dims).map(dim).collect()
 }
 
-/// As [`halved_of`], for the symbols of a model.
-pub(crate) fn halved(model: &Model, times: u32) -> Vec<i64> {
-    halved_of(model.symbols(), times)
-}
+/// Largest work of a call of a check, in multiplications, except at the smallest sizes.
+const MAX_WORK: f64 = 8e9;
 
-/// As [`aligned_of`], for the symbols of a model.
-pub(crate) fn aligned(model: &Model, dims: &[i64]) -> Vec<i64> {
-    aligned_of(model.symbols(), dims)
+/// Largest work of the call at the smallest sizes. A model that needs more is not checked.
+const MAX_SMALLEST_WORK: f64 = 1e11;
+
+/// Offers the sizes of the calls of a check to `run`: the smallest, the largest that don't take long, and about half of
+/// these. `run` returns whether the model accepts the sizes: it may refuse some because of its other constraints.
+pub(super) fn for_each_size<S: Values>(
+    symbols: &[S],
+    work: impl Fn(&[i64]) -> f64,
+    mut run: impl FnMut(Vec<i64>) -> bool,
+) {
+    let mut offered: Vec<Vec<i64>> = Vec::new();
+    let mut offer = |dims: Vec<i64>, max_work: f64| {
+        let is_new = !offered.contains(&dims) && work(&dims) <= max_work;
+        if is_new {
+            offered.push(dims.clone());
+        }
+        is_new && run(dims)
+    };
+
+    offer(halved(symbols, u64::BITS), MAX_SMALLEST_WORK);
+    let mut n_larger = 0;
+    for times in 0..u64::BITS {
+        let dims = halved(symbols, times);
+        for dims in [aligned(symbols, &dims), dims] {
+            n_larger += usize::from(offer(dims, MAX_WORK));
+            if n_larger == 2 {
+                return;
+            }
+        }
+    }
 }

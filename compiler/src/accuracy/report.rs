@@ -1,4 +1,4 @@
-//! What an accuracy check ran, for people.
+//! The report of an accuracy check: its calls and their errors.
 
 use std::fmt::{self, Display, Formatter};
 

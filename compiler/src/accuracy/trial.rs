@@ -1,7 +1,7 @@
 //! Evaluates a graph with some contractions at a lower precision.
 
 use super::{
-    dims::{GraphSymbol, aligned_of, halved_of},
+    dims::{GraphSymbol, for_each_size},
     distance, inputs,
     report::{TrialCall, TrialReport},
     work::{self, UnknownSizes},
@@ -17,15 +17,12 @@ use crate::{
     tensor::Tensor,
 };
 use num_traits::ToPrimitive;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 use symshape::Symbol;
 use symshape_runtime::DType;
-
-/// Largest work of a call, in multiplications, except at the smallest sizes: a hundredth of a second.
-const MAX_WORK: f64 = 2.5e8;
-
-/// Largest work of the call at the smallest sizes. A model that needs more is not checked.
-const MAX_SMALLEST_WORK: f64 = 3e10;
 
 /// Multiplications of contractions that take as long as evaluating one element of another operation.
 const MULTIPLICATIONS_PER_ELEMENT: f64 = 100.0;
@@ -92,29 +89,24 @@ impl Trial {
         let mut failure = Error::new(ErrorKind::Limit, "calls take too long even at the smallest sizes");
         let mut calls: Vec<Call> = Vec::new();
         let mut n_refused = 0;
-        let mut run = |dims: Vec<i64>, max_work: f64| {
-            let work = self.work(&dims);
-            let is_new = calls.iter().all(|call| call.dims != dims);
-            if work <= max_work && is_new && n_refused < MAX_REFUSED {
-                match self.call(dims, work) {
+        for_each_size(
+            &self.symbols,
+            |dims| self.work(dims),
+            |dims| {
+                if n_refused == MAX_REFUSED {
+                    return false;
+                }
+                match self.call(dims) {
                     Ok(call) => calls.push(call),
                     Err(error) => {
                         failure = error;
                         n_refused += 1;
+                        return false;
                     }
                 }
-            }
-            calls.len()
-        };
-
-        let n_smallest = run(halved_of(&self.symbols, u64::BITS), MAX_SMALLEST_WORK);
-        for times in 0..u64::BITS {
-            let dims = halved_of(&self.symbols, times);
-            let aligned = aligned_of(&self.symbols, &dims);
-            if run(aligned, MAX_WORK) >= n_smallest + 2 || run(dims, MAX_WORK) >= n_smallest + 2 {
-                break;
-            }
-        }
+                true
+            },
+        );
         if calls.is_empty() {
             return Err(failure);
         }
@@ -127,7 +119,10 @@ impl Trial {
     /// # Errors
     /// An evaluation fails that succeeds at `f32`.
     pub(super) fn report(&self, calls: &[Call], kept: &BTreeSet<String>) -> Result<TrialReport> {
-        let lower = lowered(&self.graph, self.precision, kept)?;
+        let lower = match kept.is_empty() {
+            true => Cow::Borrowed(&self.lower),
+            false => Cow::Owned(lowered(&self.graph, self.precision, kept)?),
+        };
         let mut contractions = 0;
         visit(&lower, &mut |_, node| contractions += usize::from(is_lower(node)));
         let mut list = Vec::new();
@@ -176,7 +171,7 @@ impl Trial {
         Ok(distance::max_error(&call.outputs, &outputs))
     }
 
-    fn call(&self, dims: Vec<i64>, work: f64) -> Result<Call> {
+    fn call(&self, dims: Vec<i64>) -> Result<Call> {
         let binding: Binding = self.graph.symbols.iter().cloned().zip(dims.iter().copied()).collect();
         let input = |(idx, (name, value)): (usize, &(String, _))| {
             let shape = sizes(self.graph.shape(*value), &binding)?;
@@ -185,6 +180,7 @@ impl Trial {
         };
         let inputs = self.graph.inputs.iter().enumerate().map(input).collect::<Result<Vec<_>>>()?;
         let outputs = eval_rounding(&self.graph, &inputs, Rounding::Quick)?;
+        let work = self.work(&dims);
         Ok(Call { dims, inputs, outputs, work })
     }
 
@@ -218,7 +214,7 @@ fn lowered(graph: &Graph, precision: Precision, kept: &BTreeSet<String>) -> Resu
     let mut graph = graph.clone();
     graph.keep_f32(kept);
     opt::apply_precision(&mut graph, precision)?;
-    keep_what_tiles_cannot_multiply(&mut graph);
+    keep_f32_without_tiles(&mut graph);
     Ok(graph)
 }
 
@@ -247,7 +243,7 @@ fn visit_mut(graph: &mut Graph, f: &mut dyn FnMut(&mut Node)) {
 
 /// Keeps contractions in `f32` that no tile multiplies on any machine: those without rows or columns of their own, such
 /// as depthwise convolutions, and products of two computed operands with a short side.
-fn keep_what_tiles_cannot_multiply(graph: &mut Graph) {
+fn keep_f32_without_tiles(graph: &mut Graph) {
     let mut kept = Vec::new();
     for (id, node) in &graph.nodes {
         let Op::Contraction { lhs, rhs, out, .. } = &node.op else { continue };
@@ -280,6 +276,6 @@ fn keep_what_tiles_cannot_multiply(graph: &mut Graph) {
         }
     }
     for node in graph.nodes.values_mut() {
-        node.op.regions_mut().into_iter().for_each(keep_what_tiles_cannot_multiply);
+        node.op.regions_mut().into_iter().for_each(keep_f32_without_tiles);
     }
 }

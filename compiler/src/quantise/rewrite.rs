@@ -3,7 +3,7 @@
 //! A product reads a constant of few bits. A look-up reads bytes and scales at the positions that it would read floats
 //! from, and multiplies them, so that the table stays packed. Its elements are the same floats.
 
-use super::{find::Weight, round::floats, weight_type::WeightType};
+use super::{find::Weight, weight_type::WeightType};
 use crate::{
     error::{Error, Result},
     graph::{Coord, Graph, Node, Op, Type, Value},
@@ -187,7 +187,7 @@ fn halves(tensor: &Tensor, dtype: DType) -> Option<Tensor> {
         DType::BF16 => bf16::from_f32(x).to_bits(),
         _ => f16::from_f32(x).to_bits(),
     };
-    let bytes: Vec<u8> = floats(tensor).into_iter().flat_map(|x| bits(x).to_le_bytes()).collect();
+    let bytes: Vec<u8> = tensor.to_f32s().into_iter().flat_map(|x| bits(x).to_le_bytes()).collect();
     Tensor::new(dtype, tensor.shape().to_vec(), Bytes::Owned(bytes.into()))
 }
 

@@ -41,7 +41,7 @@ pub(super) fn rounded(weight: &Tensor, axis: usize, to: WeightType) -> Option<Ro
     if to == WeightType::F32 {
         return Some(Rounded::same(weight));
     }
-    let floats = floats(weight);
+    let floats = weight.to_f32s();
     if floats.iter().any(|x| !x.is_finite()) {
         return None;
     }
@@ -58,16 +58,8 @@ pub(super) fn rounded(weight: &Tensor, axis: usize, to: WeightType) -> Option<Ro
         }
         None => (mapped(weight, &floats, |x| f16::from_f32(x).to_f32())?, 2 * floats.len()),
     };
-    let error = relative_error(&floats, &self::floats(&tensor));
+    let error = relative_error(&floats, &tensor.to_f32s());
     Some(Rounded { tensor, error, bytes: bytes as u64 })
-}
-
-/// The elements of an `f32` tensor.
-pub(super) fn floats(tensor: &Tensor) -> Vec<f32> {
-    let Some(weights) = tensor.few_bits() else {
-        return tensor.bytes().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    };
-    (0..weights.elems()).map(|idx| weights.get(idx)).collect()
 }
 
 /// The root of the mean squared difference, relative to that of the elements of `want`. 0 if they are all equal.
@@ -283,7 +275,7 @@ mod tests {
             for x in [1e-40, 1e-30, 1e-4, 3e4] {
                 let rounded = of(&[x; 64], to).expect("finite");
                 assert!(
-                    super::floats(&rounded.tensor).iter().all(|y| y.is_finite() && *y <= 1.01 * x),
+                    rounded.tensor.to_f32s().iter().all(|y| y.is_finite() && *y <= 1.01 * x),
                     "{to} of {x}"
                 );
             }

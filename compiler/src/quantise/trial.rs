@@ -2,11 +2,7 @@
 //!
 //! The weights are inputs of the model that runs, so one compilation serves all trials.
 
-use super::{
-    find::Weight,
-    rewrite,
-    round::{self, Rounded},
-};
+use super::{find::Weight, rewrite, round::Rounded};
 use crate::{
     accuracy::{
         dims::{aligned, halved},
@@ -76,8 +72,8 @@ impl Trial {
         let mut failure = limit("trials take too long even at the smallest sizes".into());
         let mut seen: BTreeSet<Vec<i64>> = BTreeSet::new();
         for times in 0..=u64::BITS {
-            let dims = halved(&model, times);
-            for dims in [aligned(&model, &dims), dims] {
+            let dims = halved(model.symbols(), times);
+            for dims in [aligned(model.symbols(), &dims), dims] {
                 if !seen.insert(dims.clone()) || cost(&dims) > MAX_WORK {
                     continue;
                 }
@@ -129,7 +125,7 @@ impl Trial {
         for (index, rounded) in replaced {
             // The expanded elements are dropped after the call.
             let shape = rounded.tensor.shape().to_vec();
-            let floats = Tensor::from_f32(shape, &round::floats(&rounded.tensor));
+            let floats = Tensor::from_f32(shape, &rounded.tensor.to_f32s());
             tensors[self.inputs.len() + index] = floats.ok_or_else(|| Error::internal("all elements"))?;
         }
         let refs: Vec<TensorRef<'_>> = tensor::refs(&tensors)?;
@@ -143,7 +139,7 @@ fn aligned_floats(tensor: &Tensor) -> Option<Tensor> {
     if tensor.bytes().as_ptr().cast::<f32>().is_aligned() {
         return Some(tensor.clone());
     }
-    Tensor::from_f32(tensor.shape().to_vec(), &round::floats(tensor))
+    Tensor::from_f32(tensor.shape().to_vec(), &tensor.to_f32s())
 }
 
 /// The error of one output. Infinite if an element is finite in only one of the tensors.

@@ -105,7 +105,7 @@ impl Convolution {
     }
 }
 
-/// Removes what the contractions of `stmts` know of padding. Returns how many knew some.
+/// Removes the padding from the contractions of `stmts`. Returns how many had some.
 fn forget_padding(stmts: &mut [Stmt]) -> usize {
     let forget = |stmt: &mut Stmt| match stmt {
         Stmt::For { body, .. } | Stmt::While { body, .. } => forget_padding(body),
@@ -209,7 +209,7 @@ const IDLE_TAPS: [(Convolution, [usize; 2]); 6] = [
     (PLAIN, [5, 5]),
     (Convolution { kernel: [3, 3], dilations: [9, 10], before: [9, 10], after: [9, 10], ..PLAIN }, [1, 1]),
     (Convolution { kernel: [3, 3], dilations: [8, 9], before: [8, 9], after: [8, 9], ..PLAIN }, [3, 1]),
-    // The padding is no multiple of the dilation: some of it remains.
+    // The padding is not a multiple of the dilation, so some of it remains.
     (Convolution { kernel: [3, 5], dilations: [10, 5], before: [12, 10], after: [10, 12], ..PLAIN }, [2, 4]),
     // Windows that begin at every third line see less of the end.
     (

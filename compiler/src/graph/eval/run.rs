@@ -93,7 +93,7 @@ fn computed(
     Ok(wanted.iter().map(|value| done[value].clone()).collect())
 }
 
-/// The views whose operands stand for them in [`Rounding::Quick`], see [`quick::views_in_place`].
+/// The views that are replaced by their operands in [`Rounding::Quick`], see [`quick::views_in_place`].
 struct Views {
     wanted: BTreeSet<Value>,
     offsets: BTreeMap<Value, Offsets>,
@@ -148,7 +148,7 @@ impl Views {
         }
     }
 
-    /// The shape of a value for which this tensor stands.
+    /// The shape of a value that this tensor replaces.
     fn shape(&self, graph: &Graph, value: Value, tensor: &Tensor, binding: &Binding) -> Result<Vec<usize>> {
         if self.offsets.contains_key(&value) {
             sizes(graph.shape(value), binding)

@@ -33,3 +33,9 @@ pub(super) fn tensor(dtype: DType, shape: &[usize], bytes: Vec<u8>) -> Result<Te
     Tensor::new(dtype, shape.to_vec(), Bytes::Owned(bytes.into()))
         .ok_or_else(|| Error::internal("a result has another size than its shape"))
 }
+
+/// An `f32` tensor of these elements.
+pub(super) fn from_floats(shape: &[usize], elems: &[f32]) -> Result<Tensor> {
+    let tensor = Tensor::from_f32(shape.to_vec(), elems);
+    tensor.ok_or_else(|| Error::internal("a tensor has as many elements as its shape"))
+}

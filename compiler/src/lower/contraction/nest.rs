@@ -128,8 +128,7 @@ impl ContractionNest {
         inliner.store_everywhere(root, &index, reg);
         let epilogue = inliner.code;
         exprs.extend(exprs_of(&epilogue));
-        let is_finite = |tensor: &Tensor| (0..tensor.elems()).all(|idx| tensor.get(idx).as_f64().is_finite());
-        if !padded.is_empty() && !operands[1].constant.as_ref().is_some_and(is_finite) {
+        if !padded.is_empty() && !operands[1].constant.as_ref().is_some_and(Tensor::is_finite) {
             padded.clear();
         }
         exprs.extend(padded.iter().map(|padding| padding.position.clone()));

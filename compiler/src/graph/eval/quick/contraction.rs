@@ -1,12 +1,9 @@
 //! Contractions of `f32` as matrix multiplications.
 
-use super::{
-    elements::{floats, from_floats},
-    offsets::{Offsets, joined},
-};
+use super::offsets::{Offsets, joined};
 use crate::{
     error::{Error, Result},
-    graph::Label,
+    graph::{Label, eval::writer::from_floats},
     scalar::Precision,
     tensor::Tensor,
 };
@@ -99,7 +96,7 @@ impl Matrices {
         let [batch, rows, columns] = groups.map(of_group);
         let base = offsets.base(labels.len());
         let batch = batch.into_iter().map(|offset| offset + base).collect();
-        Matrices { elems: floats(operand.tensor), batch, rows, columns }
+        Matrices { elems: operand.tensor.to_f32s(), batch, rows, columns }
     }
 
     /// The dense elements of some rows of a matrix.

@@ -1,9 +1,8 @@
 //! Elementwise operators: each step of the body for a block of elements.
 
-use super::elements::{floats, from_floats};
 use crate::{
     error::{Error, Result},
-    graph::eval::writer::TensorBuilder,
+    graph::eval::writer::{TensorBuilder, from_floats},
     scalar::{BinaryOp, Body, Reg, Scalar, Step, UnaryOp, eval as scalar},
     tensor::Tensor,
 };
@@ -53,7 +52,7 @@ pub(super) fn map(body: &Body, operands: &[Tensor], shape: &[usize]) -> Result<O
 
 impl Operand<'_> {
     fn of(tensor: &Tensor) -> Operand<'_> {
-        if tensor.dtype() == DType::F32 { Operand::Floats(floats(tensor)) } else { Operand::Other(tensor) }
+        if tensor.dtype() == DType::F32 { Operand::Floats(tensor.to_f32s()) } else { Operand::Other(tensor) }
     }
 
     fn column(&self, start: usize, len: usize) -> Column {
@@ -99,7 +98,7 @@ fn column(step: &Step, dtype: DType, columns: &[Column], len: usize) -> Column {
     }
 }
 
-/// The values of a step with a loop of its own.
+/// The values of a step that has a loop over slices.
 fn floats_of(step: &Step, columns: &[Column], len: usize) -> Option<Vec<f32>> {
     let operand = |reg: &Reg| match &columns[reg.0 as usize] {
         Column::Floats(elems) => Some(&elems[..]),

@@ -5,7 +5,6 @@
 //! reductions work on slices. Everything else is evaluated from its definition.
 
 mod contraction;
-mod elements;
 mod map;
 mod offsets;
 mod reduce;

@@ -1,9 +1,11 @@
 //! Reductions of `f32`, a row along the last axis at a time.
 
-use super::elements::{floats, from_floats};
 use crate::{
     error::Result,
-    graph::eval::index::{each, strides},
+    graph::eval::{
+        index::{each, strides},
+        writer::from_floats,
+    },
     scalar::ReduceOp,
     tensor::Tensor,
 };
@@ -15,7 +17,7 @@ pub(super) fn reduce(op: ReduceOp, axes: &[usize], x: &Tensor, shape: &[usize]) 
     let mut kept = strides(shape).into_iter();
     let steps: Vec<usize> =
         (0..x.shape().len()).map(|k| if axes.contains(&k) { 0 } else { kept.next().unwrap_or(0) }).collect();
-    let elems = floats(x);
+    let elems = x.to_f32s();
     let (Some((len, outer)), Some((step, outer_steps))) = (x.shape().split_last(), steps.split_last()) else {
         return from_floats(shape, &elems);
     };

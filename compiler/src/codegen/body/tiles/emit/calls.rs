@@ -96,14 +96,12 @@ pub(super) fn shared_args(
     args.set(TileKey::RHS, f.ins().iadd(rhs, at.rhs_offset));
     args.set(TileKey::COLUMNS, at.remaining);
 
-    let inner_depth = plan.k_blocking.as_ref().map(|k_blocking| k_blocking.inner_depth);
-    let slice = at.slice.zip(inner_depth);
     let slice = match &plan.zero_taps {
-        Some(zero_taps) => Some((taps_in_image(f, zero_taps, at.slice)?, zero_taps.inner_depth)),
-        None => slice,
+        Some(zero_taps) => Some(taps_in_image(f, zero_taps, at.slice)?),
+        None => at.slice,
     };
-    if let Some((slice, inner_depth)) = slice {
-        select_slice(f, plan, &mut args, inner_depth, slice);
+    if let Some(slice) = slice {
+        select_slice(f, plan, &mut args, slice)?;
     }
 
     for idx in 0..plan.streams.len() as u32 {
@@ -198,13 +196,7 @@ fn taps_in_image(
 }
 
 /// Restricts the arguments to a part of the reduction. The rhs is packed in panels.
-fn select_slice(
-    f: &mut FuncCtx,
-    plan: &TilePlan,
-    args: &mut ArgBlock,
-    inner_depth: i64,
-    slice: ReductionSlice,
-) {
+fn select_slice(f: &mut FuncCtx, plan: &TilePlan, args: &mut ArgBlock, slice: ReductionSlice) -> Result<()> {
     let level = plan.loops.len() - 1;
     let slot = TileKey::level(level as u8);
     args.set(slot, slice.count);
@@ -212,13 +204,16 @@ fn select_slice(
     advance(f, args, TileKey::LHS, lhs_step, slice.first);
     // Panels that are written at run time are those of the part.
     if plan.rhs.source.is_some() {
-        return;
+        return Ok(());
     }
     if let (Rhs::Panels(width), Some(panel)) = (plan.rhs.form, args.get(TileKey::RHS)) {
         let row_bytes = i64::from(width) * plan.rhs.element_bytes();
+        let inner_depth = plan.inner_depth();
+        let inner_depth = inner_depth.ok_or_else(|| Error::internal("a part of loops of unknown depth"))?;
         let skipped = f.ins().imul_imm_s(slice.first, inner_depth * row_bytes);
         args.set(TileKey::RHS, f.ins().iadd(panel, skipped));
     }
+    Ok(())
 }
 
 /// Adds `count` times the value in slot `step` to the one in `slot`.

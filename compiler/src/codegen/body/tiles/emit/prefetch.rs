@@ -46,12 +46,12 @@ impl PrefetchSchedule {
             return None;
         }
 
-        let bytes = match (at.slice, &plan.k_blocking) {
-            (Some(slice), Some(k_blocking)) => {
+        let bytes = match at.slice {
+            Some(slice) => {
                 let row_bytes = i64::from(width) * plan.rhs.element_bytes();
-                f.ins().imul_imm_s(slice.count, k_blocking.inner_depth * row_bytes)
+                f.ins().imul_imm_s(slice.count, plan.inner_depth()? * row_bytes)
             }
-            _ => args.get(TileKey::RHS_COLUMN)?,
+            None => args.get(TileKey::RHS_COLUMN)?,
         };
         let (before, tiles) = match turn {
             None => (f.int(0), tiles),

@@ -1,7 +1,7 @@
 //! Blocking of deep reductions: the parts of the reduction that run one after another over many rows.
 
 use super::{
-    reduction::{ReductionLoop, stream_step},
+    reduction::{ReductionLoop, constant_depth, stream_step},
     rhs::RhsPlan,
 };
 use crate::{
@@ -45,8 +45,6 @@ pub(crate) struct KBlocking {
     pub(crate) step: i64,
     /// Iterations of that loop in all.
     pub(crate) extent: i64,
-    /// Depth of one iteration of it.
-    pub(crate) inner_depth: i64,
 }
 
 impl KBlocking {
@@ -59,10 +57,9 @@ impl KBlocking {
         epilogue: &Body,
         streams: &[Stream],
     ) -> Option<KBlocking> {
-        let extents: Vec<i64> = loops.iter().map(|level| level.extent.as_i64()).collect::<Option<_>>()?;
-        let (extent, inner) = extents.split_last()?;
-        let inner_depth: i64 = inner.iter().product();
-        let depth = extent * inner_depth;
+        let (outermost, inner) = loops.split_last()?;
+        let extent = outermost.extent.as_i64()?;
+        let depth = extent * constant_depth(inner)?;
         let is_in_pages = lhs.row.as_i64().is_some_and(|row| row * 4 % PAGE_BYTES == 0);
         let depths = if is_in_pages { DEEP_IN_PAGES } else { DEEP };
         if !matches!(rhs.form, contraction::Rhs::Panels(_)) || depth < depths.min {
@@ -89,7 +86,7 @@ impl KBlocking {
         // Parts of the innermost loop are whole rounds of its unrolled form, and begin with a word of few bits.
         let unit = if rhs.is_unpacked() { MAX_WORD_CODES } else { UNROLLED };
         let step = if inner.is_empty() { (step + unit - 1) / unit * unit } else { step };
-        (step < *extent).then_some(KBlocking { stream, step, extent: *extent, inner_depth })
+        (step < extent).then_some(KBlocking { stream, step, extent })
     }
 
     /// The number of parts.

@@ -13,6 +13,11 @@ pub(crate) struct ReductionLoop {
     pub(crate) rhs_step: Dim,
 }
 
+/// The depth of nested loops, if it is a constant.
+pub(super) fn constant_depth(loops: &[ReductionLoop]) -> Option<i64> {
+    loops.iter().map(|level| level.extent.as_i64()).product()
+}
+
 /// The step of an epilogue's stream from column to column, as far as microkernels distinguish.
 pub(super) fn stream_step(column: &Dim) -> StreamStep {
     match column.as_i64() {

@@ -7,7 +7,7 @@ use super::{
     lhs::{self, LhsPlan},
     line_batch::LineBatch,
     packing::Packing,
-    reduction::ReductionLoop,
+    reduction::{ReductionLoop, constant_depth},
     rhs::{RhsPlan, RhsReads},
     zero_taps::ZeroTaps,
 };
@@ -239,6 +239,12 @@ impl TilePlan<'_> {
     /// The multiplication of the microkernels.
     pub(crate) fn dot(&self) -> DotOp {
         self.packing.as_ref().map_or(DotOp::F32, |packing| packing.dot)
+    }
+
+    /// Depth of one iteration of the outermost loop of the reduction, if it is a constant.
+    pub(crate) fn inner_depth(&self) -> Option<i64> {
+        let (_, inner) = self.loops.split_last()?;
+        constant_depth(inner)
     }
 
     /// Rows of the last row axis, along which tiles are cut.

@@ -4,7 +4,7 @@
 //! line of the result, some of them are outside of the image. They are the first or the last ones, so the loop takes
 //! fewer iterations.
 
-use super::reduction::ReductionLoop;
+use super::reduction::{ReductionLoop, constant_depth};
 use crate::{
     codegen::{body::body_builder::linear_parts, microkernel::contraction::Rhs},
     kernel::{Contraction, Padding},
@@ -24,8 +24,6 @@ pub(crate) struct ZeroTaps {
     pub(crate) begin: Dim,
     /// Their end.
     pub(crate) end: Dim,
-    /// Terms of one tap.
-    pub(crate) inner_depth: i64,
 }
 
 impl ZeroTaps {
@@ -39,20 +37,14 @@ impl ZeroTaps {
         let Padding { position, begin, end } = contraction.padding.as_ref()?;
         let (last, _) = contraction.m.split_last()?;
         let (dilation, first) = linear_parts(facts, position, Some(&contraction.k.first()?.var))?;
-        let extents: Vec<i64> = loops.iter().map(|level| level.extent.as_i64()).collect::<Option<_>>()?;
-        let (taps, inner) = extents.split_last()?;
+        let (outermost, inner) = loops.split_last()?;
+        let taps = outermost.extent.as_i64()?;
+        constant_depth(inner)?;
         let is_panels = matches!(rhs, Rhs::Panels(_));
         if !is_panels || loops.len() != contraction.k.len() || first.contains(&last.var) {
             return None;
         }
         let dilation = dilation.as_i64().filter(|dilation| *dilation > 0)?;
-        Some(ZeroTaps {
-            taps: *taps,
-            dilation,
-            first,
-            begin: begin.clone(),
-            end: end.clone(),
-            inner_depth: inner.iter().product(),
-        })
+        Some(ZeroTaps { taps, dilation, first, begin: begin.clone(), end: end.clone() })
     }
 }
