@@ -3,7 +3,7 @@
 use super::{
     dims::for_each_size,
     distance, inputs,
-    work::{self, UnknownSizes, Work},
+    work::{self, UnknownSizes},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -11,9 +11,6 @@ use crate::{
     tensor::{self, Tensor},
 };
 use symshape_runtime::{Context, Model};
-
-/// Multiplications of contractions that take as long as computing one element by another operation.
-const MULTIPLICATIONS_PER_ELEMENT: f64 = 16.0;
 
 /// The largest difference of the outputs that `counts` selects by their index, and the sizes of its call: those of
 /// `calls` next to those of this model.
@@ -66,11 +63,7 @@ pub(super) struct MeasuredCall {
 /// # Errors
 /// When calls take too long at all sizes, or the model refuses all of them.
 pub(super) fn run_calls(graph: &Graph, model: &Model, make_inputs: MakeInputs) -> Result<Vec<MeasuredCall>> {
-    let work = |dims: &[i64]| {
-        let Work { multiplications, elements } = work::work(graph, model, dims, UnknownSizes::UpperBound);
-        multiplications + MULTIPLICATIONS_PER_ELEMENT * elements
-    };
-
+    let work = |dims: &[i64]| work::work(graph, model, dims, UnknownSizes::UpperBound).in_multiplications();
     let mut failure = Error::new(ErrorKind::Limit, "calls take too long even at the smallest sizes");
     let mut calls: Vec<MeasuredCall> = Vec::new();
     for_each_size(model.symbols(), work, |dims| match run_seeded(model, &dims, make_inputs) {

@@ -24,9 +24,6 @@ use std::{
 use symshape::Symbol;
 use symshape_runtime::DType;
 
-/// Multiplications of contractions that take as long as evaluating one element of another operation.
-const MULTIPLICATIONS_PER_ELEMENT: f64 = 100.0;
-
 /// Calls that a model may refuse before the check gives up.
 const MAX_REFUSED: usize = 8;
 
@@ -185,8 +182,7 @@ impl Trial {
     }
 
     fn work(&self, dims: &[i64]) -> f64 {
-        let work = work::of_graph(&self.graph, &self.values(dims), UnknownSizes::UpperBound);
-        work.multiplications + MULTIPLICATIONS_PER_ELEMENT * work.elements
+        work::of_graph(&self.graph, &self.values(dims), UnknownSizes::UpperBound).in_multiplications()
     }
 
     fn values(&self, dims: &[i64]) -> impl Fn(&Symbol) -> Option<i64> {

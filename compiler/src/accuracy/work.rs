@@ -24,6 +24,16 @@ pub(crate) struct Work {
     pub elements: f64,
 }
 
+/// Multiplications of contractions that take as long as computing one element by another operation.
+const MULTIPLICATIONS_PER_ELEMENT: f64 = 16.0;
+
+impl Work {
+    /// The multiplications that take as long.
+    pub(crate) fn in_multiplications(self) -> f64 {
+        self.multiplications + MULTIPLICATIONS_PER_ELEMENT * self.elements
+    }
+}
+
 impl Add for Work {
     type Output = Work;
     fn add(self, other: Work) -> Work {

@@ -7,7 +7,7 @@ use crate::{
     accuracy::{
         dims::{aligned, halved},
         inputs,
-        work::{UnknownSizes, Work, work},
+        work::{UnknownSizes, work},
     },
     error::{Error, ErrorKind, Result},
     graph::Graph,
@@ -19,9 +19,6 @@ use symshape_runtime::{Context, Model, TensorRef};
 
 /// Largest work of all trials, in multiplications of contractions.
 const MAX_WORK: f64 = 4e11;
-
-/// Multiplications that take as long as computing one element by another operation.
-const MULTIPLICATIONS_PER_ELEMENT: f64 = 16.0;
 
 /// Multiplications that take as long as reading and packing one element of a weight.
 const MULTIPLICATIONS_PER_WEIGHT: f64 = 8.0;
@@ -62,11 +59,8 @@ impl Trial {
         rewrite::as_inputs(&mut with_inputs, weights)?;
         let model = Pipeline::new(&with_inputs).jit()?;
         let cost = |dims: &[i64]| {
-            let Work { multiplications, elements } = work(graph, &model, dims, UnknownSizes::UpperBound);
-            let call = multiplications
-                + MULTIPLICATIONS_PER_ELEMENT * elements
-                + MULTIPLICATIONS_PER_WEIGHT * weight_elems as f64;
-            call * n_trials as f64
+            let call = work(graph, &model, dims, UnknownSizes::UpperBound).in_multiplications();
+            (call + MULTIPLICATIONS_PER_WEIGHT * weight_elems as f64) * n_trials as f64
         };
 
         let mut failure = limit("trials take too long even at the smallest sizes".into());
