@@ -182,12 +182,8 @@ impl Packing<'_> {
         let count = BLOCK_ELEMS.checked_div(depth)? / BLOCK_STEP * BLOCK_STEP;
         let n = &contraction.n;
         // Those for bf16 are packed from these once more, which pays for many columns.
-        let support = self.program.microkernels;
-        let multiplies_bf16 = match contraction.precision {
-            Precision::F32 => false,
-            Precision::Bf16 => support.has_tiles() || support.has_bf16_matrices(),
-            _ => support.has_tiles(),
-        };
+        let precision = contraction.precision;
+        let multiplies_bf16 = precision != Precision::F32 && self.program.microkernels.multiplies(precision);
         let is_short = operand.facts.bounds(&n.extent).hi.is_some_and(|hi| hi <= (2 * count).into());
         if count == 0 || is_short || multiplies_bf16 {
             return None;

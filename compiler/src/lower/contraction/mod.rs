@@ -26,7 +26,7 @@ pub(super) fn lower(lowering: &mut Lowering, root: Value, sum: Value) -> Result<
     contraction.nest.order_by(&scope.facts, AxisRole::Kept, &target);
     match contraction.form(&scope, &target) {
         LoopForm::Strips => {
-            contraction.forget_padding();
+            contraction.take_padding();
             return strips::lower(lowering, &mut scope, sum, contraction);
         }
         LoopForm::Matrix => {}

@@ -185,13 +185,8 @@ impl ContractionNest {
         &self.nest.exprs[self.nest.exprs.len() - self.padded.len() - 1]
     }
 
-    /// Drops the positions of padded axes.
-    pub(super) fn forget_padding(&mut self) {
-        self.take_padding();
-    }
-
     /// Takes the padded axes out of the nest, with their positions.
-    fn take_padding(&mut self) -> Vec<Padding> {
+    pub(super) fn take_padding(&mut self) -> Vec<Padding> {
         let positions = self.nest.exprs.split_off(self.nest.exprs.len() - self.padded.len());
         let padded = mem::take(&mut self.padded).into_iter().zip(positions);
         padded.map(|(padding, position)| Padding { position, ..padding }).collect()
@@ -224,7 +219,7 @@ impl ContractionNest {
     }
 
     pub(super) fn swap_operands(&mut self) {
-        self.forget_padding();
+        self.take_padding();
         self.operands.swap(0, 1);
         self.nest.exprs.swap(0, 1);
     }

@@ -39,6 +39,7 @@ impl ZeroTaps {
         let (dilation, first) = linear_parts(facts, position, Some(&contraction.k.first()?.var))?;
         let (outermost, inner) = loops.split_last()?;
         let taps = outermost.extent.as_i64()?;
+        // The panels of two taps are a constant distance apart.
         constant_depth(inner)?;
         let is_panels = matches!(rhs, Rhs::Panels(_));
         if !is_panels || loops.len() != contraction.k.len() || first.contains(&last.var) {
