@@ -7,17 +7,21 @@
 //! if the addresses are proven to be disjoint: one is always below the other, or they always have different
 //! remainders. The channels of a concatenation, for example, differ modulo the distance between two rows.
 
+mod access_range;
+mod runs;
+
 use super::{
     Axis, BufferId, Control, Inst, Kernel, MemorySpace, Program, Stmt,
-    common_element::{self, Example, LinearAddress},
+    common_element::{self, Example},
     walk,
 };
+use access_range::{AccessRange, disjoint, disjoint_by_bounds};
 use std::{
-    cell::{OnceCell, RefCell},
+    cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
     ops::Range,
 };
-use symshape::{Bounds, Dim, Facts, Symbol};
+use symshape::{Dim, Symbol};
 
 /// Maximum number of address pairs of one buffer that need a proof. With more, the kernels count as dependent.
 const MAX_PROOFS: usize = 64;
@@ -161,22 +165,26 @@ impl Footprint {
             // Where an example shows that two accesses overlap, no proof can succeed, and it need not be tried.
             let examples = examples.get_or_init(|| common_element::examples(&program.facts));
             let overlaps = |idx: usize| pairs.iter().any(|(a, b)| a.meets(b, examples, idx));
-            (0..examples.len()).any(overlaps) || may_overlap(program, &pairs)
+            (0..examples.len()).any(overlaps) || may_overlap(program, &pairs, examples)
         })
     }
 }
 
-/// Whether the addresses of a pair may be the same.
-fn may_overlap(program: &Program, pairs: &[(&AccessRange, &AccessRange)]) -> bool {
+/// Whether the addresses of a pair may be the same. Pairs with the same first access are adjacent.
+fn may_overlap(program: &Program, pairs: &[(&AccessRange, &AccessRange)], examples: &[Example]) -> bool {
     let mut proofs = 0;
-    pairs.iter().any(|(a, b)| {
-        if disjoint_by_bounds(program, a, b) {
-            return false;
-        }
-        proofs += 1;
-        // The prover may succeed for one order of the pair only, so it tries both.
-        let disjoint = |a: &AccessRange, b: &AccessRange| disjoint(program, a, &b.renamed(program));
-        proofs > MAX_PROOFS || !(disjoint(a, b) || disjoint(b, a))
+    pairs.chunk_by(|(a, _), (b, _)| std::ptr::eq(*a, *b)).any(|pairs| {
+        let a = pairs[0].0;
+        let others = pairs.iter().map(|(_, b)| *b).collect();
+        runs::remaining(program, a, others, examples).into_iter().any(|b| {
+            if disjoint_by_bounds(program, a, b) {
+                return false;
+            }
+            proofs += 1;
+            // The prover may succeed for one order of the pair only, so it tries both.
+            let disjoint = |a: &AccessRange, b: &AccessRange| disjoint(program, a, &b.renamed(program));
+            proofs > MAX_PROOFS || !(disjoint(a, b) || disjoint(b, a))
+        })
     })
 }
 
@@ -219,127 +227,4 @@ fn in_code(insts: &[Inst], see: &mut dyn FnMut(&Dim)) {
             _ => {}
         }
     }
-}
-
-/// The addresses of one access in all iterations of the enclosing loops.
-#[derive(Clone, Debug)]
-struct AccessRange {
-    /// Flat index of an element.
-    index: Dim,
-    /// The enclosing loops, outermost first.
-    axes: Vec<Axis>,
-    /// Whether the elements are written rather than read.
-    is_store: bool,
-    /// Bounds of the address modulo each divisor computed so far; those of the address itself have the key 0.
-    known: RefCell<BTreeMap<i64, Bounds>>,
-    /// The constant strides of the loops that exceed 1.
-    steps: OnceCell<Vec<i64>>,
-    /// The addresses at each example, if they are linear there.
-    at_examples: OnceCell<Vec<Option<LinearAddress>>>,
-}
-
-impl AccessRange {
-    fn new(index: Dim, axes: Vec<Axis>, is_store: bool) -> AccessRange {
-        AccessRange {
-            index,
-            axes,
-            is_store,
-            known: RefCell::default(),
-            steps: OnceCell::new(),
-            at_examples: OnceCell::new(),
-        }
-    }
-
-    /// Whether an element that both access is found at an example. All calls get the same examples.
-    fn meets(&self, other: &AccessRange, examples: &[Example], idx: usize) -> bool {
-        match (self.at_example(examples, idx), other.at_example(examples, idx)) {
-            (Some(own), Some(other)) => own.meets(other),
-            _ => false,
-        }
-    }
-
-    fn at_example(&self, examples: &[Example], idx: usize) -> Option<&LinearAddress> {
-        let all = self.at_examples.get_or_init(|| {
-            examples.iter().map(|example| LinearAddress::of(&self.index, &self.axes, example)).collect()
-        });
-        all[idx].as_ref()
-    }
-
-    fn is_like(&self, other: &AccessRange) -> bool {
-        self.index == other.index && self.axes == other.axes && self.is_store == other.is_store
-    }
-
-    /// The facts within the loops.
-    fn facts(&self, program: &Program) -> Facts {
-        let mut facts = program.facts.clone();
-        self.axes.iter().for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
-        facts
-    }
-
-    /// The bounds of the address modulo `divisor`, or of the address itself if `divisor` is 0.
-    fn bounds(&self, program: &Program, divisor: i64) -> Bounds {
-        if let Some(bounds) = self.known.borrow().get(&divisor) {
-            return bounds.clone();
-        }
-        let facts = self.facts(program);
-        let term =
-            if divisor == 0 { self.index.clone() } else { facts.simplify(&self.index.modulo(divisor)) };
-        let bounds = facts.bounds(&term);
-        self.known.borrow_mut().insert(divisor, bounds.clone());
-        bounds
-    }
-
-    fn steps(&self, program: &Program) -> &[i64] {
-        self.steps.get_or_init(|| {
-            let strides = strides(&self.facts(program), std::slice::from_ref(&self));
-            strides.iter().filter_map(|stride| stride.as_i64()).filter(|step| *step > 1).collect()
-        })
-    }
-
-    /// The same addresses, with loop variables that no other kernel uses.
-    fn renamed(&self, program: &Program) -> AccessRange {
-        let rename = |symbol: &Symbol| Symbol::new(&format!("{}'", symbol.name()));
-        let own = |symbol: &Symbol| (!program.symbols.contains(symbol)).then(|| rename(symbol).into());
-        let axis = |axis: &Axis| Axis { var: rename(&axis.var), extent: axis.extent.substitute(&own) };
-        AccessRange::new(self.index.substitute(&own), self.axes.iter().map(axis).collect(), self.is_store)
-    }
-}
-
-/// Whether the bounds of the addresses, or of their remainders, show that they are disjoint.
-fn disjoint_by_bounds(program: &Program, a: &AccessRange, b: &AccessRange) -> bool {
-    let below = |x: &Bounds, y: &Bounds| matches!((&x.hi, &y.lo), (Some(hi), Some(lo)) if hi < lo);
-    let apart = |divisor: i64| {
-        let x = a.bounds(program, divisor);
-        let y = b.bounds(program, divisor);
-        below(&x, &y) || below(&y, &x)
-    };
-    apart(0) || a.steps(program).iter().chain(b.steps(program)).any(|step| apart(*step))
-}
-
-/// Whether the addresses are proven to be disjoint. `b` is [renamed](AccessRange::renamed).
-fn disjoint(program: &Program, a: &AccessRange, b: &AccessRange) -> bool {
-    let mut facts = program.facts.clone();
-    for axis in a.axes.iter().chain(&b.axes) {
-        facts.declare_index(&axis.var, &axis.extent);
-    }
-    let ordered = |x: &Dim, y: &Dim| facts.prove_lt(x, y).is_yes() || facts.prove_lt(y, x).is_yes();
-    ordered(&a.index, &b.index)
-        || strides(&facts, &[a, b]).into_iter().any(|stride| {
-            let rest = |at: &Dim| facts.simplify(&at.modulo(stride.clone()));
-            facts.prove_lt(&Dim::zero(), &stride).is_yes() && ordered(&rest(&a.index), &rest(&b.index))
-        })
-}
-
-/// The strides of the loops over the addresses, except constants of 1 or less.
-fn strides(facts: &Facts, ranges: &[&AccessRange]) -> Vec<Dim> {
-    let mut found: Vec<Dim> = Vec::new();
-    for (range, axis) in ranges.iter().flat_map(|range| range.axes.iter().map(move |axis| (range, axis))) {
-        if let Some((stride, _)) = facts.linear_in(&range.index, &axis.var)
-            && !matches!(stride.as_i64(), Some(..=1))
-            && !found.contains(&stride)
-        {
-            found.push(stride);
-        }
-    }
-    found
 }

@@ -1,0 +1,134 @@
+//! The addresses of one access, and proofs that those of two accesses are disjoint.
+
+use crate::kernel::{
+    Axis, Program,
+    common_element::{Example, LinearAddress},
+};
+use std::{
+    cell::{OnceCell, RefCell},
+    collections::BTreeMap,
+};
+use symshape::{Bounds, Dim, Facts, Symbol};
+
+/// The addresses of one access in all iterations of the enclosing loops.
+#[derive(Clone, Debug)]
+pub(super) struct AccessRange {
+    /// Flat index of an element.
+    pub(super) index: Dim,
+    /// The enclosing loops, outermost first.
+    pub(super) axes: Vec<Axis>,
+    /// Whether the elements are written rather than read.
+    pub(super) is_store: bool,
+    /// Bounds of the address modulo each divisor computed so far; those of the address itself have the key 0.
+    known: RefCell<BTreeMap<i64, Bounds>>,
+    /// The constant strides of the loops that exceed 1.
+    steps: OnceCell<Vec<i64>>,
+    /// The addresses at each example, if they are linear there.
+    at_examples: OnceCell<Vec<Option<LinearAddress>>>,
+}
+
+impl AccessRange {
+    pub(super) fn new(index: Dim, axes: Vec<Axis>, is_store: bool) -> AccessRange {
+        AccessRange {
+            index,
+            axes,
+            is_store,
+            known: RefCell::default(),
+            steps: OnceCell::new(),
+            at_examples: OnceCell::new(),
+        }
+    }
+
+    /// Whether an element that both access is found at an example. All calls get the same examples.
+    pub(super) fn meets(&self, other: &AccessRange, examples: &[Example], idx: usize) -> bool {
+        match (self.at_example(examples, idx), other.at_example(examples, idx)) {
+            (Some(own), Some(other)) => own.meets(other),
+            _ => false,
+        }
+    }
+
+    fn at_example(&self, examples: &[Example], idx: usize) -> Option<&LinearAddress> {
+        let all = self.at_examples.get_or_init(|| {
+            examples.iter().map(|example| LinearAddress::of(&self.index, &self.axes, example)).collect()
+        });
+        all[idx].as_ref()
+    }
+
+    pub(super) fn is_like(&self, other: &AccessRange) -> bool {
+        self.index == other.index && self.axes == other.axes && self.is_store == other.is_store
+    }
+
+    /// The facts within the loops.
+    fn facts(&self, program: &Program) -> Facts {
+        let mut facts = program.facts.clone();
+        self.axes.iter().for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
+        facts
+    }
+
+    /// The bounds of the address modulo `divisor`, or of the address itself if `divisor` is 0.
+    fn bounds(&self, program: &Program, divisor: i64) -> Bounds {
+        if let Some(bounds) = self.known.borrow().get(&divisor) {
+            return bounds.clone();
+        }
+        let facts = self.facts(program);
+        let term =
+            if divisor == 0 { self.index.clone() } else { facts.simplify(&self.index.modulo(divisor)) };
+        let bounds = facts.bounds(&term);
+        self.known.borrow_mut().insert(divisor, bounds.clone());
+        bounds
+    }
+
+    fn steps(&self, program: &Program) -> &[i64] {
+        self.steps.get_or_init(|| {
+            let strides = strides(&self.facts(program), std::slice::from_ref(&self));
+            strides.iter().filter_map(|stride| stride.as_i64()).filter(|step| *step > 1).collect()
+        })
+    }
+
+    /// The same addresses, with loop variables that no other kernel uses.
+    pub(super) fn renamed(&self, program: &Program) -> AccessRange {
+        let rename = |symbol: &Symbol| Symbol::new(&format!("{}'", symbol.name()));
+        let own = |symbol: &Symbol| (!program.symbols.contains(symbol)).then(|| rename(symbol).into());
+        let axis = |axis: &Axis| Axis { var: rename(&axis.var), extent: axis.extent.substitute(&own) };
+        AccessRange::new(self.index.substitute(&own), self.axes.iter().map(axis).collect(), self.is_store)
+    }
+}
+
+/// Whether the bounds of the addresses, or of their remainders, show that they are disjoint.
+pub(super) fn disjoint_by_bounds(program: &Program, a: &AccessRange, b: &AccessRange) -> bool {
+    let below = |x: &Bounds, y: &Bounds| matches!((&x.hi, &y.lo), (Some(hi), Some(lo)) if hi < lo);
+    let apart = |divisor: i64| {
+        let x = a.bounds(program, divisor);
+        let y = b.bounds(program, divisor);
+        below(&x, &y) || below(&y, &x)
+    };
+    apart(0) || a.steps(program).iter().chain(b.steps(program)).any(|step| apart(*step))
+}
+
+/// Whether the addresses are proven to be disjoint. `b` is [renamed](AccessRange::renamed).
+pub(super) fn disjoint(program: &Program, a: &AccessRange, b: &AccessRange) -> bool {
+    let mut facts = program.facts.clone();
+    for axis in a.axes.iter().chain(&b.axes) {
+        facts.declare_index(&axis.var, &axis.extent);
+    }
+    let ordered = |x: &Dim, y: &Dim| facts.prove_lt(x, y).is_yes() || facts.prove_lt(y, x).is_yes();
+    ordered(&a.index, &b.index)
+        || strides(&facts, &[a, b]).into_iter().any(|stride| {
+            let rest = |at: &Dim| facts.simplify(&at.modulo(stride.clone()));
+            facts.prove_lt(&Dim::zero(), &stride).is_yes() && ordered(&rest(&a.index), &rest(&b.index))
+        })
+}
+
+/// The strides of the loops over the addresses, except constants of 1 or less.
+pub(super) fn strides(facts: &Facts, ranges: &[&AccessRange]) -> Vec<Dim> {
+    let mut found: Vec<Dim> = Vec::new();
+    for (range, axis) in ranges.iter().flat_map(|range| range.axes.iter().map(move |axis| (range, axis))) {
+        if let Some((stride, _)) = facts.linear_in(&range.index, &axis.var)
+            && !matches!(stride.as_i64(), Some(..=1))
+            && !found.contains(&stride)
+        {
+            found.push(stride);
+        }
+    }
+    found
+}
