@@ -14,6 +14,7 @@
 //! means.
 
 mod arena;
+mod at_sizes;
 mod formula;
 mod greedy;
 mod interval;
@@ -28,6 +29,7 @@ pub mod text;
 pub mod verify;
 
 pub use arena::{ALIGN_BYTES, ArenaUsage, Placement, Plan};
+pub(crate) use at_sizes::arena_bytes;
 pub use formula::arena_formula;
 pub(crate) use layout::{OffsetArithmetic, Span, layout};
 pub(crate) use lifetime::lifetimes;
