@@ -337,7 +337,7 @@ pub(super) fn write(
     let weights = weights.map(|path| stage_weights(&mut compiled.object, path, progress)).transpose()?;
     let header = emit::stage(&path.with_extension("h"), compiled.header.as_bytes())?;
     match artifact {
-        Artifact::Object => emit::write_atomically(path, &compiled.object.into_bytes()?)?,
+        Artifact::Object => compiled.object.stage(path)?.commit()?,
         Artifact::Archive => {
             let object = compiled.object.into_bytes()?;
             emit::write_atomically(path, &emit::archive(&lowered.program.name, &object)?)?;

@@ -32,6 +32,14 @@ impl Staged {
         let named = file.persist(&path).map_err(|error| unwritable(&error.error));
         named.map(drop).at(|| path.display().to_string())
     }
+
+    /// Checks the bytes of the artefact that was written, and appends its command line and its seal.
+    pub(super) fn seal(&self, command_line: &str, check: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let map = || symshape_runtime::map_file(self.file.path()).map_err(|error| unwritable(&error));
+        let place = || self.path.display().to_string();
+        check(&map().at(place)?)?;
+        append_seal(self.file.path(), command_line).map_err(|error| unwritable(&error)).at(place)
+    }
 }
 
 /// Writes a file under a temporary name in the same folder.
@@ -69,21 +77,29 @@ pub(super) fn write_pieces(
         for (at, bytes) in pieces {
             file.seek(SeekFrom::Start(*at))?;
             let owner = shared.iter().find(|owner| std::ptr::eq(owner.as_ptr(), bytes.as_ptr()));
-            let mut done = 0;
-            for chunk in bytes.chunks(CHUNK_BYTES) {
-                file.write_all(chunk)?;
-                if let Some(owner) = owner {
-                    owner.release_part(done..done + chunk.len());
-                }
-                done += chunk.len();
-            }
+            write_released(file, bytes, owner)?;
         }
         Ok(())
     })?;
-    append_seal(staged.file.path(), command_line)
-        .map_err(|error| unwritable(&error))
-        .at(|| path.display().to_string())?;
+    staged.seal(command_line, &mut |_| Ok(()))?;
     staged.commit()
+}
+
+/// Writes bytes, and releases their memory on the way if `owner` maps them from a file.
+pub(super) fn write_released(
+    out: &mut dyn Write,
+    bytes: &[u8],
+    owner: Option<&Bytes>,
+) -> std::io::Result<()> {
+    let mut done = 0;
+    for chunk in bytes.chunks(CHUNK_BYTES) {
+        out.write_all(chunk)?;
+        if let Some(owner) = owner {
+            owner.release_part(done..done + chunk.len());
+        }
+        done += chunk.len();
+    }
+    Ok(())
 }
 
 /// Appends the command line of an artefact and the seal to its file.

@@ -2,6 +2,7 @@
 //! model.
 
 use super::{
+    file::{self, Staged},
     link::{Format, INIT_ARRAY, WEIGHTS},
     seal::sealed_end,
     weights::WeightsFile,
@@ -19,12 +20,12 @@ use cranelift_module::{FuncId, default_libcall_names};
 use cranelift_object::{
     ObjectBuilder, ObjectModule, ObjectProduct,
     object::{
-        RelocationEncoding, RelocationFlags, RelocationKind, SectionFlags, SectionKind, elf,
-        write::{Relocation, StandardSection, SymbolId},
+        BinaryFormat, RelocationEncoding, RelocationFlags, RelocationKind, SectionFlags, SectionKind, elf,
+        write::{Relocation, SectionId, StandardSection, StreamingBuffer, SymbolId},
     },
 };
 use object::{Object as _, ObjectSymbol};
-use std::{fmt, mem::offset_of};
+use std::{fmt, io::Write, mem::offset_of, path::Path};
 use symshape_runtime::abi::WeightsDesc;
 
 /// An object file under construction. It shares the weights, which are most of its bytes, with the program.
@@ -59,14 +60,68 @@ impl Object {
         Ok(bytes)
     }
 
+    /// Writes the file with its seal under a temporary name, without a copy of the weights in memory if it is ELF.
+    ///
+    /// # Errors
+    /// As [`Self::into_bytes`]; when the file can't be written.
+    pub fn stage(mut self, path: &Path) -> Result<Staged> {
+        if self.product.object.format() != BinaryFormat::Elf {
+            return file::stage(path, &self.into_bytes()?);
+        }
+        let command_line = std::mem::take(&mut self.command_line);
+        let section = self.place_weights();
+        let staged = file::fill(path, 0o666, &mut |file| {
+            let mut file = std::io::BufWriter::new(file);
+            self.stream(section, &mut file).and_then(|()| file.flush())
+        })?;
+        staged.seal(&command_line, &mut |bytes| self.check_imports(bytes))?;
+        Ok(staged)
+    }
+
     /// The bytes of the file without a seal, for a linker.
     pub(super) fn into_unsealed(mut self) -> Result<Vec<u8>> {
+        let section = self.place_weights();
+        let mut bytes = Vec::new();
+        self.stream(section, &mut bytes).map_err(|error| Error::internal(format!("object: {error}")))?;
+        self.check_imports(&bytes)?;
+        Ok(bytes)
+    }
+
+    /// Places the weights in a section. That of ELF files holds zeros, which [`Self::stream`] replaces; memory of zeros
+    /// that nobody reads takes no pages.
+    fn place_weights(&mut self) -> Option<SectionId> {
         let object = &mut self.product.object;
-        let section = object.section_id(StandardSection::ReadOnlyData);
-        for (symbol, bytes) in self.weights.drain(..) {
-            object.add_symbol_data(symbol, section, &bytes, ALIGN_BYTES as u64);
+        if object.format() != BinaryFormat::Elf {
+            let section = object.section_id(StandardSection::ReadOnlyData);
+            for (symbol, bytes) in self.weights.drain(..) {
+                object.add_symbol_data(symbol, section, &bytes, ALIGN_BYTES as u64);
+            }
+            return None;
         }
-        self.write()
+        if self.weights.is_empty() {
+            return None;
+        }
+
+        let section = object.add_section(Vec::new(), WEIGHTS.into(), SectionKind::ReadOnlyData);
+        let mut end = 0_usize;
+        let mut places = Vec::with_capacity(self.weights.len());
+        for (symbol, bytes) in &self.weights {
+            let begin = end.next_multiple_of(ALIGN_BYTES as usize);
+            end = begin + bytes.len();
+            places.push((*symbol, begin as u64, bytes.len() as u64));
+        }
+        object.section_mut(section).set_data(vec![0; end], ALIGN_BYTES as u64);
+        places.into_iter().for_each(|(symbol, at, len)| object.set_symbol_data(symbol, section, at, len));
+        Some(section)
+    }
+
+    /// Writes the file, with the weights in `section` if there is one. Their mapped memory is released on the way.
+    fn stream(&self, section: Option<SectionId>, out: &mut dyn Write) -> std::io::Result<()> {
+        let object = &self.product.object;
+        let zeros = section.map_or(&[][..], |section| object.section(section).data());
+        let mut buffer = StreamingBuffer::new(WithWeights { out, zeros, weights: &self.weights });
+        object.emit(&mut buffer).map_err(std::io::Error::other)?;
+        buffer.result()
     }
 
     /// The file without weights, for a linker that copies them from memory.
@@ -154,10 +209,43 @@ impl Object {
     fn write(&self) -> Result<Vec<u8>> {
         let bytes = self.product.object.write();
         let bytes = bytes.map_err(|error| Error::internal(format!("object: {error}")))?;
-        match imports(&bytes)?.iter().find(|name| !self.callees.contains(name)) {
+        self.check_imports(&bytes)?;
+        Ok(bytes)
+    }
+
+    /// Refuses an object that imports more than the external functions of the program.
+    fn check_imports(&self, bytes: &[u8]) -> Result<()> {
+        match imports(bytes)?.iter().find(|name| !self.callees.contains(name)) {
             Some(name) => Err(Error::internal(format!("the object would import `{name}`"))),
-            None => Ok(bytes),
+            None => Ok(()),
         }
+    }
+}
+
+/// Writes weights in place of the zeros of their section.
+struct WithWeights<'o> {
+    out: &'o mut dyn Write,
+    zeros: &'o [u8],
+    weights: &'o [(SymbolId, Bytes)],
+}
+
+impl Write for WithWeights<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.zeros.is_empty() || !std::ptr::eq(bytes, self.zeros) {
+            return self.out.write(bytes);
+        }
+        let mut end = 0_usize;
+        for (_, weight) in self.weights {
+            let padding = end.next_multiple_of(ALIGN_BYTES as usize) - end;
+            self.out.write_all(&[0; ALIGN_BYTES as usize][..padding])?;
+            file::write_released(self.out, weight, Some(weight))?;
+            end += padding + weight.len();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.out.flush()
     }
 }
 
