@@ -28,20 +28,23 @@ pub(super) struct Form {
 }
 
 /// Changes filters to the basis, several at a time.
+#[derive(Clone)]
 pub(super) struct FilterChange {
     /// The coefficients of the taps for each point.
     matrix: Vec<[f64; TAPS]>,
     /// A row of taps whose columns are in the basis already.
     row: [Vec<f64>; TAPS],
+    /// The values of all lanes at a point.
+    values: Vec<f64>,
 }
 
 impl FilterChange {
-    /// Calls `visit(point, lane, value)` for the filters' values at each point, row by row of points. Each tap has an
-    /// element for each lane.
-    pub(super) fn apply(&mut self, taps: &[[&[f32]; TAPS]; TAPS], mut visit: impl FnMut(usize, usize, f64)) {
-        let points = self.matrix.len();
-        for (i, down) in self.matrix.iter().enumerate() {
-            for (j, row) in self.row.iter_mut().enumerate() {
+    /// Calls `visit` for each point with the filters' values, row by row of points. Each tap has an element for each
+    /// lane.
+    pub(super) fn apply(&mut self, taps: &[[&[f32]; TAPS]; TAPS], mut visit: impl FnMut(usize, &[f64])) {
+        let FilterChange { matrix, row, values } = self;
+        for (i, down) in matrix.iter().enumerate() {
+            for (j, row) in row.iter_mut().enumerate() {
                 row.clear();
                 let lanes = taps[0][j].iter().zip(taps[1][j]).zip(taps[2][j]);
                 let sum = |((a, b), c): ((&f32, &f32), &f32)| {
@@ -50,11 +53,12 @@ impl FilterChange {
                 row.extend(lanes.map(sum));
             }
 
-            let [a, b, c] = &self.row;
-            for (j, across) in self.matrix.iter().enumerate() {
-                for (lane, ((a, b), c)) in a.iter().zip(b).zip(c).enumerate() {
-                    visit(i * points + j, lane, across[0] * a + across[1] * b + across[2] * c);
-                }
+            let [a, b, c] = &*row;
+            for (j, across) in matrix.iter().enumerate() {
+                let lanes = a.iter().zip(b).zip(c);
+                values.clear();
+                values.extend(lanes.map(|((a, b), c)| across[0] * a + across[1] * b + across[2] * c));
+                visit(i * matrix.len() + j, values);
             }
         }
     }
@@ -87,7 +91,7 @@ impl Form {
 
     /// The change of filters to the basis.
     pub(super) fn filter_change(&self) -> FilterChange {
-        FilterChange { matrix: self.filter_matrix(), row: Default::default() }
+        FilterChange { matrix: self.filter_matrix(), row: Default::default(), values: Vec::new() }
     }
 
     /// The coefficients of the taps for each point.

@@ -25,6 +25,7 @@
 //! would depend on the batch.
 
 mod blocks;
+mod filters;
 mod form;
 mod recognise;
 

@@ -1,13 +1,15 @@
 //! Recognises convolutions with 3×3 windows by the addresses of a kernel.
 
-use super::form::{Form, TAPS};
+use super::{
+    filters::Filters,
+    form::{Form, TAPS},
+};
 use crate::{
     kernel::{
         Access, Axis, BufferId, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt,
         WeightForm, walk,
     },
     scalar::Precision,
-    tensor::{Bytes, Tensor},
 };
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
@@ -114,64 +116,21 @@ impl Convolution {
         if self.is_whole { &Form::INTEGERS } else { &Form::FLOATS }
     }
 
-    /// The packed taps of the filters. `None` if a sum could exceed the range that the form restores.
-    fn taps(&self, program: &Program, form: &Form) -> Option<Vec<f32>> {
-        let (buffer, width) = self.panels;
-        let MemorySpace::Const(packed) = &program.buffers[buffer].space else { return None };
-        if !self.is_whole {
-            let four = packed.bytes().chunks_exact(4);
-            return four.map(|four| Some(f32::from_le_bytes(four.try_into().ok()?))).collect();
-        }
-        let taps: Vec<f32> = packed.bytes().iter().map(|byte| f32::from(*byte as i8)).collect();
-
-        /// The largest magnitude of an input byte.
-        const MAX_INPUT: i64 = 255;
-        let width = width as usize;
-        let depth = TAPS * TAPS * self.channels as usize;
-        let fits = taps.chunks(depth * width).all(|panel| {
-            (0..width).all(|column| {
-                let sum: f64 = panel.iter().skip(column).step_by(width).map(|tap| f64::from(tap.abs())).sum();
-                sum as i64 * MAX_INPUT <= form.max_sum()
-            })
-        });
-        fits.then_some(taps)
-    }
-
     /// The buffer of the filters in the other basis, with panels for each point, and the number of elements of a point.
     pub(super) fn filters(&self, program: &mut Program, form: &Form) -> Option<(BufferId, i64)> {
         let (buffer, width) = self.panels;
-        let packed = self.taps(program, form)?;
-        let channels = self.channels as usize;
-        let taps = TAPS * TAPS;
-        let width = width as usize;
-        let n_panels = (self.columns as usize).div_ceil(width);
-        let point_elems = n_panels * channels * width;
-        let points = form.inputs() * form.inputs();
-        let mut values = vec![0_f32; points * point_elems];
-        let mut change = form.filter_change();
-        for panel in 0..n_panels {
-            for channel in 0..channels {
-                let tap = |tap: usize| {
-                    let from = ((panel * taps + tap) * channels + channel) * width;
-                    packed.get(from..from + width)
-                };
-                let row = |i: usize| Some([tap(i * TAPS)?, tap(i * TAPS + 1)?, tap(i * TAPS + 2)?]);
-                let window = [row(0)?, row(1)?, row(2)?];
-                let offset = (panel * channels + channel) * width;
-                change.apply(&window, |point, lane, value| {
-                    values[point * point_elems + offset + lane] = value as f32;
-                });
-            }
-        }
-
-        let tensor = if self.is_whole {
-            let bytes: Vec<u8> = values.iter().flat_map(|value| (*value as i16).to_le_bytes()).collect();
-            Tensor::new(DType::I16, vec![values.len()], Bytes::Owned(bytes.into()))?
-        } else {
-            Tensor::from_f32(vec![values.len()], &values)?
+        let MemorySpace::Const(packed) = program.buffers[buffer].space.clone() else { return None };
+        let filters = Filters {
+            packed: &packed,
+            is_whole: self.is_whole,
+            channels: self.channels as usize,
+            width: width as usize,
+            panels: (self.columns as u64).div_ceil(width as u64) as usize,
         };
+        let point_elems = filters.point_elems();
+        let tensor = filters.changed(form)?;
         let dtype = tensor.dtype();
-        let elems = Dim::from(values.len());
+        let elems = Dim::from(tensor.elems());
         // A buffer with other users keeps its panels.
         let users = program.kernels.iter().filter(|kernel| reads(kernel, buffer)).count();
         let new = if users == 1 {
