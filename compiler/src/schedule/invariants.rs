@@ -40,17 +40,19 @@ pub(super) fn move_out(program: &mut Program) -> Result<()> {
 
 /// A strip, after the block of its invariant values if it gets a vector form by it.
 fn strip(program: &mut Program, kernel: &Kernel, facts: &Facts, axis: Axis, code: InstSeq) -> Vec<Stmt> {
+    let passed = passed(program, kernel, &axis, &code);
+    // Nothing is moved out of a strip that may have no iteration, because it must not read memory there.
+    if passed.is_empty() || !facts.prove_le(&Dim::one(), &axis.extent).is_yes() {
+        return vec![Stmt::Strip { axis, code }];
+    }
     let mut inner = facts.clone();
     inner.declare_index(&axis.var, &axis.extent);
-    // Nothing is moved out of a strip that may have no iteration, because it must not read memory there.
-    let runs = facts.prove_le(&Dim::one(), &axis.extent).is_yes();
-    if !runs || strip_obstacle(program, kernel, &inner, &axis, &code).is_none() {
+    if strip_obstacle(program, kernel, &inner, &axis, &code).is_none() {
         return vec![Stmt::Strip { axis, code }];
     }
 
-    let passed = passed(program, kernel, &axis, &code);
     let with_constants = reading(&code, &passed, &mut |dtype| Inst::Const(Scalar::from_i64(dtype, 0)));
-    if passed.is_empty() || strip_obstacle(program, kernel, &inner, &axis, &with_constants).is_some() {
+    if strip_obstacle(program, kernel, &inner, &axis, &with_constants).is_some() {
         return vec![Stmt::Strip { axis, code }];
     }
 

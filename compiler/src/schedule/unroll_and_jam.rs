@@ -22,7 +22,7 @@ use crate::{
     scalar::{BinaryOp, Reg},
 };
 use num_traits::ToPrimitive;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use symshape::{Dim, Facts, Symbol};
 
 /// The largest number of neighbours along the outer and the inner loop. Their accumulators fit into few registers, and
@@ -270,13 +270,17 @@ impl<'a> Nest<'a> {
             // Neighbours have many addresses in common, which are simplified once.
             let mut forms = facts.normal_forms();
             let mut simple = BTreeMap::<usize, Dim>::new();
+            let mut known = HashMap::<(Dim, Offsets), Dim>::new();
             let mut at = |dim: &Dim, offsets: Offsets| {
-                let mut to = replaced(dim, &axis.var, &(&column + offsets[1]));
-                if let Some((outer, _)) = self.outer {
-                    to = replaced(&to, &outer.var, &(row + offsets[0]));
-                }
-                let to = replaced(&to, &self.along.var, &Dim::from(&along.var));
-                simple.entry(forms.id(&to)).or_insert_with(|| facts.simplify(&to)).clone()
+                let simplified = || {
+                    let to = dim.substitute(&|symbol| match symbol {
+                        _ if *symbol == axis.var => Some(&column + offsets[1]),
+                        _ if *symbol == self.along.var => Some(Dim::from(&along.var)),
+                        _ => self.outer.filter(|(outer, _)| *symbol == outer.var).map(|_| row + offsets[0]),
+                    });
+                    simple.entry(forms.id(&to)).or_insert_with(|| facts.simplify(&to)).clone()
+                };
+                known.entry((dim.clone(), offsets)).or_insert_with(simplified).clone()
             };
 
             let code = interleaved(self.code, [height, width], &mut at);
