@@ -21,6 +21,7 @@ import onnx
 sys.path.append(os.path.abspath(f"{os.path.dirname(__file__)}/../../compiler/tests/differential"))
 
 import artefact
+import bound
 from case import Contract
 from convert import rounds_activations
 from export import flags
@@ -38,9 +39,10 @@ MAX_PEER_ERROR = 0.1
 SEED = 7
 
 
-def compile_model(symc, folder, declared):
+def compile_model(symc, folder, declared, cpu):
     """The JSON line of `symc compile`, or the message of a refusal."""
     command = [symc, "compile", f"{folder}/model.onnx", *declared, "-o", f"{folder}/model.so", "--json"]
+    command += ["--cpu", cpu] if cpu else []
     start = time.monotonic()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False)
@@ -162,8 +164,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--milliseconds", type=int, default=40, help="length of a burst of calls")
     parser.add_argument("--core", type=int, default=0, help="the core that everything runs on")
+    parser.add_argument("--cpu", help="the ISA level of symshape and, if it is x86-64-v3, of OpenVINO")
     args = parser.parse_args()
     os.sched_setaffinity(0, {args.core})
+    if args.cpu == "x86-64-v3":
+        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
     folder = args.folder
     model, reference = f"{folder}/model.onnx", f"{folder}/reference.onnx"
     reference = reference if os.path.exists(reference) else model
@@ -175,14 +180,14 @@ def main():
     for declared in forms:
         declared += ["--activations", "int8"] if rounds else []
         row.pop("status", None)
-        row.update(compile_model(args.symc, folder, declared), flags=declared)
+        row.update(compile_model(args.symc, folder, declared, args.cpu), flags=declared)
         if row.get("status") != "refused":
             break
     # A size that depends on the data needs a bound, which the error names.
     if row.get("status") == "refused" and (hint := re.search(r"for example, (--dim) (\S+)", row["detail"])):
         declared += hint.groups()
         del row["status"], row["detail"]
-        row.update(compile_model(args.symc, folder, declared), flags=declared)
+        row.update(compile_model(args.symc, folder, declared, args.cpu), flags=declared)
 
     rows = [contract.values(binding, SEED) for binding in contract.bindings()]
     try:
@@ -212,6 +217,11 @@ def main():
         except Exception as error:
             row["openvino"] = str(error).strip().splitlines()[0][:300]
         row.update(measure_speed(peers, rows, expected, args.rounds, args.milliseconds))
+        try:
+            symbols = [symbol["name"] for symbol in query["symbols"]]
+            row["bounds_ms"] = bound.bounds_ms(args.symc, folder, declared, symbols, contract.bindings())
+        except (RuntimeError, KeyError) as error:
+            row["no_bound"] = str(error)[:300]
     print(json.dumps(row))
 
 

@@ -1,15 +1,9 @@
-#!/usr/bin/env python3
-"""Draws docs/models.svg from the tables of docs/models.md: the ratios to ONNX Runtime of every model, by family.
-
-    python3 benches/models/picture.py
-"""
+"""Draws docs/models.svg from the tables of docs/models.md: the ratios to ONNX Runtime of every model, by family."""
 
 import math
 import re
 from html import escape
 from pathlib import Path
-
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 LEFT, RIGHT, TOP, ROW, WIDTH = 210, 30, 58, 26, 760
 # The axis is logarithmic; ratios beyond its ends are drawn at the ends.
@@ -36,7 +30,7 @@ def families(text):
         if line.startswith("### "):
             family = line[4:].strip()
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
-        if family and len(cells) == 8 and re.fullmatch(r"[\d.]+, [\d.]+", cells[4]):
+        if family and len(cells) == 9 and re.fullmatch(r"[\d.]+, [\d.]+", cells[4]):
             found.setdefault(family, []).append(tuple(map(float, cells[4].split(", "))))
     return found
 
@@ -72,6 +66,7 @@ def draw(ratios):
     return "\n".join([*parts, "</svg>", ""])
 
 
-if __name__ == "__main__":
-    ratios = families((DOCS / "models.md").read_text())
-    (DOCS / "models.svg").write_text(draw(ratios))
+def write(page):
+    """Draws the picture of a page next to it."""
+    page = Path(page)
+    page.with_suffix(".svg").write_text(draw(families(page.read_text(encoding="utf-8"))), encoding="utf-8")

@@ -97,6 +97,7 @@ def measured(folder, args):
     """The result of measure.py, which runs in a separate process."""
     command = [sys.executable, f"{HERE}/measure.py", folder, "--symc", args.symc]
     command += ["--rounds", str(args.rounds), "--core", str(args.core)]
+    command += ["--cpu", args.cpu] if args.cpu else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=MEASURE_SECONDS, check=False)
     except subprocess.TimeoutExpired:
@@ -122,7 +123,7 @@ def summary(row):
 
 def run(entry, args, symc):
     """The row of a model, from an earlier run if nothing has changed."""
-    path = f"{args.scratch}/results/{entry.name}.json"
+    path = f"{results(args)}/{entry.name}.json"
     folder, failure = exported(entry, args.scratch)
     base = {"name": entry.name, "family": entry.family, "exporter": entry.exporter, "convert": entry.convert}
     if failure:
@@ -140,6 +141,11 @@ def run(entry, args, symc):
     return row
 
 
+def results(args):
+    """The folder of the results at an ISA level."""
+    return f"{args.scratch}/results{f'-{args.cpu}' if args.cpu else ''}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scratch", default=f"{ROOT}/target/models", help="folder of exports and results")
@@ -148,6 +154,8 @@ def main():
     parser.add_argument("--family", default="", help="a regular expression that the family contains")
     parser.add_argument("--rounds", type=int, default=5, help="bursts of calls of each peer")
     parser.add_argument("--core", type=int, default=0, help="the core that everything runs on")
+    parser.add_argument("--cpu", help="the ISA level of symshape and, if it is x86-64-v3, of OpenVINO")
+    parser.add_argument("--export", action="store_true", help="export the models, and measure none")
     parser.add_argument("--again", action="store_true", help="also measure models that have results")
     parser.add_argument("--keep", action="store_true", help="keep results of another `symc`")
     parser.add_argument("--table", default=f"{ROOT}/docs/models.md", help="the table to write")
@@ -165,14 +173,17 @@ def main():
         print(f"{len(entries)} models")
         return
 
-    os.makedirs(f"{args.scratch}/results", exist_ok=True)
+    os.makedirs(results(args), exist_ok=True)
     symc = digest(args.symc)
     for k, entry in enumerate(entries):
         start = time.monotonic()
-        row = run(entry, args, symc)
-        print(f"[{k + 1}/{len(entries)}] {summary(row)}  ({time.monotonic() - start:.0f} s)", flush=True)
-    if not args.no_table:
-        table.write(args.table, f"{args.scratch}/results", catalogue.entries(), args.note)
+        if args.export:
+            text = f"{entry.name:24s} {exported(entry, args.scratch)[1] or 'exported'}"
+        else:
+            text = summary(run(entry, args, symc))
+        print(f"[{k + 1}/{len(entries)}] {text}  ({time.monotonic() - start:.0f} s)", flush=True)
+    if not args.no_table and not args.export:
+        table.write(args.table, results(args), catalogue.entries(), args.cpu, args.note)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,16 @@
-"""Writes docs/models.md from the results of run.py."""
+"""Writes docs/models.md and its picture from the results of run.py."""
 
+import importlib.metadata
 import json
+import math
 import os
 import platform
 import re
+
+import picture
+
+# The runtimes of the comparison: name in the results, name in the page, package.
+PEERS = (("ort", "ONNX Runtime", "onnxruntime"), ("openvino", "OpenVINO", "openvino"))
 
 # Titles of the lists of models that are not equal, and the results in each.
 MISSING = {
@@ -19,6 +26,7 @@ python3 -m venv /tmp/models && /tmp/models/bin/pip install -r benches/models/req
 cargo build --release -p symshape-compiler
 /tmp/models/bin/python benches/models/run.py                # writes this page
 /tmp/models/bin/python benches/models/run.py --only bert    # some of the models
+/tmp/models/bin/python benches/models/run.py --cpu x86-64-v3 --table docs/models-avx2.md
 ```
 
 The script exports the models from configurations with random weights, so it downloads no weights.
@@ -33,6 +41,7 @@ It keeps exports and results in `target/models`, and goes on there after an inte
 | result | `equal`: the outputs are those of ONNX Runtime at five sizes, see below |
 | error | largest difference from ONNX Runtime, relative to the largest magnitude of the output |
 | ONNX Runtime, OpenVINO | time of the other runtime divided by that of symshape, at the smallest and at the largest size; above 1, symshape is faster |
+| of bound | share of its bound that symshape reaches, at both sizes; see below |
 | compile | seconds of `symc compile` |
 
 - The sizes are the smallest, the second, odd ones, the second largest and the largest of all symbols at once.
@@ -43,6 +52,8 @@ It keeps exports and results in `target/models`, and goes on there after an inte
 - OpenVINO computes in `f32` too, also with weights of 4 bits, whose operands it would round to 8 bits by default.
 - Models named `int4-rounded` round these operands in all three runtimes: symshape with `--activations int8`, ONNX Runtime with `accuracy_level` 4 and OpenVINO by default.
 - ONNX Runtime has no bf16 on CPUs: models in bf16 are compared with the same weights in `f32`.
+- The bound of a call is the sum of those of its kernels: arithmetic at the peak that `symc report --profile` measures, or bytes at the measured bandwidth ([profiling.md](profiling.md)).
+- The share exceeds 100 % where operands stay in a cache between kernels. It is lower for small sizes, which pay for each kernel, and where work depends on data, which has no bound.
 - Ratios vary by about a tenth from run to run.
 - BERT with its usual mask is left out in QDQ form. The mask has infinities, so the calibration gives a scale of infinity. The standard does not define that case, and the results differ.
 - `-` means that the other runtime refuses the model, or that its result differs from that of ONNX Runtime by more than a tenth.
@@ -55,7 +66,14 @@ def ratio(row, peer):
     parts = [row.get("ratios", {}).get(place, {}).get(peer) for place in ("smallest", "largest")]
     if all(part is None for part in parts):
         return "-"
-    return ", ".join("-" if part is None else f"{part:.2g}" if part < 10 else f"{part:.0f}" for part in parts)
+    return ", ".join("-" if part is None else f"{part:.2f}" if part < 10 else f"{part:.0f}" for part in parts)
+
+
+def bound(row):
+    """The shares of the bound at both sizes, in percent."""
+    times, bounds = row.get("times_ms", {}), row.get("bounds_ms", {})
+    shares = [bounds[place] / times[place]["symc"] for place in ("smallest", "largest") if place in bounds]
+    return ", ".join(f"{100 * share:.0f}" for share in shares) + " %" if shares else "-"
 
 
 def code(text):
@@ -68,37 +86,44 @@ def line(row):
     result = row["status"]
     error = f"{row['max_error']:.0e}" if row.get("max_error") is not None else ""
     compile_s = f"{row['compile_s']:.1f}" if "compile_s" in row else ""
-    cells = [row["name"], row["exporter"], result, error, ratio(row, "ort"), ratio(row, "openvino"), compile_s]
+    cells = [row["name"], row["exporter"], result, error]
+    cells += [ratio(row, "ort"), ratio(row, "openvino"), bound(row), compile_s]
     return "| " + " | ".join([*cells, code(declared)]) + " |"
 
 
 def totals(rows):
-    """Counts of results, and of ratios to ONNX Runtime below 1."""
+    """Counts of results, and of ratios to each runtime below 1."""
     judged = [row for row in rows if row["status"] not in ("not exported", "no reference")]
     equal = [row for row in judged if row["status"] == "equal"]
-    ratios = [r["ort"] for row in equal for r in row.get("ratios", {}).values() if "ort" in r]
-    ratios.sort()
-    text = f"{len(equal)} of {len(judged)} models are equal"
-    if ratios:
-        text += f"; of {len(ratios)} ratios to ONNX Runtime, {sum(r < 1 for r in ratios)} are below 1"
-        text += f", the median is {ratios[len(ratios) // 2]:.2g} and the smallest {ratios[0]:.2g}"
-    return text + "."
+    text = f"{len(equal)} of {len(judged)} models are equal.\n\n"
+    text += "| runtime | ratios | below 1 | smallest | median | geometric mean |\n|---|---|---|---|---|---|\n"
+    for peer, title, _ in PEERS:
+        ratios = sorted(r[peer] for row in equal for r in row.get("ratios", {}).values() if peer in r)
+        if ratios:
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            below = sum(ratio < 1 for ratio in ratios)
+            median = ratios[len(ratios) // 2]
+            text += f"| {title} | {len(ratios)} | {below} | {ratios[0]:.2f} | {median:.2f} | {mean:.2f} |\n"
+    return text
 
 
 def slower(rows):
-    """The models that are slower than ONNX Runtime at a size."""
-    found = []
-    for row in rows:
-        for place, ratios in row.get("ratios", {}).items():
-            if ratios.get("ort", 1) < 1:
-                found.append((ratios["ort"], f"{row['name']} ({ratios['ort']:.2f} at the {place} size)"))
-    if not found:
-        return ""
-    return "\nSlower than ONNX Runtime: " + ", ".join(text for _, text in sorted(found)) + ".\n"
+    """The models that are slower than a runtime at a size."""
+    text = ""
+    for peer, title, _ in PEERS:
+        found = [
+            (ratios[peer], f"{row['name']} ({ratios[peer]:.2f} at the {place} size)")
+            for row in rows
+            for place, ratios in row.get("ratios", {}).items()
+            if ratios.get(peer, 1) < 1
+        ]
+        if found:
+            text += f"\nSlower than {title}: " + ", ".join(text for _, text in sorted(found)) + ".\n"
+    return text
 
 
-def write(path, results, entries, note=""):
-    """Writes the page; `note` says under which conditions the times were measured."""
+def write(path, results, entries, cpu=None, note=""):
+    """Writes the page and its picture; `note` says under which conditions the times were measured."""
     rows = []
     for entry in entries:
         file = f"{results}/{entry.name}.json"
@@ -106,7 +131,11 @@ def write(path, results, entries, note=""):
             with open(file, encoding="utf-8") as source:
                 rows.append({**json.load(source), "family": entry.family})
     text = HEAD + "## Results\n\n" + totals(rows) + "\n"
-    text += f"The machine is {machine()}.\n"
+    text += f"The machine is {machine()}{f', and symshape has the level {cpu}' if cpu else ''}.\n"
+    versions = [f"{title} {importlib.metadata.version(package)}" for _, title, package in PEERS]
+    text += f"The other runtimes are {' and '.join(versions)}.\n"
+    if cpu == "x86-64-v3":
+        text += "OpenVINO is limited to AVX2; ONNX Runtime has no such switch.\n"
     text += f"{note}\n" if note else ""
     if len(rows) < len(entries):
         text += f"The script has {len(entries)} models; {len(entries) - len(rows)} of them were not run for this page.\n"
@@ -116,8 +145,8 @@ def write(path, results, entries, note=""):
         if not group:
             continue
         text += f"\n### {family[0].upper()}{family[1:]}\n\n"
-        text += "| model | exporter | result | error | ONNX Runtime | OpenVINO | compile, s | flags |\n"
-        text += "|---|---|---|---|---|---|---|---|\n"
+        text += "| model | exporter | result | error | ONNX Runtime | OpenVINO | of bound | compile, s | flags |\n"
+        text += "|---|---|---|---|---|---|---|---|---|\n"
         text += "".join(line(row) + "\n" for row in group)
     for title, kinds in MISSING.items():
         failed = [row for row in rows if row["status"] in kinds]
@@ -126,6 +155,7 @@ def write(path, results, entries, note=""):
             text += "".join(f"| {row['name']} | {row['status']} | {message(row)} |\n" for row in failed)
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
+    picture.write(path)
 
 
 def message(row):
