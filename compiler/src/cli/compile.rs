@@ -1,37 +1,37 @@
 //! `symc compile`: a model into an artefact, or a stage's text.
 
+mod model;
+mod request;
+
+use self::{
+    model::{command_line, import_options, lower, quantised},
+    request::{Request, validate},
+};
 use super::{
-    args::{self, Chosen},
-    artefact::{self, Output, OutputKind, Summary},
+    args,
+    artefact::{self, OutputKind, Summary},
     errors::{at_path, usage},
-    grow,
     output::{Verdict, print_line},
     passes,
     progress::Progress,
     ragged,
     source::{self, milliseconds},
-    stateful, web,
+    web,
     weight_types::WeightTypeArgs,
 };
 use crate::{
-    accuracy::{StateError, TrialReport},
     codegen::{self, ModuleKind},
     emit,
     error::{At, Error, Result},
-    graph::Graph,
-    import::ImportOptions,
-    kernel::Policies,
-    offload::{self, Selection},
     options::{CompileOptions, DEFAULT_THREADS},
     partition,
-    pipeline::{Ir, Lowered, Pipeline},
+    pipeline::Lowered,
     plan,
-    quantise::{ActivationSummary, Activations, Quantised, RoundedActivations, WeightTable},
     scalar::Precision,
     target::Target,
 };
-use clap::{ValueEnum, builder::PossibleValue};
-use std::{collections::BTreeSet, ffi::OsString, path::PathBuf, sync::Arc, time::Instant};
+use clap::ValueEnum;
+use std::{path::PathBuf, time::Instant};
 
 /// Examples at the end of `symc help compile`.
 const EXAMPLES: &str = "\
@@ -143,98 +143,10 @@ enum Stage {
     Asm,
 }
 
-/// The command line after all checks that need no model.
-struct Request<'a> {
-    args: &'a Args,
-    targets: Vec<Arc<dyn offload::Target>>,
-    target: Target,
-    /// `None` if only the text of a stage is printed.
-    output: Option<Output<'a>>,
-    /// The options for the precision of the command line.
-    options: CompileOptions,
-    /// The C compiler for WebAssembly, if that is the output.
-    web_compiler: Option<web::Compiler>,
-}
-
-/// A lowered model, and a note about the sizes that `--dynamic-memory` allows.
-struct ModelToCompile {
-    lowered: Lowered,
-    size_note: Option<String>,
-    /// The types of the weights, if the command line names any.
-    weight_table: Option<WeightTable>,
-    /// The effect of rounded activations, if the command line has them.
-    activations: Option<ActivationSummary>,
-    /// The error of rows of another type, if the command line names one.
-    state_error: Option<StateError>,
-    /// The nodes whose contractions stay `f32`.
-    kept: BTreeSet<String>,
-    /// The accuracy check of the precision, if it ran.
-    trial: Option<TrialReport>,
-}
-
 /// Compiles the model to an artefact, or prints the text of a stage.
 pub(super) fn main(args: &Args) -> Result<Verdict> {
     let request = validate(args)?;
     compile(&request)
-}
-
-/// Checks the command line, and whether the files can be written.
-fn validate(args: &Args) -> Result<Request<'_>> {
-    if args.threads == 0 {
-        return Err(usage("--threads 0: expected at least 1"));
-    }
-
-    if args.dynamic_memory && args.dims.state.is_given() {
-        return Err(usage(
-            "--dynamic-memory: the capacity of a state needs upper bounds; declare them with --dim",
-        ));
-    }
-    if args.dynamic_memory && args.ragged.length.is_some() {
-        return Err(usage("--dynamic-memory: a ragged batch needs upper bounds; declare them with --dim"));
-    }
-    if args.dynamic_memory {
-        args.weight_types.require_bounds()?;
-        if args.precision.activations != Activations::F32 {
-            return Err(usage("--dynamic-memory: --activations needs upper bounds; declare them with --dim"));
-        }
-    }
-    if let Some(file) = &args.weights_file
-        && file.extension() != Some("weights".as_ref())
-    {
-        return Err(usage(format!("--weights-file {}: the name must end with .weights", file.display())));
-    }
-    args.weights_file.as_deref().map(artefact::weights_name).transpose()?;
-    let Selection { targets, machine } = args::select_targets(args.target.as_deref())?;
-    let output = args.output.as_deref().map(Output::named).transpose()?;
-    let kind = output.as_ref().map(|output| output.kind);
-    let is_web = kind == Some(OutputKind::Web);
-    let (target, options) = if is_web {
-        web_options(args, machine)?
-    } else if kind == Some(OutputKind::Source) {
-        source_options(args, machine)?
-    } else {
-        if args.no_libm {
-            return Err(usage("--no-libm is for C source: name a file with .c; objects never call math.h"));
-        }
-        let target = Target::parse(machine, args.cpu.as_deref())?;
-        output.as_ref().map_or(Ok(()), |output| output.require_platform(&target))?;
-        let base = CompileOptions::for_target(&target).threads(args.threads);
-        let options = compile_options(args, base.precision(args.precision.precision), &target)?;
-        (target, options)
-    };
-
-    let output = output.filter(|_| args.emit.is_none());
-    let web_compiler = match &output {
-        Some(output) if is_web => Some(web::compiler(args.cpu.as_deref())?),
-        _ => None,
-    };
-    if let Some(output) = &output {
-        let files = [Some(output.path.to_path_buf()), args.weights_file.clone(), args.report.clone()];
-        let files = files.into_iter().flatten().chain(output.companions());
-        files.map(|file| emit::stage(&file, &[])).try_for_each(|staged| staged.map(drop))?;
-        args.weights_file.as_deref().map_or(Ok(()), |file| output.require_folder_of(file))?;
-    }
-    Ok(Request { args, targets, target, output, options, web_compiler })
 }
 
 fn compile(request: &Request<'_>) -> Result<Verdict> {
@@ -345,139 +257,6 @@ pub(super) fn object(args: &Args, progress: &Progress) -> Result<emit::Object> {
     Ok(compiled.object)
 }
 
-/// The arguments that compile the same artefact from another model, separated by zero bytes. Names, levels and the
-/// precision are those that were chosen. Empty if the path of a file is not UTF-8.
-fn command_line(args: &Args, target: &Target, model: &ModelToCompile) -> String {
-    let ModelToCompile { lowered, weight_table, .. } = model;
-    let mut words: Vec<OsString> = Vec::new();
-    let mut flag = |name: &str, value: String| words.extend([name.into(), value.into()]);
-    flag("--name", lowered.program.name.clone());
-    flag("--cpu", target.level_names());
-    flag("--threads", args.threads.to_string());
-    flag("--precision", lowered.program.precision.name().to_string());
-    flag("--max-error", "inf".into());
-    model.kept.iter().for_each(|node| flag("--keep-f32", node.clone()));
-    flag("--activations", args.precision.activations.to_string());
-    if let Some(target) = &args.target {
-        flag("--target", target.clone());
-    }
-    let named = |value: Option<PossibleValue>| value.map_or(String::new(), |value| value.get_name().into());
-    match args.partitions {
-        Some(partitions) => {
-            flag("--partitions", partitions.to_string());
-            flag("--policies", named(args.policies.to_possible_value()));
-        }
-        None => flag("--fallback", named(args.fallback.to_possible_value())),
-    }
-    flag("--oversized-parts", named(args.oversized.oversized_parts.to_possible_value()));
-    if args.dims.bounds.is_none()
-        && let Some(file) = args::default_bounds(&args.model)
-    {
-        words.extend(["--bounds".into(), args::absolute(&file).into()]);
-    }
-    if args.dynamic_memory {
-        words.push("--dynamic-memory".into());
-    }
-    words.extend(args.dims.command_line());
-    words.extend(args.ragged.command_line());
-    words.extend(args.weight_types.command_line(weight_table.as_ref()));
-    let words: Option<Vec<&str>> = words.iter().map(|word| word.to_str()).collect();
-    words.unwrap_or_default().join("\0")
-}
-
-/// The importer's options of the command line.
-fn import_options(args: &Args) -> Result<ImportOptions> {
-    Ok(ImportOptions { name: args.name.clone(), ..args.dims.options(&args.model)? })
-}
-
-/// Imports and lowers the model.
-fn lower(
-    request: &Request<'_>,
-    watch: &mut passes::Watch<'_>,
-    progress: &Progress,
-) -> Result<ModelToCompile> {
-    let options = import_options(request.args)?;
-    if request.args.dynamic_memory {
-        lower_with_dynamic_memory(request, &options, progress)
-    } else {
-        lower_with_bounds(request, &options, watch, progress)
-    }
-}
-
-/// Imports and lowers the model with the bounds of the command line.
-fn lower_with_bounds(
-    request: &Request<'_>,
-    options: &ImportOptions,
-    watch: &mut passes::Watch<'_>,
-    progress: &Progress,
-) -> Result<ModelToCompile> {
-    let Request { args, targets, .. } = request;
-    let graph = source::graph(&args.model, options)?;
-    watch.lap("import");
-    if args.weight_types.is_given() {
-        progress.say("quantising weights");
-    }
-    let (graph, weight_table) = quantised(args, graph)?;
-    let rounded = args.precision.round_activations(&args.model, &graph, progress)?;
-    let (mut graph, activations) = match rounded {
-        Some(RoundedActivations { graph, summary }) => (graph, Some(summary)),
-        None => (graph, None),
-    };
-    watch.lap("quantise");
-    let Chosen { options, kept, report } =
-        args.precision.choose(&args.model, &mut graph, targets, &request.options, progress)?;
-    let options = options.half_weights(weight_table.as_ref().is_some_and(WeightTable::has_halves));
-    watch.lap("accuracy");
-    let state = args.dims.state.request()?;
-    // The text of a stage has no summary.
-    let state_error =
-        if args.emit.is_none() { stateful::row_error(&args.model, &graph, &state, progress)? } else { None };
-    watch.lap("state error");
-
-    progress.say("lowering");
-    let observer = &mut |name, result: Ir<'_>| watch.step(name, result);
-    let pipeline = Pipeline::new(&graph)
-        .targets(targets)
-        .options(options)
-        .state(state)
-        .ragged(args.ragged.request())
-        .observe(observer);
-    let lowered = pipeline.lower().at(|| args.model.display().to_string())?;
-    let size_note = None;
-    Ok(ModelToCompile { lowered, size_note, weight_table, activations, state_error, kept, trial: report })
-}
-
-/// The graph with the types of weights that the command line names, and their table.
-fn quantised(args: &Args, graph: Graph) -> Result<(Graph, Option<WeightTable>)> {
-    let quantised = args.weight_types.apply(&args.model, &graph)?;
-    Ok(match quantised {
-        Some(Quantised { graph, table }) => (graph, Some(table)),
-        None => (graph, None),
-    })
-}
-
-/// Imports and lowers the model with upper bounds for all symbols, see [`grow`].
-fn lower_with_dynamic_memory(
-    request: &Request<'_>,
-    options: &ImportOptions,
-    progress: &Progress,
-) -> Result<ModelToCompile> {
-    let Request { args, targets, .. } = request;
-    progress.say("looking for bounds");
-    let choose =
-        |graph: &mut Graph| args.precision.choose(&args.model, graph, targets, &request.options, progress);
-    let (lowered, chosen, note) = grow::lowered(&args.model, options, targets, &request.options, &choose)?;
-    Ok(ModelToCompile {
-        lowered,
-        size_note: Some(note),
-        weight_table: None,
-        activations: None,
-        state_error: None,
-        kept: chosen.kept,
-        trial: chosen.report,
-    })
-}
-
 /// Notes on standard error that no code of the artefact has the precision of the command line.
 fn warn_without_bf16(lowered: &Lowered, summary: &Summary, target: &Target) {
     let precision = lowered.program.precision;
@@ -496,74 +275,6 @@ fn warn_without_bf16(lowered: &Lowered, summary: &Summary, target: &Target) {
         "the levels of --cpu multiply bf16 only at --precision bf16"
     };
     eprintln!("symc: --precision {precision}: {why}, so contractions multiply f32");
-}
-
-/// The options for C source. Its target only names the machine of the C compiler.
-fn source_options(args: &Args, machine: Option<&str>) -> Result<(Target, CompileOptions)> {
-    if args.cpu.is_some() {
-        return Err(usage("C source is for any machine: omit --cpu, and pass it to the C compiler"));
-    }
-    if args.precision.precision != Precision::F32 {
-        return Err(usage("C source multiplies f32: omit --precision"));
-    }
-
-    let is_bare = machine.map_or(Ok(false), Target::is_bare)?;
-    let host = Target::host()?;
-    let base = CompileOptions::for_c_source().libm(!args.no_libm && !is_bare);
-    let options = compile_options(args, base, &host)?;
-    Ok((host, options))
-}
-
-/// The options for WebAssembly, which is compiled from C source.
-fn web_options(args: &Args, machine: Option<&str>) -> Result<(Target, CompileOptions)> {
-    if let Some(machine) = machine {
-        return Err(usage(format!("--target {machine}: a .wasm file is for all engines; omit --target")));
-    }
-    if args.no_libm {
-        return Err(usage("--no-libm is for C source: a .wasm file never calls math.h"));
-    }
-    if args.dynamic_memory {
-        return Err(usage(
-            "--dynamic-memory: the memory of a .wasm file has a fixed size; declare upper bounds with --dim",
-        ));
-    }
-    if args.partitions.is_some() {
-        return Err(usage("--partitions: a .wasm file runs on one thread; omit --partitions"));
-    }
-    if args.precision.precision != Precision::F32 {
-        return Err(usage("a .wasm file multiplies f32: omit --precision"));
-    }
-
-    let host = Target::host()?;
-    let options = compile_options(args, CompileOptions::for_c_source().libm(false), &host)?;
-    Ok((host, options))
-}
-
-/// The options of the command line on top of those for the machine or for C source.
-fn compile_options(args: &Args, base: CompileOptions, target: &Target) -> Result<CompileOptions> {
-    let precision = args.precision.precision;
-    let require_tiles = args.fallback == Fallback::None && precision != Precision::F32;
-    if require_tiles && !target.has_tiles() {
-        let remedy = if target.grants_tiles() {
-            "add --cpu x86-64-v4-amx"
-        } else {
-            "artefacts for this platform never use them; omit --fallback none"
-        };
-        return Err(usage(format!(
-            "--precision {precision} --fallback none: no level has tile registers; {remedy}"
-        )));
-    }
-
-    let policies = match args.policies {
-        Orders::Serial => Policies::Serial,
-        Orders::Any => Policies::Any,
-    };
-    Ok(base
-        .partitions(args.partitions)
-        .policies(policies)
-        .oversized_parts(args.oversized.oversized_parts)
-        .dynamic_memory(args.dynamic_memory)
-        .require_tiles(require_tiles))
 }
 
 /// Prints the text of a stage after lowering.
