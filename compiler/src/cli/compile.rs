@@ -1,147 +1,36 @@
 //! `symc compile`: a model into an artefact, or a stage's text.
 
+mod args;
 mod model;
 mod request;
 
+pub(super) use self::args::Args;
+
 use self::{
+    args::Stage,
     model::{command_line, import_options, lower, quantised},
     request::{Request, validate},
 };
 use super::{
-    args,
     artefact::{self, OutputKind, Summary},
     errors::{at_path, usage},
     output::{Verdict, print_line},
     passes,
     progress::Progress,
-    ragged,
     source::{self, milliseconds},
     web,
-    weight_types::WeightTypeArgs,
 };
 use crate::{
     codegen::{self, ModuleKind},
     emit,
     error::{At, Error, Result},
-    options::{CompileOptions, DEFAULT_THREADS},
-    partition,
+    options::CompileOptions,
     pipeline::Lowered,
     plan,
     scalar::Precision,
     target::Target,
 };
-use clap::ValueEnum;
 use std::{path::PathBuf, time::Instant};
-
-/// Examples at the end of `symc help compile`.
-const EXAMPLES: &str = "\
-Examples:
-  # A shared object for this machine, for batches of 1 to 64:
-  symc compile model.onnx --dim N=1..64 -o model.so
-
-  # An object file for two x86-64 levels, one of which is chosen at load time, and a page about its memory:
-  symc compile model.onnx --dim N=1..64 --cpu x86-64-v3,x86-64-v4 --report model.html -o model.o
-
-  # A module for browsers and Node, with its types:
-  symc compile model.onnx --dim N=1..4 -o model.wasm
-";
-
-/// Arguments of `symc compile`.
-#[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub(super) struct Args {
-    /// ONNX file
-    model: PathBuf,
-    #[command(flatten)]
-    dims: args::DimArgs,
-    #[command(flatten)]
-    ragged: ragged::RaggedArgs,
-    /// Artefact to write, by the end of its name: an object (.o, .obj), a static library (.a, .lib), a shared library
-    /// (.so, .dll, .dylib) or C source (.c), with the C header next to it (.h); or WebAssembly (.wasm), with an ES
-    /// module and its types next to it (.mjs, .d.mts)
-    #[arg(short, long, value_name = "OUT", required_unless_present = "emit")]
-    output: Option<PathBuf>,
-    /// Prefix of the C names; default: the name of the model file
-    #[arg(long)]
-    name: Option<String>,
-    /// Target triple of the machine; offload targets may precede it, separated by commas, such as
-    /// npu,x86_64-unknown-linux-gnu; default: this machine
-    #[arg(long, value_name = "TRIPLE")]
-    target: Option<String>,
-    #[command(flatten)]
-    oversized: args::OversizedArgs,
-    /// ISA level or levels, separated by commas; the best level that the machine supports is chosen at load time;
-    /// default: the level of this machine. WebAssembly has the levels simd128, its default, and relaxed-simd
-    #[arg(long, value_name = "LEVEL")]
-    cpu: Option<String>,
-    /// Number of threads to reserve scratch memory for; calls with more threads still work, but share it
-    #[arg(long, value_name = "T", default_value_t = DEFAULT_THREADS)]
-    threads: u32,
-    /// Split the network into K partitions that callers may schedule themselves; `auto` splits at branches that can
-    /// run at the same time
-    #[arg(long, value_name = "K")]
-    partitions: Option<partition::Count>,
-    /// Orders in which partitions may run; memory is planned for them
-    #[arg(long, value_enum, default_value_t = Orders::Any, requires = "partitions")]
-    policies: Orders,
-    /// Accept symbols without an upper bound; a context then takes more memory when a call needs it
-    #[arg(long, alias = "grow", conflicts_with = "emit")]
-    dynamic_memory: bool,
-    #[command(flatten)]
-    precision: args::PrecisionArgs,
-    #[command(flatten)]
-    weight_types: WeightTypeArgs,
-    /// With --precision, on machines without tile registers (AMX): run f32 code, or fail
-    #[arg(long, value_enum, default_value_t = Fallback::F32, conflicts_with = "partitions")]
-    fallback: Fallback,
-    /// C source with its own mathematical functions instead of those of math.h; implied by a --target without an
-    /// operating system
-    #[arg(long, conflicts_with = "emit")]
-    no_libm: bool,
-    /// Write the weights to this file instead of the artefact; its name must end with .weights. A shared library and
-    /// its weights file must be in one folder. A model with more than 1 GB of weights gets such a file by itself
-    #[arg(long, value_name = "M.weights", conflicts_with_all = ["emit", "in_artefact"])]
-    weights_file: Option<PathBuf>,
-    /// Keep the weights in the artefact, however large they are
-    #[arg(long = "weights-in-artefact", conflicts_with = "emit")]
-    in_artefact: bool,
-    /// Print the text of a stage instead of writing an artefact
-    #[arg(long, value_enum)]
-    emit: Option<Stage>,
-    /// Also write an HTML page that shows the call contract, the arena at any size, and the kernels
-    #[arg(long, value_name = "R.html", conflicts_with = "emit")]
-    report: Option<PathBuf>,
-    #[command(flatten)]
-    passes: passes::PassFlags,
-    /// Print one JSON object to standard output
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Fallback {
-    /// Run f32 code, which the artefact contains too
-    F32,
-    /// Fail with an error that names the missing registers
-    None,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Orders {
-    /// One after another, in the order of the table
-    Serial,
-    /// In any order that respects the dependencies, also at the same time
-    Any,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Stage {
-    Graph,
-    Kernel,
-    Plan,
-    Clif,
-    Asm,
-}
 
 /// Compiles the model to an artefact, or prints the text of a stage.
 pub(super) fn main(args: &Args) -> Result<Verdict> {

@@ -7,7 +7,7 @@ use super::{
         progress::Progress,
         source, stateful,
     },
-    Args,
+    args::Args,
     request::Request,
 };
 use crate::{

@@ -7,7 +7,7 @@ use super::{
         errors::usage,
         web,
     },
-    Args, Fallback, Orders,
+    args::{Args, Fallback, Orders},
 };
 use crate::{
     emit,
