@@ -60,7 +60,13 @@ pub fn steps() -> impl Iterator<Item = &'static str> {
     let stages =
         ["optimize", "round_rows", "state", "ragged", "offload", "precision", "concats", "lower"].into_iter();
     let schedule_passes = schedule::PASSES.iter().map(|(name, _)| *name);
-    passes.chain(stages).chain(schedule_passes).chain(["dead_stores", "schedule", "partition", "plan"])
+    passes.chain(stages).chain(schedule_passes).chain([
+        "dead_stores",
+        "batch_blocks",
+        "schedule",
+        "partition",
+        "plan",
+    ])
 }
 
 /// The compilation of one graph.
@@ -291,6 +297,14 @@ impl Stages<'_> {
             offload::passes(program, KernelPhase::Scheduled, targets)?;
             lower::eliminate_dead_stores(program);
             stages.report("dead_stores", Ir::Kernels(program));
+            // Callers of partitions run them in any order, and C source has no blocks.
+            if options.partitions.is_none()
+                && options.support != kernel::MicrokernelSupport::Loops
+                && batch.is_none()
+            {
+                schedule::divide_batch(program)?;
+                stages.report("batch_blocks", Ir::Kernels(program));
+            }
             Ok(())
         })?;
 

@@ -24,6 +24,9 @@ pub fn copies(program: &Program) -> Vec<Copy> {
     for (kernel, step) in program.kernels.iter().enumerate() {
         in_body(program, kernel, &step.body, &mut Vec::new(), &mut copies);
     }
+    if let Some(blocks) = &program.batch_blocks {
+        copies.iter_mut().for_each(|copy| copy.bytes = copy.bytes.clone() * blocks.count());
+    }
     copies
 }
 

@@ -6,6 +6,7 @@
 //! iterations depend on each other gives different results or an error.
 
 mod accumulator;
+mod blocks;
 mod control;
 mod index;
 mod machine;
@@ -39,6 +40,10 @@ pub fn eval(program: &Program, dims: &[i64], inputs: &[Tensor]) -> Result<Vec<Te
         return Err(Error::unsupported(
             "the interpreter runs no ragged batches: interpret the program for one sequence",
         ));
+    }
+
+    if let Some(blocks) = &program.batch_blocks {
+        return blocks::eval(program, blocks, inputs, &|of_block, inputs| eval(of_block, dims, inputs));
     }
 
     let values = |dim: &Dim| -> Result<usize> {

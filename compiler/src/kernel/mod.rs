@@ -12,7 +12,10 @@
 //! [`verify`] lists the rules of the IR, [`text`] prints and parses it, and [`eval`] interprets it. The interpreter is
 //! the reference for every later stage.
 
+mod batch_blocks;
+pub(crate) mod batch_strides;
 pub(crate) mod bf16_matrices;
+mod block_program;
 mod common_element;
 pub(crate) mod contract;
 mod control;
@@ -45,6 +48,7 @@ pub mod verify;
 pub mod walk;
 mod weights;
 
+pub use batch_blocks::BatchBlocks;
 pub use control::{Argument, Control, ExternalCall};
 pub(crate) use copies::max_bytes;
 pub use copies::{Copy, copied_bytes, copies};

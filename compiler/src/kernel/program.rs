@@ -1,11 +1,12 @@
 //! Programs: kernels with the buffers, symbols and facts that they share.
 
 use super::{
-    Buffer, BufferId, CallLimit, Control, DataDependent, Device, Local, MemorySpace, MicrokernelSupport,
-    Partition, Policies, Ragged, Sequences, StateBlock, Stmt, WeightForm,
+    BatchBlocks, Buffer, BufferId, CallLimit, Control, DataDependent, Device, Local, MemorySpace,
+    MicrokernelSupport, Partition, Policies, Ragged, Sequences, StateBlock, Stmt, WeightForm,
 };
 use crate::{external::Callee, scalar::Precision};
 use cranelift_entity::PrimaryMap;
+use num_traits::ToPrimitive;
 use std::{collections::BTreeMap, ops::Range};
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
@@ -81,6 +82,8 @@ pub struct Program {
     pub ragged: Option<Ragged>,
     /// How a call runs several sequences with a state each, or why it can't; `None` without state.
     pub sequences: Option<Result<Sequences, String>>,
+    /// How a call divides a batch of constant size, if it does. The kernels then run for one block.
+    pub batch_blocks: Option<BatchBlocks>,
     /// The kernels in the order in which they run.
     pub kernels: Vec<Kernel>,
     /// The entries of the artefact's table, which cover all kernels in order. Empty if there is no table.
@@ -205,6 +208,19 @@ impl Program {
         let MemorySpace::State(tensor) = self.buffers[buffer].space else { return false };
         let tensor = self.state.as_ref().and_then(|state| state.tensors.get(tensor as usize));
         tensor.is_some_and(|tensor| tensor.axis.is_none())
+    }
+
+    /// Whether each symbol has one value only.
+    pub(crate) fn has_constant_sizes(&self) -> bool {
+        let is_constant = |symbol: &Symbol| self.only_value(&Dim::from(symbol)).is_some();
+        self.all_symbols().all(is_constant)
+    }
+
+    /// The value of a dim, if it has only one.
+    pub(crate) fn only_value(&self, dim: &Dim) -> Option<i64> {
+        let bounds = self.facts.bounds(dim);
+        let (lo, hi) = (bounds.lo?.to_i64()?, bounds.hi?.to_i64()?);
+        (lo == hi).then_some(lo)
     }
 
     /// Whether a buffer is a constant.

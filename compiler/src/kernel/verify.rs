@@ -89,6 +89,10 @@ pub fn verify(program: &Program) -> Result<Vec<Unproven>> {
     state::verify(program)?;
     partitions::verify(program)?;
 
+    if let Some(blocks) = &program.batch_blocks {
+        return verify(&blocks.program_of_block(program)?);
+    }
+
     let mut unproven = Vec::new();
     let mut depth = 0;
     for kernel in &program.kernels {

@@ -93,7 +93,9 @@ pub(crate) fn plan_or_overflow(
         stack(&mut plan.placements, placements);
     }
 
-    plan.arena_max = highest_end(program, &plan.placements)?;
+    let slices = program.batch_blocks.as_ref().map_or(1, |blocks| u64::from(blocks.slices));
+    plan.lower_bound = plan.lower_bound.saturating_mul(slices);
+    plan.arena_max = highest_end(program, &plan.placements)?.saturating_mul(slices);
     if plan.arena_max > size::MAX_BYTES as u64 {
         return Err(too_large(program, &all));
     }

@@ -41,6 +41,18 @@ impl Demand {
         demand
     }
 
+    /// The demand of this many runs.
+    pub(super) fn times(self, runs: f64) -> Demand {
+        let Demand { multiplications, byte_multiplications, other_work, bytes, depends_on_data } = self;
+        Demand {
+            multiplications: multiplications * runs,
+            byte_multiplications: byte_multiplications * runs,
+            other_work: other_work * runs,
+            bytes: bytes * runs,
+            depends_on_data,
+        }
+    }
+
     fn add(&mut self, other: &Demand, times: f64) {
         self.multiplications += other.multiplications * times;
         self.byte_multiplications += other.byte_multiplications * times;

@@ -28,6 +28,7 @@ use crate::{
     accuracy::inputs,
     emit,
     error::{Error, ErrorKind, Result},
+    kernel::Program,
     partition,
     pipeline::{CPU, Lowered},
     tensor::{self, Tensor},
@@ -72,7 +73,8 @@ impl<'l> Profiler<'l> {
     /// As [`Lowered::jit`].
     pub fn new(lowered: &'l Lowered) -> Result<Profiler<'l>> {
         let Lowered { program, plan, options, .. } = lowered;
-        let mut program = program.clone();
+        // The kernels run for one block of a divided batch.
+        let mut program = Program { batch_blocks: None, ..program.clone() };
         partition::one_for_each_kernel(&mut program, CPU)?;
         let steps = program.partitions.iter().map(|partition| partition.kernels.clone()).collect();
         let (stepped, _) = emit::jit::jit(&program, plan, options)?;
@@ -192,13 +194,20 @@ impl<'l> Profiler<'l> {
         let Call { at, dims, lengths, inputs } = call;
         let Times { call_ns, step_ns } = measure::times(&self.usual, &self.stepped, &tensor::refs(&inputs)?)?;
         let program = &self.lowered.program;
+        let blocks = self.blocks();
         let kernel = |(kernels, ns): (&Range<usize>, f64)| {
             let demand = Demand::of(program, kernels.clone(), &dims, &lengths);
             let bound = (!demand.depends_on_data).then(|| self.machine.bound(&demand));
-            KernelProfile { kernels: kernels.clone(), ns, demand, bound }
+            let bound = bound.map(|bound| Bound { ns: bound.ns * blocks, ..bound });
+            KernelProfile { kernels: kernels.clone(), ns: ns * blocks, demand: demand.times(blocks), bound }
         };
         let kernels = self.steps.iter().zip(step_ns).map(kernel).collect();
         Ok(Profile { at, call_ns, kernels })
+    }
+
+    /// How often a call runs the kernels.
+    fn blocks(&self) -> f64 {
+        self.lowered.program.batch_blocks.as_ref().map_or(1.0, |blocks| blocks.count() as f64)
     }
 
     fn scaling(&self, call: Call, threads: u32) -> Result<Scaling> {
@@ -206,7 +215,7 @@ impl<'l> Profiler<'l> {
         let rehearsed = scaling::rehearse(&self.usual, &self.stepped, threads, &inputs)?;
         let kernel = |(kernels, divided): (&Range<usize>, Divided)| KernelScaling {
             kernels: kernels.clone(),
-            divided,
+            divided: divided.times(self.blocks()),
         };
         Ok(Scaling {
             at: call.at,

@@ -81,6 +81,17 @@ pub struct Divided {
 }
 
 impl Divided {
+    /// The work of this many runs.
+    pub(super) fn times(self, runs: f64) -> Divided {
+        Divided {
+            ns: self.ns * runs,
+            barriers: self.barriers * runs as usize,
+            divided_ns: self.divided_ns * runs,
+            longest_ns: self.longest_ns * runs,
+            ..self
+        }
+    }
+
     /// The time of the work that one thread does alone, in nanoseconds.
     pub fn serial_ns(&self) -> f64 {
         (self.ns - self.divided_ns).max(0.0)

@@ -1,5 +1,6 @@
 //! Passes over kernels: fusion, packing, and the form of loops.
 
+mod batch_blocks;
 mod blocks;
 mod contraction_strips;
 mod epilogues;
@@ -20,6 +21,8 @@ mod state_products;
 mod unroll_and_jam;
 mod widen;
 mod winograd;
+
+pub(crate) use batch_blocks::divide as divide_batch;
 
 use crate::{Result, kernel::Program};
 

@@ -26,6 +26,7 @@ mod cli;
 mod codegen;
 mod compiled;
 mod concats;
+mod constant_batches;
 mod contract;
 mod contraction_strips;
 mod contractions;

@@ -26,7 +26,7 @@ use symshape_runtime::abi::Code;
 /// Emits `run`, and the function for several sequences if the program can run them. `arena_bytes` is the exported
 /// function.
 pub(crate) fn run(unit: &mut ModuleBuilder, arena_bytes: FuncId) -> Result<RunFunctions> {
-    let Some(blocking) = BatchBlocking::of(unit.program) else {
+    let Some(blocking) = BatchBlocking::of(unit.program)? else {
         return run_all(unit, "run", Linkage::Export);
     };
     let inner = run_all(unit, "run_images", Linkage::Local)?;

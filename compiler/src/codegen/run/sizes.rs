@@ -104,6 +104,10 @@ pub(crate) fn arena_bytes(unit: &mut ModuleBuilder) -> Result<FuncId> {
         for placement in &f.unit.plan.placements {
             total = f.ins().smax(total, ends[&placement.buffer]);
         }
+        if let Some(blocks) = &f.unit.program.batch_blocks {
+            let slices = i64::from(blocks.slices);
+            total = f.ins().imul_imm_s(total, slices);
+        }
         f.ins().return_(&[total]);
         Ok(())
     })?;

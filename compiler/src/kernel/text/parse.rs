@@ -8,13 +8,14 @@ use crate::{
     error::Result,
     external,
     kernel::{
-        Argument, Axis, BlockRows, Buffer, BufferId, CallLimit, Contraction, Control, DataDependent, Device,
-        ExternalCall, FewBitsForm, FewBitsPanels, InstSeq, Kernel, Local, MemorySpace, Padding, Partition,
-        Policies, Port, Program, Rhs, StateTensor, Stmt,
+        Argument, Axis, BatchBlocks, BlockRows, Buffer, BufferId, CallLimit, Contraction, Control,
+        DataDependent, Device, ExternalCall, FewBitsForm, FewBitsPanels, InstSeq, Kernel, Local, MemorySpace,
+        Padding, Partition, Policies, Port, Program, Rhs, StateTensor, Stmt,
     },
     text::{self, Cursor, TensorReader},
 };
 use cranelift_entity::PrimaryMap;
+use std::collections::BTreeSet;
 use symshape::{Assumption, Dim};
 use symshape_runtime::DType;
 
@@ -113,6 +114,7 @@ impl Reader<'_> {
                     let at_once = self.cursor.number()?;
                     self.program.call_limits.push(CallLimit { target, at_once });
                 }
+                "images" => self.program.batch_blocks = Some(self.batch_blocks()?),
                 "policies" => {
                     self.cursor.expect("any")?;
                     self.program.policies = Policies::Any;
@@ -149,6 +151,20 @@ impl Reader<'_> {
             }
         }
         self.cursor.end_line()
+    }
+
+    /// `images N by BLOCK slices S shares INPUT …`
+    fn batch_blocks(&mut self) -> Result<BatchBlocks> {
+        let images = self.cursor.number()?;
+        self.cursor.expect("by")?;
+        let block = self.cursor.number()?;
+        self.cursor.expect("slices")?;
+        let slices = self.cursor.number()?;
+        let mut blocks = BatchBlocks { images, block, slices, shared: BTreeSet::new() };
+        while self.cursor.eat_word("shares") {
+            blocks.shared.insert(self.cursor.number()?);
+        }
+        Ok(blocks)
     }
 
     fn symbol(&mut self) -> Result<()> {

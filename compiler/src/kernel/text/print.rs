@@ -2,9 +2,9 @@
 
 use crate::{
     kernel::{
-        Access, Argument, Axis, BlockRows, Buffer, CallLimit, Check, Contraction, Control, Device,
-        FewBitsForm, FewBitsPanels, Inst, InstSeq, Kernel, MemorySpace, Padding, Partition, Policies, Port,
-        Program, Rhs, StateBlock, StateTensor, Stmt,
+        Access, Argument, Axis, BatchBlocks, BlockRows, Buffer, CallLimit, Check, Contraction, Control,
+        Device, FewBitsForm, FewBitsPanels, Inst, InstSeq, Kernel, MemorySpace, Padding, Partition, Policies,
+        Port, Program, Rhs, StateBlock, StateTensor, Stmt,
     },
     scalar::{Precision, Reg},
     text::{Elems, Name, Quoted, join, write_assumption, write_data_dependent, write_symbol},
@@ -60,6 +60,10 @@ impl fmt::Display for Program {
             write_state(f, state)?;
         }
 
+        if let Some(blocks) = &self.batch_blocks {
+            write_blocks(f, blocks)?;
+        }
+
         if self.policies == Policies::Any {
             writeln!(f, "  policies any")?;
         }
@@ -100,6 +104,15 @@ fn write_buffer(f: &mut Formatter<'_>, buffer: &Buffer) -> fmt::Result {
         MemorySpace::Device(number) => writeln!(f, "device {number}"),
         MemorySpace::Const(tensor) => writeln!(f, "const [{}] {}", join(tensor.shape()), Elems(tensor)),
     }
+}
+
+fn write_blocks(f: &mut Formatter<'_>, blocks: &BatchBlocks) -> fmt::Result {
+    let BatchBlocks { images, block, slices, shared } = blocks;
+    write!(f, "  images {images} by {block} slices {slices}")?;
+    for input in shared {
+        write!(f, " shares {input}")?;
+    }
+    writeln!(f)
 }
 
 fn write_port(f: &mut Formatter<'_>, kind: &str, port: &Port) -> fmt::Result {

@@ -9,25 +9,45 @@
 //! tensors from block to block. The arena and the call contract remain those of the whole batch. Several threads may
 //! each run whole images, see [`run`].
 //!
-//! [`strides`] proves the independence, and [`BatchBlocking::of`] decides whether blocks pay.
+//! [`batch_strides`] proves the independence, and [`BatchBlocking::of`] decides whether blocks pay. A batch of constant
+//! size was divided before, see [`BatchBlocks`]: its kernels and its arena are those of one block.
 
+mod blocks;
 mod run;
-mod strides;
+mod sharing;
 
-use crate::kernel::{MemorySpace, Program};
+use crate::{
+    Error, Result,
+    kernel::{
+        BatchBlocks, MemorySpace, Port, Program,
+        batch_strides::{self, BLOCK_BYTES, BatchStrides, ImageTraffic},
+    },
+};
 use num_traits::ToPrimitive;
-use strides::{BatchStrides, ImageTraffic};
 use symshape::{Dim, Symbol};
 
-/// Bytes that the kernels of one block may access: a part of a third-level cache.
-const BLOCK_BYTES: i64 = 4 << 20;
-
-/// The smallest ratio of the bytes accessed for one image to the bytes of the weights. Below it, reading the weights
-/// again for each block or thread costs more than the blocks gain.
-const MIN_TRAFFIC_TO_WEIGHTS: i64 = 3;
-
-/// How a batch is divided. Sizes of an image are formulas over the other symbols.
+/// How a batch is divided.
 pub(crate) struct BatchBlocking {
+    size: BatchSize,
+    /// Threads may share the images. Then the size of a slice of the arena must depend on the number of images alone,
+    /// and there must be no table of partitions, because its caller runs the partitions as it likes.
+    can_share: bool,
+    /// Bytes from image to image of each input; 0 for those that all images share.
+    inputs: Vec<Dim>,
+    /// Bytes from image to image of each output.
+    outputs: Vec<Dim>,
+}
+
+/// The size of a batch.
+enum BatchSize {
+    /// The call chooses it.
+    Symbol(SymbolSize),
+    /// Every call has the same number of images, and every run of the kernels as many as a block.
+    Constant(BatchBlocks),
+}
+
+/// A batch size that is a symbol. Sizes of an image are formulas over the other symbols.
+struct SymbolSize {
     /// Index of the batch size among the program's symbols.
     symbol: usize,
     /// Largest batch allowed.
@@ -41,18 +61,42 @@ pub(crate) struct BatchBlocking {
     kernel_bytes: Vec<Dim>,
     /// The least bytes of an image for which blocks pay.
     min_image_bytes: i64,
-    /// Threads may share the images. Then the size of a slice of the arena must depend on the number of images alone,
-    /// and there must be no table of partitions, because its caller runs the partitions as it likes.
-    can_share: bool,
-    /// Bytes from image to image of each input; 0 for those that all images share.
-    inputs: Vec<Dim>,
-    /// Bytes from image to image of each output.
-    outputs: Vec<Dim>,
 }
 
 impl BatchBlocking {
     /// How to divide the program's batches, if that is possible and pays.
-    pub(crate) fn of(program: &Program) -> Option<BatchBlocking> {
+    ///
+    /// # Errors
+    /// Blocks of a batch of constant size that don't fit the inputs and outputs.
+    pub(crate) fn of(program: &Program) -> Result<Option<BatchBlocking>> {
+        match &program.batch_blocks {
+            Some(blocks) => BatchBlocking::of_constant(program, blocks).map(Some),
+            None => Ok(BatchBlocking::of_symbols(program)),
+        }
+    }
+
+    /// The division of a batch of constant size.
+    fn of_constant(program: &Program, blocks: &BatchBlocks) -> Result<BatchBlocking> {
+        let bytes = |port: &Port, elems: Option<i64>| {
+            let elems = elems.ok_or_else(|| Error::internal(format!("`{}` has no images", port.name)))?;
+            Ok(Dim::from(elems) * program.buffers[port.buffer].dtype.size_bytes() as i64)
+        };
+        let inputs = program.inputs.iter().enumerate();
+        let outputs = program.outputs.iter().enumerate();
+        Ok(BatchBlocking {
+            can_share: blocks.slices > 1,
+            inputs: inputs
+                .map(|(idx, port)| bytes(port, blocks.input_elems(program, idx)))
+                .collect::<Result<_>>()?,
+            outputs: outputs
+                .map(|(idx, port)| bytes(port, blocks.output_elems(program, idx)))
+                .collect::<Result<_>>()?,
+            size: BatchSize::Constant(blocks.clone()),
+        })
+    }
+
+    /// How to divide batches whose size is a symbol, if that is possible and pays.
+    fn of_symbols(program: &Program) -> Option<BatchBlocking> {
         let has_control = program.kernels.iter().any(|kernel| kernel.control.is_some());
         // A block of the batch would need a part of the state.
         if has_control || !program.data_dependent.is_empty() || program.state.is_some() {
@@ -77,7 +121,7 @@ impl BatchBlocking {
 
         let strides = BatchStrides::of(program, symbol)?;
         let ImageTraffic { total, of_kernels } = strides.traffic();
-        let min_image_bytes = weight_bytes(program).saturating_mul(MIN_TRAFFIC_TO_WEIGHTS);
+        let min_image_bytes = batch_strides::min_image_bytes(program);
         if largest(program, &total) < min_image_bytes {
             return None;
         }
@@ -106,12 +150,14 @@ impl BatchBlocking {
             .map(|port| strides.bytes_of(&MemorySpace::Output(port)))
             .collect::<Option<_>>()?;
         Some(BatchBlocking {
-            symbol: idx,
-            max_images,
-            ranges,
-            image_bytes: total,
-            kernel_bytes,
-            min_image_bytes,
+            size: BatchSize::Symbol(SymbolSize {
+                symbol: idx,
+                max_images,
+                ranges,
+                image_bytes: total,
+                kernel_bytes,
+                min_image_bytes,
+            }),
             can_share,
             inputs,
             outputs,
@@ -133,13 +179,4 @@ fn takes_any_value(program: &Program, symbol: &Symbol) -> bool {
         .iter()
         .any(|fact| fact.relation.a.contains(symbol) || fact.relation.b.contains(symbol));
     declared.values.is_none() && declared.step.to_i64() == Some(1) && !is_related
-}
-
-/// Bytes of constants.
-fn weight_bytes(program: &Program) -> i64 {
-    let bytes = program.buffers.values().filter_map(|buffer| match &buffer.space {
-        MemorySpace::Const(tensor) => Some(tensor.size_bytes() as i64),
-        _ => None,
-    });
-    bytes.sum()
 }

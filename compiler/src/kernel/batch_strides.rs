@@ -4,12 +4,33 @@
 //! images takes a part of the work of each kernel. [`Items`] proves that the iterations of an image access that image
 //! alone.
 
-use crate::kernel::{BufferId, Kernel, MemorySpace, Program, Stmt, items::Items, walk};
+use super::{BufferId, Kernel, MemorySpace, Program, Stmt, items::Items, walk};
 use std::collections::{BTreeMap, BTreeSet};
 use symshape::{Dim, Symbol};
 
+/// Bytes that the kernels of one block may access: a part of a third-level cache.
+pub(crate) const BLOCK_BYTES: i64 = 4 << 20;
+
+/// The smallest ratio of the bytes accessed for one image to the bytes of the weights. Below it, reading the weights
+/// again for each block or thread costs more than the blocks gain.
+const MIN_TRAFFIC_TO_WEIGHTS: i64 = 3;
+
+/// The least bytes that kernels must access for an image, so that blocks pay.
+pub(crate) fn min_image_bytes(program: &Program) -> i64 {
+    weight_bytes(program).saturating_mul(MIN_TRAFFIC_TO_WEIGHTS)
+}
+
+/// Bytes of constants.
+pub(crate) fn weight_bytes(program: &Program) -> i64 {
+    let bytes = program.buffers.values().filter_map(|buffer| match &buffer.space {
+        MemorySpace::Const(tensor) => Some(tensor.size_bytes() as i64),
+        _ => None,
+    });
+    bytes.sum()
+}
+
 /// Distances from image to image.
-pub(super) struct BatchStrides<'p> {
+pub(crate) struct BatchStrides<'p> {
     program: &'p Program,
     /// The batch size.
     symbol: &'p Symbol,
@@ -18,24 +39,35 @@ pub(super) struct BatchStrides<'p> {
 }
 
 /// Bytes that kernels access for one image, as formulas over the other symbols.
-pub(super) struct ImageTraffic {
+pub(crate) struct ImageTraffic {
     /// The sum over all kernels.
-    pub(super) total: Dim,
+    pub(crate) total: Dim,
     /// The different sums of kernels.
-    pub(super) of_kernels: BTreeSet<Dim>,
+    pub(crate) of_kernels: BTreeSet<Dim>,
 }
 
 impl<'p> BatchStrides<'p> {
     /// The distances, or `None` unless the images are independent.
-    pub(super) fn of(program: &'p Program, symbol: &'p Symbol) -> Option<BatchStrides<'p>> {
-        let mut strides = BatchStrides { program, symbol, elements: BTreeMap::new() };
+    pub(crate) fn of(program: &'p Program, symbol: &'p Symbol) -> Option<BatchStrides<'p>> {
+        let mut strides = BatchStrides::new(program, symbol);
         program.kernels.iter().try_for_each(|kernel| strides.add_kernel(kernel))?;
         Some(strides)
     }
 
+    /// The distances of no kernel yet; `symbol` is the batch size.
+    pub(crate) fn new(program: &'p Program, symbol: &'p Symbol) -> BatchStrides<'p> {
+        BatchStrides { program, symbol, elements: BTreeMap::new() }
+    }
+
+    /// Elements from image to image of each buffer, 0 for those that all images share. Constants and scratch are
+    /// absent.
+    pub(crate) fn elements(&self) -> &BTreeMap<BufferId, Dim> {
+        &self.elements
+    }
+
     /// Bytes from image to image of the input or output in this memory space, if the images are its outermost axis or
     /// it does not depend on them.
-    pub(super) fn bytes_of(&self, space: &MemorySpace) -> Option<Dim> {
+    pub(crate) fn bytes_of(&self, space: &MemorySpace) -> Option<Dim> {
         let mut buffers = self.program.buffers.iter();
         let (id, buffer) = buffers.find(|(_, buffer)| is_same_port(&buffer.space, space))?;
         let elements = self.elements.get(&id).cloned().unwrap_or_else(Dim::zero);
@@ -47,7 +79,7 @@ impl<'p> BatchStrides<'p> {
     }
 
     /// Bytes that the kernels access for one image.
-    pub(super) fn traffic(&self) -> ImageTraffic {
+    pub(crate) fn traffic(&self) -> ImageTraffic {
         let mut traffic = ImageTraffic { total: Dim::zero(), of_kernels: BTreeSet::new() };
         for kernel in &self.program.kernels {
             let mut accessed = BTreeSet::new();
@@ -64,12 +96,18 @@ impl<'p> BatchStrides<'p> {
         traffic
     }
 
-    fn add_kernel(&mut self, kernel: &Kernel) -> Option<()> {
+    /// Adds the distances of a kernel, or none of them unless its images are independent and all distances fit those
+    /// of other kernels.
+    pub(crate) fn add_kernel(&mut self, kernel: &Kernel) -> Option<()> {
         if !kernel.body.iter().all(|stmt| self.has_head(stmt)) {
             return None;
         }
         let steps = Items::new(self.program, self.symbol).steps(kernel).ok()?;
-        steps.into_iter().try_for_each(|(buffer, step)| self.add_stride(buffer, step))
+        if !steps.iter().all(|(buffer, step)| self.fits(*buffer, step)) {
+            return None;
+        }
+        self.elements.extend(steps);
+        Some(())
     }
 
     /// Whether the outermost loop of a statement is over the images, or the loops around those over images are over
@@ -86,14 +124,15 @@ impl<'p> BatchStrides<'p> {
         axis.is_some_and(|axis| axis.extent.contains(self.symbol))
     }
 
-    /// Records a buffer's distance, which must be the same for all accesses.
-    fn add_stride(&mut self, buffer: BufferId, elements: Dim) -> Option<()> {
+    /// Whether a buffer may have this distance, which must be the same for all accesses.
+    fn fits(&self, buffer: BufferId, elements: &Dim) -> bool {
         // The image or a loop may not be part of it: it is computed once for a call.
-        if !elements.symbols().iter().all(|symbol| symbol != self.symbol && self.is_symbol(symbol)) {
-            return None;
+        let is_known = |symbol: &Symbol| symbol != self.symbol && self.is_symbol(symbol);
+        if !elements.symbols().iter().all(is_known) {
+            return false;
         }
-        let known = self.elements.entry(buffer).or_insert_with(|| elements.clone());
-        self.program.facts.prove_eq(known, &elements).is_yes().then_some(())
+        let known = self.elements.get(&buffer);
+        known.is_none_or(|known| self.program.facts.prove_eq(known, elements).is_yes())
     }
 
     /// Whether the program declares the symbol.
