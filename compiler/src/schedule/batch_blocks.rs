@@ -34,9 +34,10 @@ pub(crate) fn divide(program: &mut Program) -> Result<()> {
     if !may_be_divided(program) {
         return Ok(());
     }
+    let with_values = with_values(program);
     for images in batch_sizes(program) {
         if may_pay(program, images)
-            && let Some(divided) = divided(program, images)
+            && let Some(divided) = divided(&with_values, images)
         {
             *program = divided;
             return Ok(());
@@ -50,6 +51,22 @@ fn may_be_divided(program: &Program) -> bool {
     let has_control = program.kernels.iter().any(|kernel| kernel.control.is_some());
     let is_constant = program.data_dependent.is_empty() && program.has_constant_sizes();
     !has_control && is_constant && program.state.is_none() && program.batch_blocks.is_none()
+}
+
+/// The program with the values of its symbols, each of which has only one.
+fn with_values(program: &Program) -> Program {
+    let mut with_values = program.clone();
+    if program.symbols.is_empty() {
+        return with_values;
+    }
+    let value = |symbol: &Symbol| {
+        let is_own = program.symbols.contains(symbol);
+        if is_own { program.only_value(&Dim::from(symbol)).map(Dim::from) } else { None }
+    };
+    let dim = |dim: &Dim| dim.substitute(&value);
+    with_values.kernels = program.kernels.iter().map(|kernel| with_dims(kernel, &dim)).collect();
+    with_values.buffers.values_mut().for_each(|buffer| buffer.elems = dim(&buffer.elems));
+    with_values
 }
 
 /// The outermost sizes of the outputs and inputs: one of them may be the batch size.
@@ -229,8 +246,11 @@ fn block_images(program: &Program, images: i64, image_bytes: i64, largest_kernel
 
 /// The kernel for a block of images.
 fn at_block(kernel: &Kernel, count: &Symbol, block: i64) -> Kernel {
-    let dim = |dim: &Dim| dim.substitute(&|symbol| (symbol == count).then(|| Dim::from(block)));
-    let by =
-        walk::Rewrite { dim: &dim, access: &|access| access, symbol: &Symbol::clone, local: &|local| local };
+    with_dims(kernel, &|dim| dim.substitute(&|symbol| (symbol == count).then(|| Dim::from(block))))
+}
+
+/// The kernel with other extents and addresses.
+fn with_dims(kernel: &Kernel, dim: &dyn Fn(&Dim) -> Dim) -> Kernel {
+    let by = walk::Rewrite { dim, access: &|access| access, symbol: &Symbol::clone, local: &|local| local };
     Kernel { body: walk::rewrite(&kernel.body, &by), ..kernel.clone() }
 }
