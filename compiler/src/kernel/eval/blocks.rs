@@ -7,12 +7,15 @@ use crate::{
     tensor::Tensor,
 };
 
+/// Runs a program on inputs.
+type Run<'r> = dyn Fn(&Program, &[Tensor]) -> Result<Vec<Tensor>> + 'r;
+
 /// Runs a program whose batch is divided; `run` runs the program for one block on the inputs of that block.
 pub(super) fn eval(
     program: &Program,
     blocks: &BatchBlocks,
     inputs: &[Tensor],
-    run: &dyn Fn(&Program, &[Tensor]) -> Result<Vec<Tensor>>,
+    run: &Run<'_>,
 ) -> Result<Vec<Tensor>> {
     let of_block = blocks.program_of_block(program)?;
     for (port, input) in program.inputs.iter().zip(inputs) {
