@@ -10,8 +10,9 @@ use crate::{
     error::{Error, Result},
     scalar::Scalar,
 };
-use std::{cmp::Ordering, fmt, sync::Arc};
+use std::{borrow::Cow, cmp::Ordering, fmt, sync::Arc};
 use symshape_runtime::{DType, Outputs, TensorRef};
+use zerocopy::FromBytes;
 
 /// A dense row-major tensor. Its elements are little-endian bytes, or computed from integers of few bits. Clones share
 /// the memory.
@@ -63,8 +64,12 @@ impl Tensor {
 
     /// An `f32` tensor of these elements, or `None` if their count does not match the shape.
     pub fn from_f32(shape: Vec<usize>, elems: &[f32]) -> Option<Tensor> {
-        let bytes: Vec<u8> = elems.iter().flat_map(|x| x.to_le_bytes()).collect();
-        Tensor::new(DType::F32, shape, Bytes::Owned(bytes.into()))
+        Tensor::from_f32s(shape, elems.to_vec())
+    }
+
+    /// As [`Tensor::from_f32`], without a copy.
+    pub(crate) fn from_f32s(shape: Vec<usize>, elems: Vec<f32>) -> Option<Tensor> {
+        Tensor::new(DType::F32, shape, Bytes::Owned(OwnedBytes::of_floats(elems)))
     }
 
     /// An `i64` tensor of these elements, or `None` if their count does not match the shape.
@@ -159,10 +164,15 @@ impl Tensor {
         Scalar::from_bits(self.dtype, u64::from_le_bytes(bits))
     }
 
-    /// All elements of an `f32` tensor.
-    pub(crate) fn to_f32s(&self) -> Vec<f32> {
+    /// All elements of an `f32` tensor. They are copied only if their bytes are not aligned, or computed from few bits.
+    pub(crate) fn f32s(&self) -> Cow<'_, [f32]> {
         match &self.elements {
             Elements::Bytes(bytes) => {
+                if cfg!(target_endian = "little")
+                    && let Ok(floats) = <[f32]>::ref_from_bytes(bytes)
+                {
+                    return Cow::Borrowed(floats);
+                }
                 bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
             }
             Elements::FewBits(weights) => (0..weights.elems()).map(|idx| weights.get(idx)).collect(),

@@ -1,9 +1,14 @@
 //! Distances between outputs.
 
 use crate::tensor::Tensor;
+use symshape_runtime::DType;
 
 /// The largest finite magnitude in a tensor of floats. 0 for other types.
 pub(crate) fn largest(tensor: &Tensor) -> f64 {
+    if tensor.dtype() == DType::F32 {
+        let elems = tensor.f32s();
+        return elems.iter().map(|x| x.abs()).filter(|x| x.is_finite()).fold(0.0, f32::max).into();
+    }
     if !tensor.dtype().is_float() {
         return 0.0;
     }
@@ -13,12 +18,16 @@ pub(crate) fn largest(tensor: &Tensor) -> f64 {
 
 /// The largest finite difference of two float tensors of one shape. 0 for other tensors.
 pub(crate) fn largest_difference(a: &Tensor, b: &Tensor) -> f64 {
-    let difference = |idx: usize| (a.get(idx).as_f64() - b.get(idx).as_f64()).abs();
-    if a.dtype().is_float() && a.shape() == b.shape() {
-        (0..a.elems()).map(difference).filter(|x| x.is_finite()).fold(0.0, f64::max)
-    } else {
-        0.0
+    if !a.dtype().is_float() || a.shape() != b.shape() {
+        return 0.0;
     }
+    if let [DType::F32, DType::F32] = [a.dtype(), b.dtype()] {
+        let [a, b] = [a.f32s(), b.f32s()];
+        let differences = a.iter().zip(&*b).map(|(a, b)| (f64::from(*a) - f64::from(*b)).abs());
+        return differences.filter(|x| x.is_finite()).fold(0.0, f64::max);
+    }
+    let difference = |idx: usize| (a.get(idx).as_f64() - b.get(idx).as_f64()).abs();
+    (0..a.elems()).map(difference).filter(|x| x.is_finite()).fold(0.0, f64::max)
 }
 
 /// The largest difference of two lists of tensors, each relative to the largest element of the tensor in `want`.
@@ -42,7 +51,15 @@ pub(crate) fn max_error(want: &[Tensor], got: &[Tensor]) -> f64 {
             let y = got.as_f64();
             want == got || is_float && (x.is_finite() && y.is_finite() || x.is_nan() && y.is_nan())
         };
-        want.shape() == got.shape() && (0..want.elems()).all(is_alike)
+        let is_alike_f32 =
+            |(x, y): (&f32, &f32)| x == y || x.is_finite() && y.is_finite() || x.is_nan() && y.is_nan();
+        if want.shape() != got.shape() {
+            return false;
+        }
+        match [want.dtype(), got.dtype()] {
+            [DType::F32, DType::F32] => want.f32s().iter().zip(&*got.f32s()).all(is_alike_f32),
+            _ => (0..want.elems()).all(is_alike),
+        }
     };
 
     let all = want.len() == got.len() && want.iter().zip(got).all(alike);

@@ -41,11 +41,11 @@ pub(super) fn find(
     let shows = calls.iter().zip(&report.calls).filter(|(_, measured)| measured.error > max_error);
     let (call, _) = shows.min_by(|(a, _), (b, _)| a.work.total_cmp(&b.work))?;
     let max_runs = ((MAX_WORK / call.work.max(1.0)) as usize).min(MAX_RUNS);
-    let mut search = Search { trial, call, runs_left: max_runs, errors: BTreeMap::new() };
+    let mut search =
+        Search { trial, call, runs_left: max_runs, errors: BTreeMap::new(), counted: BTreeSet::new() };
     for part in PARTS {
-        let mut kept = Vec::new();
+        let mut kept = BTreeSet::new();
         search.divide(&places, part * max_error, &mut kept);
-        let kept: BTreeSet<String> = kept.into_iter().collect();
         // A contraction without a node in the model can't be named.
         if kept.len() == places.len() || !kept.is_subset(&trial.known) {
             return None;
@@ -79,35 +79,50 @@ struct Search<'t> {
     trial: &'t Trial,
     call: &'t Call,
     runs_left: usize,
-    /// The error of each group that was measured.
-    errors: BTreeMap<Vec<String>, f64>,
+    /// The error of each group that was evaluated, if it could be.
+    errors: BTreeMap<Vec<String>, Option<f64>>,
+    /// The groups whose errors the search read.
+    counted: BTreeSet<Vec<String>>,
 }
 
 impl Search<'_> {
     /// Adds the nodes of a group that stay `f32` to `kept`.
-    fn divide(&mut self, group: &[String], limit: f64, kept: &mut Vec<String>) {
+    fn divide(&mut self, group: &[String], limit: f64, kept: &mut BTreeSet<String>) {
         let is_small = self.error(group).is_some_and(|error| error <= limit);
         if is_small {
             return;
         }
         if group.len() == 1 || self.runs_left == 0 {
-            kept.extend_from_slice(group);
+            kept.extend(group.iter().cloned());
             return;
         }
         let (first, second) = group.split_at(group.len() / 2);
+        self.evaluate(&[first, second]);
         self.divide(first, limit, kept);
         self.divide(second, limit, kept);
     }
 
-    /// The error of the call if only these nodes have the lower precision.
+    /// The error of the call if only these nodes have the lower precision. `None` if it can't be evaluated, or too many
+    /// groups were measured.
     fn error(&mut self, group: &[String]) -> Option<f64> {
-        if let Some(error) = self.errors.get(group) {
-            return Some(*error);
+        if self.counted.insert(group.to_vec()) {
+            match self.runs_left.checked_sub(1) {
+                Some(left) => self.runs_left = left,
+                None => {
+                    self.counted.remove(group);
+                    return None;
+                }
+            }
         }
-        self.runs_left = self.runs_left.checked_sub(1)?;
-        let names: Vec<&str> = group.iter().map(String::as_str).collect();
-        let error = self.trial.error_of(self.call, &names).ok()?;
-        self.errors.insert(group.to_vec(), error);
-        Some(error)
+        self.evaluate(&[group]);
+        *self.errors.get(group)?
+    }
+
+    /// Evaluates the groups that were not evaluated yet. Together they take less time, because they share values.
+    fn evaluate(&mut self, groups: &[&[String]]) {
+        let unknown = groups.iter().filter(|group| !self.errors.contains_key(**group));
+        let unknown: Vec<Vec<String>> = unknown.map(|group| group.to_vec()).collect();
+        let errors = self.trial.errors_of(self.call, &unknown);
+        self.errors.extend(unknown.into_iter().zip(errors));
     }
 }

@@ -10,17 +10,14 @@ use crate::{
     error::{Error, ErrorKind, Result},
     graph::{
         Graph, Node, Op,
-        eval::{Binding, Rounding, eval_rounding, sizes},
+        eval::{Binding, eval_quick, sizes},
     },
     opt,
     scalar::Precision,
     tensor::Tensor,
 };
 use num_traits::ToPrimitive;
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
 use symshape::Symbol;
 use symshape_runtime::DType;
 
@@ -47,6 +44,19 @@ pub(super) struct Call {
     outputs: Vec<Tensor>,
     /// Multiplications, or the time of as many.
     pub(super) work: f64,
+}
+
+/// A call, and its error at the lower precision.
+type Tried = (Call, Result<f64>);
+
+/// The sizes of the calls of a check.
+struct Sizes {
+    /// Those that the model accepted.
+    accepted: Vec<Vec<i64>>,
+    /// Those that were not tried.
+    missing: Vec<Vec<i64>>,
+    /// Why it refuses the last of the others.
+    failure: Error,
 }
 
 impl Trial {
@@ -81,10 +91,31 @@ impl Trial {
     /// A model may refuse sizes within their ranges, because of its other constraints. Such calls are left out.
     ///
     /// # Errors
-    /// When calls take too long at all sizes, or the model refuses all of them.
+    /// When calls take too long at all sizes, or the model refuses all of them; an evaluation fails that succeeds at
+    /// `f32`.
     pub(super) fn measure(&self) -> Result<(Vec<Call>, TrialReport)> {
-        let mut failure = Error::new(ErrorKind::Limit, "calls take too long even at the smallest sizes");
-        let mut calls: Vec<Call> = Vec::new();
+        let mut tried = BTreeMap::new();
+        loop {
+            let Sizes { accepted, missing, failure } = self.sizes(&tried);
+            if missing.is_empty() {
+                let calls = accepted.iter().filter_map(|dims| tried.remove(dims)?.ok());
+                let (calls, errors): (Vec<Call>, Vec<Result<f64>>) = calls.unzip();
+                if calls.is_empty() {
+                    return Err(failure);
+                }
+                let errors = errors.into_iter().collect::<Result<Vec<_>>>()?;
+                let report = self.report_of(&calls, errors, &self.lower);
+                return Ok((calls, report));
+            }
+            let results = self.at_both(&missing);
+            tried.extend(missing.into_iter().zip(results));
+        }
+    }
+
+    /// The sizes of the calls, if the model accepts those that were not tried.
+    fn sizes(&self, tried: &BTreeMap<Vec<i64>, Result<Tried>>) -> Sizes {
+        let failure = Error::new(ErrorKind::Limit, "calls take too long even at the smallest sizes");
+        let mut sizes = Sizes { accepted: Vec::new(), missing: Vec::new(), failure };
         let mut n_refused = 0;
         for_each_size(
             &self.symbols,
@@ -93,22 +124,42 @@ impl Trial {
                 if n_refused == MAX_REFUSED {
                     return false;
                 }
-                match self.call(dims) {
-                    Ok(call) => calls.push(call),
-                    Err(error) => {
-                        failure = error;
+                match tried.get(&dims) {
+                    Some(Err(error)) => {
+                        sizes.failure = error.clone();
                         n_refused += 1;
                         return false;
                     }
+                    Some(Ok(_)) => sizes.accepted.push(dims),
+                    None => sizes.missing.push(dims),
                 }
                 true
             },
         );
-        if calls.is_empty() {
-            return Err(failure);
+        sizes
+    }
+
+    /// Calls with these dims, and their errors at the lower precision. All run together: they read the same weights.
+    fn at_both(&self, sizes: &[Vec<i64>]) -> Vec<Result<Tried>> {
+        let inputs: Vec<Result<Vec<Tensor>>> = sizes.iter().map(|dims| self.inputs(dims)).collect();
+        let calls = inputs.iter().filter_map(|inputs| inputs.as_ref().ok());
+        let calls: Vec<(&Graph, &[Tensor])> =
+            calls.flat_map(|inputs| [&self.graph, &self.lower].map(|graph| (graph, &inputs[..]))).collect();
+        let mut outputs = eval_quick(&calls).into_iter();
+        let mut next = || outputs.next().ok_or_else(|| Error::internal("a call without its outputs"))?;
+        let mut pairs = Vec::new();
+        for inputs in &inputs {
+            pairs.push(if inputs.is_ok() { Some((next(), next())) } else { None });
         }
-        let report = self.report(&calls, &BTreeSet::new())?;
-        Ok((calls, report))
+        let tried = |((dims, inputs), pair): ((&Vec<i64>, Result<Vec<Tensor>>), Option<_>)| {
+            let inputs = inputs?;
+            let (outputs, lower): (Result<Vec<Tensor>>, Result<Vec<Tensor>>) =
+                pair.ok_or_else(|| Error::internal("inputs without a call"))?;
+            let outputs = outputs?;
+            let error = lower.map(|lower| distance::max_error(&outputs, &lower));
+            Ok((Call { dims: dims.clone(), inputs, outputs, work: self.work(dims) }, error))
+        };
+        sizes.iter().zip(inputs).zip(pairs).map(tried).collect()
     }
 
     /// The errors of these calls if the contractions of the nodes `kept` stay `f32`.
@@ -116,26 +167,32 @@ impl Trial {
     /// # Errors
     /// An evaluation fails that succeeds at `f32`.
     pub(super) fn report(&self, calls: &[Call], kept: &BTreeSet<String>) -> Result<TrialReport> {
-        let lower = match kept.is_empty() {
-            true => Cow::Borrowed(&self.lower),
-            false => Cow::Owned(lowered(&self.graph, self.precision, kept)?),
-        };
-        let mut contractions = 0;
-        visit(&lower, &mut |_, node| contractions += usize::from(is_lower(node)));
-        let mut list = Vec::new();
-        for call in calls {
-            list.push(TrialCall { at: self.name(&call.dims), error: self.error(call, &lower)? });
-        }
-        let share = calls.last().map_or(0.0, |call| self.share(call, &lower));
-        Ok(TrialReport { calls: list, contractions, share })
+        let lower = lowered(&self.graph, self.precision, kept)?;
+        let list: Vec<(&Graph, &[Tensor])> = calls.iter().map(|call| (&lower, &call.inputs[..])).collect();
+        let error =
+            |(call, outputs): (&Call, Result<Vec<Tensor>>)| Ok(distance::max_error(&call.outputs, &outputs?));
+        let errors = calls.iter().zip(eval_quick(&list)).map(error).collect::<Result<Vec<_>>>()?;
+        Ok(self.report_of(calls, errors, &lower))
     }
 
-    /// The error of a call if only the contractions of the nodes `lowered` have the lower precision.
-    ///
-    /// # Errors
-    /// An evaluation fails that succeeds at `f32`.
-    pub(super) fn error_of(&self, call: &Call, lowered: &[&str]) -> Result<f64> {
-        self.error(call, &self.with_only(lowered))
+    fn report_of(&self, calls: &[Call], errors: Vec<f64>, lower: &Graph) -> TrialReport {
+        let mut contractions = 0;
+        visit(lower, &mut |_, node| contractions += usize::from(is_lower(node)));
+        let call = |(call, error): (&Call, f64)| TrialCall { at: self.name(&call.dims), error };
+        TrialReport {
+            calls: calls.iter().zip(errors).map(call).collect(),
+            contractions,
+            share: calls.last().map_or(0.0, |call| self.share(call, lower)),
+        }
+    }
+
+    /// The errors of a call if only the contractions of the nodes of a group have the lower precision, for each of
+    /// `groups`. `None` if an evaluation fails. Up to the first node of a group, its values are those of the others.
+    pub(super) fn errors_of(&self, call: &Call, groups: &[Vec<String>]) -> Vec<Option<f64>> {
+        let graphs: Vec<Graph> = groups.iter().map(|group| self.with_only(group)).collect();
+        let calls: Vec<(&Graph, &[Tensor])> = graphs.iter().map(|graph| (graph, &call.inputs[..])).collect();
+        let error = |outputs: Result<Vec<Tensor>>| Some(distance::max_error(&call.outputs, &outputs.ok()?));
+        eval_quick(&calls).into_iter().map(error).collect()
     }
 
     /// The nodes with contractions at the lower precision, in order.
@@ -150,10 +207,10 @@ impl Trial {
     }
 
     /// The lower graph with the contractions of other nodes at `f32`.
-    fn with_only(&self, lowered: &[&str]) -> Graph {
+    fn with_only(&self, lowered: &[String]) -> Graph {
         let mut graph = self.lower.clone();
         visit_mut(&mut graph, &mut |node| {
-            let stays = !is_lower(node) || lowered.contains(&node.name());
+            let stays = !is_lower(node) || lowered.iter().any(|name| name == node.name());
             if let Op::Contraction { precision, .. } = &mut node.op
                 && !stays
             {
@@ -163,22 +220,14 @@ impl Trial {
         graph
     }
 
-    fn error(&self, call: &Call, lower: &Graph) -> Result<f64> {
-        let outputs = eval_rounding(lower, &call.inputs, Rounding::Quick)?;
-        Ok(distance::max_error(&call.outputs, &outputs))
-    }
-
-    fn call(&self, dims: Vec<i64>) -> Result<Call> {
+    fn inputs(&self, dims: &[i64]) -> Result<Vec<Tensor>> {
         let binding: Binding = self.graph.symbols.iter().cloned().zip(dims.iter().copied()).collect();
         let input = |(idx, (name, value)): (usize, &(String, _))| {
             let shape = sizes(self.graph.shape(*value), &binding)?;
             inputs::random(idx as u64, self.graph.dtype(*value), shape)
                 .map_err(|error| error.at(format!("`{name}`")))
         };
-        let inputs = self.graph.inputs.iter().enumerate().map(input).collect::<Result<Vec<_>>>()?;
-        let outputs = eval_rounding(&self.graph, &inputs, Rounding::Quick)?;
-        let work = self.work(&dims);
-        Ok(Call { dims, inputs, outputs, work })
+        self.graph.inputs.iter().enumerate().map(input).collect()
     }
 
     fn work(&self, dims: &[i64]) -> f64 {

@@ -50,6 +50,36 @@ pub fn eval(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
 /// # Errors
 /// As [`eval`].
 pub fn eval_rounding(graph: &Graph, inputs: &[Tensor], rounding: Rounding) -> Result<Vec<Tensor>> {
+    let binding = checked_binding(graph, inputs)?;
+    run::outputs(graph, &binding, inputs, rounding)
+}
+
+/// As [`eval_rounding`] with [`Rounding::Quick`], for several calls at once. The results are those of single calls, but
+/// graphs that differ only in the precision of contractions share their constants and equal values.
+///
+/// # Errors
+/// As [`eval`], for each call.
+pub fn eval_quick(calls: &[(&Graph, &[Tensor])]) -> Vec<Result<Vec<Tensor>>> {
+    let mut ready = Vec::new();
+    let mut results = Vec::new();
+    for (idx, (graph, inputs)) in calls.iter().enumerate() {
+        match checked_binding(graph, inputs) {
+            Ok(binding) => {
+                ready.push((idx, quick::Call { graph, binding, inputs }));
+                results.push(Ok(Vec::new()));
+            }
+            Err(error) => results.push(Err(error)),
+        }
+    }
+    let (places, ready): (Vec<usize>, Vec<quick::Call>) = ready.into_iter().unzip();
+    for (place, outputs) in places.into_iter().zip(quick::outputs(&ready)) {
+        results[place] = outputs;
+    }
+    results
+}
+
+/// The symbols that the shapes of the inputs bind.
+fn checked_binding(graph: &Graph, inputs: &[Tensor]) -> Result<Binding> {
     let shapes: Vec<&[usize]> = inputs.iter().map(Tensor::shape).collect();
     let binding = bind(graph, &shapes)?;
     for ((name, value), tensor) in graph.inputs.iter().zip(inputs) {
@@ -60,5 +90,5 @@ pub fn eval_rounding(graph: &Graph, inputs: &[Tensor], rounding: Rounding) -> Re
             return Err(Error::new(ErrorKind::Usage, message));
         }
     }
-    run::outputs(graph, &binding, inputs, rounding)
+    Ok(binding)
 }

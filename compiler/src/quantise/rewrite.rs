@@ -187,7 +187,7 @@ fn halves(tensor: &Tensor, dtype: DType) -> Option<Tensor> {
         DType::BF16 => bf16::from_f32(x).to_bits(),
         _ => f16::from_f32(x).to_bits(),
     };
-    let bytes: Vec<u8> = tensor.to_f32s().into_iter().flat_map(|x| bits(x).to_le_bytes()).collect();
+    let bytes: Vec<u8> = tensor.f32s().iter().flat_map(|x| bits(*x).to_le_bytes()).collect();
     Tensor::new(dtype, tensor.shape().to_vec(), Bytes::Owned(bytes.into()))
 }
 

@@ -41,7 +41,7 @@ pub(super) fn rounded(weight: &Tensor, axis: usize, to: WeightType) -> Option<Ro
     if to == WeightType::F32 {
         return Some(Rounded::same(weight));
     }
-    let floats = weight.to_f32s();
+    let floats = weight.f32s();
     if floats.iter().any(|x| !x.is_finite()) {
         return None;
     }
@@ -58,7 +58,7 @@ pub(super) fn rounded(weight: &Tensor, axis: usize, to: WeightType) -> Option<Ro
         }
         None => (mapped(weight, &floats, |x| f16::from_f32(x).to_f32())?, 2 * floats.len()),
     };
-    let error = relative_error(&floats, &tensor.to_f32s());
+    let error = relative_error(&floats, &tensor.f32s());
     Some(Rounded { tensor, error, bytes: bytes as u64 })
 }
 
@@ -274,10 +274,7 @@ mod tests {
             }
             for x in [1e-40, 1e-30, 1e-4, 3e4] {
                 let rounded = of(&[x; 64], to).expect("finite");
-                assert!(
-                    rounded.tensor.to_f32s().iter().all(|y| y.is_finite() && *y <= 1.01 * x),
-                    "{to} of {x}"
-                );
+                assert!(rounded.tensor.f32s().iter().all(|y| y.is_finite() && *y <= 1.01 * x), "{to} of {x}");
             }
         }
         assert!(of(&[1e38; 64], WeightType::F16).is_none());

@@ -119,7 +119,7 @@ impl Trial {
         for (index, rounded) in replaced {
             // The expanded elements are dropped after the call.
             let shape = rounded.tensor.shape().to_vec();
-            let floats = Tensor::from_f32(shape, &rounded.tensor.to_f32s());
+            let floats = Tensor::from_f32(shape, &rounded.tensor.f32s());
             tensors[self.inputs.len() + index] = floats.ok_or_else(|| Error::internal("all elements"))?;
         }
         let refs: Vec<TensorRef<'_>> = tensor::refs(&tensors)?;
@@ -133,7 +133,7 @@ fn aligned_floats(tensor: &Tensor) -> Option<Tensor> {
     if tensor.bytes().as_ptr().cast::<f32>().is_aligned() {
         return Some(tensor.clone());
     }
-    Tensor::from_f32(tensor.shape().to_vec(), &tensor.to_f32s())
+    Tensor::from_f32(tensor.shape().to_vec(), &tensor.f32s())
 }
 
 /// The error of one output. Infinite if an element is finite in only one of the tensors.

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 use symshape_runtime::FileMap;
+use zerocopy::IntoBytes;
 
 /// Shared immutable bytes.
 #[derive(Clone)]
@@ -18,11 +19,29 @@ pub enum Bytes {
 
 /// Shared immutable bytes on the heap. Those of a vector are not copied.
 #[derive(Clone)]
-pub struct OwnedBytes(Arc<Vec<u8>>);
+pub struct OwnedBytes(Shared);
+
+#[derive(Clone)]
+enum Shared {
+    Bytes(Arc<Vec<u8>>),
+    /// Only on little-endian machines.
+    Floats(Arc<Vec<f32>>),
+}
 
 impl From<Vec<u8>> for OwnedBytes {
     fn from(bytes: Vec<u8>) -> OwnedBytes {
-        OwnedBytes(Arc::new(bytes))
+        OwnedBytes(Shared::Bytes(Arc::new(bytes)))
+    }
+}
+
+impl OwnedBytes {
+    /// The bytes of these elements, which are not copied.
+    pub(super) fn of_floats(floats: Vec<f32>) -> OwnedBytes {
+        if cfg!(target_endian = "little") {
+            OwnedBytes(Shared::Floats(Arc::new(floats)))
+        } else {
+            floats.into_iter().flat_map(f32::to_le_bytes).collect()
+        }
     }
 }
 
@@ -41,7 +60,10 @@ impl FromIterator<u8> for OwnedBytes {
 impl Deref for OwnedBytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Shared::Bytes(bytes) => bytes,
+            Shared::Floats(floats) => floats.as_bytes(),
+        }
     }
 }
 

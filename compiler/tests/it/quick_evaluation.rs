@@ -7,7 +7,7 @@ use symshape_compiler::{
     Result,
     graph::{
         Graph, Op, Value,
-        eval::{Rounding, eval, eval_rounding, sizes},
+        eval::{Rounding, eval, eval_quick, eval_rounding, sizes},
         tolerance::RoundingTolerance,
     },
     scalar::Precision,
@@ -137,14 +137,89 @@ fn products_follow_the_definition_at_each_precision() {
     }
 }
 
+#[test]
+fn calls_have_the_same_bits_alone_and_together() {
+    let mut count = 0;
+    for (name, make) in models::MODELS {
+        let at_precision = |precision| {
+            let mut graph = make().expect("a valid graph");
+            graph.set_precision(precision);
+            graph
+        };
+        let graphs = [Precision::F32, Precision::Bf16x3, Precision::Bf16].map(at_precision);
+        let inputs: Vec<Vec<Tensor>> =
+            SIZES.iter().filter_map(|(_, size)| inputs(&graphs[0], size)).collect();
+        let calls: Vec<(&Graph, &[Tensor])> =
+            inputs.iter().flat_map(|inputs| graphs.each_ref().map(|graph| (graph, &inputs[..]))).collect();
+        for ((graph, inputs), together) in calls.iter().zip(eval_quick(&calls)) {
+            let alone = eval_rounding(graph, inputs, Rounding::Quick);
+            assert_eq!(alone.is_ok(), together.is_ok(), "{name}");
+            let (Ok(alone), Ok(together)) = (alone, together) else { continue };
+            for (alone, together) in alone.iter().zip(&together) {
+                assert_eq!(alone.shape(), together.shape(), "{name}");
+                assert!(alone.bytes() == together.bytes(), "{name}: the bits differ");
+            }
+            count += 1;
+        }
+    }
+    assert!(count >= 10 * models::MODELS.len(), "only {count} calls");
+}
+
+#[test]
+fn a_call_with_wrong_inputs_does_not_disturb_others() {
+    let graph = product(["nk", "km", "nm"]).expect("a valid graph");
+    let good = inputs(&graph, |_, hi| hi).expect("bounds");
+    let wrong = [good[1].clone(), good[0].clone()];
+    let expected = eval_rounding(&graph, &good, Rounding::Quick).expect("supported");
+    let results = eval_quick(&[(&graph, &wrong), (&graph, &good)]);
+    assert!(results[0].is_err());
+    assert_eq!(results[1].as_ref().expect("supported")[0].bytes(), expected[0].bytes());
+}
+
+/// The products of rows with constant weights of 40 steps and 300 columns. The weights are operand `side`.
+fn layer(side: usize, precision: Precision) -> Result<Graph> {
+    let mut g = models::graph("layer", &[("N", 1, 2500)]);
+    let [lhs, rhs, out] =
+        [["km", "kn", "mn"], ["nk", "km", "nm"]][side].map(|labels| labels.as_bytes().to_vec());
+    let shape = [vec![40.into(), Dim::symbol("N")], vec![Dim::symbol("N"), 40.into()]];
+    let x = g.input("x", DType::F32, shape[side].clone())?;
+    let weights = g.constant(models::weights(&[40, 300], 9))?;
+    let op = Op::Contraction { lhs, rhs, out, dtype: DType::F32, precision };
+    let operands = if side == 0 { [weights, x] } else { [x, weights] };
+    let y = g.push(op, &operands)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+#[test]
+fn products_of_many_rows_follow_the_definition() {
+    for side in [0, 1] {
+        for precision in [Precision::F32, Precision::Bf16x3, Precision::Bf16] {
+            let graph = layer(side, precision).expect("a valid graph");
+            let calls: Vec<_> =
+                [2500, 1, 700].map(|rows| inputs(&graph, |_, _| rows).expect("bounds")).into();
+            let calls: Vec<(&Graph, &[Tensor])> = calls.iter().map(|inputs| (&graph, &inputs[..])).collect();
+            for ((graph, inputs), results) in calls.iter().zip(eval_quick(&calls)) {
+                let expected = eval(graph, inputs).expect("supported");
+                let at = format!("weights on side {side} by {precision}");
+                assert_close(&expected[0], &results.expect("supported")[0], &at);
+            }
+        }
+    }
+}
+
 /// Compares within a few roundings of `f32`, which are much less than the error of `bf16x3`.
 fn compare_tightly(graph: &Graph, inputs: &[Tensor], at: &str) {
     let expected = eval(graph, inputs).expect("supported");
     let actual = eval_rounding(graph, inputs, Rounding::Quick).expect("supported");
-    let largest = (0..expected[0].elems()).map(|idx| expected[0].get(idx).as_f64().abs()).fold(0.0, f64::max);
-    assert_eq!(expected[0].shape(), actual[0].shape());
-    for idx in 0..expected[0].elems() {
-        let difference = (expected[0].get(idx).as_f64() - actual[0].get(idx).as_f64()).abs();
+    assert_close(&expected[0], &actual[0], at);
+}
+
+fn assert_close(expected: &Tensor, actual: &Tensor, at: &str) {
+    let largest = (0..expected.elems()).map(|idx| expected.get(idx).as_f64().abs()).fold(0.0, f64::max);
+    assert_eq!(expected.shape(), actual.shape());
+    for idx in 0..expected.elems() {
+        let difference = (expected.get(idx).as_f64() - actual.get(idx).as_f64()).abs();
         assert!(difference <= 1e-6 * largest, "{at}: element {idx} differs by {difference} of {largest}");
     }
 }

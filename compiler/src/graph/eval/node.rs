@@ -4,7 +4,7 @@ use super::{
     binding::{Binding, checked, sizes},
     contraction,
     index::{Index, each, strides},
-    quick, reduce,
+    reduce,
     rounding::Rounding,
     writer::{TensorBuilder, tensor},
 };
@@ -25,11 +25,6 @@ pub(super) fn eval(
     rounding: Rounding,
 ) -> Result<Vec<Tensor>> {
     let shape = &result_shape(op, operands, binding)?[..];
-    if rounding == Rounding::Quick
-        && let Some(result) = quick::eval(op, operands, shape, binding)?
-    {
-        return Ok(vec![result]);
-    }
     let result = match op {
         Op::Input(_) => return Err(Error::internal("an input is given, not computed")),
         Op::Const(tensor) => tensor.clone(),
@@ -214,6 +209,17 @@ impl<'a> Coords<'a> {
         Ok(Some((flat, steps)))
     }
 
+    /// Whether an index of the last axis is added to the last coordinate, and changes nothing else.
+    fn has_rows(&self) -> bool {
+        let moves_by = |index: &Index, step: i64| matches!(index, Index::Affine { coefs, .. } if coefs.last() == Some(&step));
+        let Some((CompiledCoord::At(last), others)) = self.coords.split_last() else { return false };
+        let stays = |coord: &CompiledCoord| match coord {
+            CompiledCoord::At(index) => moves_by(index, 0),
+            CompiledCoord::Load { at, .. } => at.iter().all(|index| moves_by(index, 0)),
+        };
+        moves_by(last, 1) && others.iter().all(stays)
+    }
+
     /// The flat index of the element of operand 0 for this index of the result.
     fn flat(&mut self, at: &[usize]) -> Result<usize> {
         let mut flat = 0;
@@ -253,6 +259,34 @@ fn gather(coords: &[Coord], operands: &[Tensor], shape: &[usize], binding: &Bind
         Ok(())
     })?;
     out.finish(shape)
+}
+
+/// As a gather of `coords`, a row along the last axis at a time. `None` if the elements of a row are not adjacent.
+pub(super) fn gather_rows(
+    coords: &[Coord],
+    operands: &[Tensor],
+    shape: &[usize],
+    binding: &Binding,
+) -> Result<Option<Tensor>> {
+    let mut coords = Coords::new(coords, shape.len(), operands, binding)?;
+    let Some((len, outer)) = shape.split_last().filter(|(len, _)| **len > 0 && coords.has_rows()) else {
+        return Ok(None);
+    };
+    let x = &operands[0];
+    let width = x.dtype().size_bytes();
+    let mut bytes = Vec::with_capacity(shape.iter().product::<usize>() * width);
+    let mut element = vec![0; shape.len()];
+    each(outer, |at| {
+        element[..at.len()].copy_from_slice(at);
+        // Both ends must be inside, and so is then all between.
+        element[at.len()] = len - 1;
+        coords.flat(&element)?;
+        element[at.len()] = 0;
+        let first = coords.flat(&element)?;
+        bytes.extend_from_slice(&x.bytes()[first * width..][..len * width]);
+        Ok(())
+    })?;
+    tensor(x.dtype(), shape, bytes).map(Some)
 }
 
 /// The elements `base + Σ step * index` of `x`, all inside. They are copied in runs along the last axis.

@@ -2,15 +2,14 @@
 
 use super::{
     binding::{Binding, check_constraints, dim_value, sizes},
-    node,
-    quick::{self, Offsets},
+    node, quick,
     rounding::Rounding,
     writer::tensor,
 };
 use crate::{
     error::{At, Error, ErrorKind, Result},
     external::Callee,
-    graph::{Graph, Node, NodeId, Op, Type, Value},
+    graph::{Graph, NodeId, Op, Type, Value},
     scalar::Scalar,
     tensor::Tensor,
 };
@@ -25,11 +24,21 @@ pub(super) fn outputs(
     inputs: &[Tensor],
     rounding: Rounding,
 ) -> Result<Vec<Tensor>> {
-    let mut wanted: Vec<Value> = graph.outputs.iter().map(|(_, value)| *value).collect();
-    wanted.extend(graph.nodes.values().filter(|node| node.op.acts()).map(|node| node.results[0]));
-    let mut values = computed(graph, binding, inputs, &wanted, rounding)?;
+    if rounding == Rounding::Quick {
+        let calls = [quick::Call { graph, binding: binding.clone(), inputs }];
+        let missing = || Error::internal("a call without its outputs");
+        return quick::outputs(&calls).pop().ok_or_else(missing)?;
+    }
+    let mut values = computed(graph, binding, inputs, &wanted(graph), rounding)?;
     values.truncate(graph.outputs.len());
     Ok(values)
+}
+
+/// The outputs, and a result of each node that may end the call.
+pub(super) fn wanted(graph: &Graph) -> Vec<Value> {
+    let mut wanted: Vec<Value> = graph.outputs.iter().map(|(_, value)| *value).collect();
+    wanted.extend(graph.nodes.values().filter(|node| node.op.acts()).map(|node| node.results[0]));
+    wanted
 }
 
 /// The values `wanted` for these symbols and inputs. Only the nodes that they depend on are computed.
@@ -51,8 +60,6 @@ fn computed(
     let Needed { nodes, uses } = needed(graph, wanted);
     let mut remaining_uses = uses.clone();
     let mut done: BTreeMap<Value, Tensor> = BTreeMap::new();
-    let in_place = if rounding == Rounding::Quick { quick::views_in_place(graph) } else { BTreeSet::new() };
-    let mut views = Views { wanted: in_place, offsets: BTreeMap::new() };
 
     for node in nodes.iter().map(|id| &graph.nodes[*id]) {
         let located = || {
@@ -69,12 +76,6 @@ fn computed(
         }
 
         let results = match &node.op {
-            Op::View { .. } | Op::Contraction { .. }
-                if rounding == Rounding::Quick
-                    && let Some(result) = views.eval(graph, node, &operands, binding).at(located)? =>
-            {
-                vec![result]
-            }
             Op::Input(index) => vec![inputs[*index as usize].clone()],
             Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } => {
                 control(graph, &node.op, &operands, binding, rounding).at(located)?
@@ -93,73 +94,8 @@ fn computed(
     Ok(wanted.iter().map(|value| done[value].clone()).collect())
 }
 
-/// The views that are replaced by their operands in [`Rounding::Quick`], see [`quick::views_in_place`].
-struct Views {
-    wanted: BTreeSet<Value>,
-    offsets: BTreeMap<Value, Offsets>,
-}
-
-impl Views {
-    /// The result of a view or a contraction; the operand of a view that is read in place. `None` if the definition of
-    /// the operator is evaluated.
-    fn eval(
-        &mut self,
-        graph: &Graph,
-        node: &Node,
-        operands: &[Tensor],
-        binding: &Binding,
-    ) -> Result<Option<Tensor>> {
-        let result = node.results[0];
-        match &node.op {
-            Op::View { index, .. } if self.wanted.contains(&result) => {
-                let shape = sizes(graph.shape(result), binding)?;
-                match Offsets::of(index, &operands[0], &shape, binding)? {
-                    Some(offsets) => {
-                        self.offsets.insert(result, offsets);
-                        Ok(Some(operands[0].clone()))
-                    }
-                    None => Ok(None),
-                }
-            }
-            Op::Contraction { lhs, rhs, out, precision, .. }
-                if quick::has_second_form(graph, &node.op, &node.operands) =>
-            {
-                let shapes =
-                    [0, 1].map(|side| self.shape(graph, node.operands[side], &operands[side], binding));
-                let [a, b] = shapes;
-                let shapes = [a?, b?];
-                let operand = |side: usize| quick::Operand {
-                    tensor: &operands[side],
-                    shape: &shapes[side],
-                    offsets: self.offsets.get(&node.operands[side]),
-                };
-                let product = quick::contraction([lhs, rhs, out], *precision, [operand(0), operand(1)])?;
-                if product.is_some() {
-                    return Ok(product);
-                }
-                let dense = |side: usize| match self.offsets.get(&node.operands[side]) {
-                    Some(offsets) => offsets.gather(&operands[side], &shapes[side]),
-                    None => Ok(operands[side].clone()),
-                };
-                let results = node::eval(&node.op, &[dense(0)?, dense(1)?], binding, Rounding::Quick)?;
-                Ok(results.into_iter().next())
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// The shape of a value that this tensor replaces.
-    fn shape(&self, graph: &Graph, value: Value, tensor: &Tensor, binding: &Binding) -> Result<Vec<usize>> {
-        if self.offsets.contains_key(&value) {
-            sizes(graph.shape(value), binding)
-        } else {
-            Ok(tensor.shape().to_vec())
-        }
-    }
-}
-
 /// The results of an external function.
-fn external(
+pub(super) fn external(
     callee: &Callee,
     results: &[Type],
     scratch: &Dim,
@@ -171,14 +107,14 @@ fn external(
     callee.call(operands, &types.collect::<Result<Vec<_>>>()?, scratch)
 }
 
-struct Needed {
+pub(super) struct Needed {
     /// The nodes that the wanted values depend on, in order.
-    nodes: BTreeSet<NodeId>,
+    pub(super) nodes: BTreeSet<NodeId>,
     /// The number of uses of each value among these nodes and the wanted values.
-    uses: BTreeMap<Value, u32>,
+    pub(super) uses: BTreeMap<Value, u32>,
 }
 
-fn needed(graph: &Graph, wanted: &[Value]) -> Needed {
+pub(super) fn needed(graph: &Graph, wanted: &[Value]) -> Needed {
     let mut needed = Needed { nodes: BTreeSet::new(), uses: BTreeMap::new() };
     let mut open = wanted.to_vec();
     while let Some(value) = open.pop() {
@@ -192,7 +128,7 @@ fn needed(graph: &Graph, wanted: &[Value]) -> Needed {
 }
 
 /// The results of a control-flow operator. A symbol that it binds is added to `binding`.
-fn control(
+pub(super) fn control(
     graph: &Graph,
     op: &Op,
     operands: &[Tensor],

@@ -35,7 +35,7 @@ pub(super) fn tensor(dtype: DType, shape: &[usize], bytes: Vec<u8>) -> Result<Te
 }
 
 /// An `f32` tensor of these elements.
-pub(super) fn from_floats(shape: &[usize], elems: &[f32]) -> Result<Tensor> {
-    let tensor = Tensor::from_f32(shape.to_vec(), elems);
+pub(super) fn from_floats(shape: &[usize], elems: Vec<f32>) -> Result<Tensor> {
+    let tensor = Tensor::from_f32s(shape.to_vec(), elems);
     tensor.ok_or_else(|| Error::internal("a tensor has as many elements as its shape"))
 }

@@ -1,236 +1,175 @@
 //! Contractions of `f32` as matrix multiplications.
 
-use super::offsets::{Offsets, joined};
+use super::{
+    matrix::Matrix,
+    multiply::{Multiplication, multiply},
+    offsets::Offsets,
+    parts::{all_finite, is_whole},
+    source::Source,
+    threads::run_jobs,
+};
 use crate::{
     error::{Error, Result},
     graph::{Label, eval::writer::from_floats},
     scalar::Precision,
     tensor::Tensor,
 };
-use ndarray::{ArrayView2, ArrayViewMut2, linalg::general_mat_mul};
 use std::{
     collections::BTreeMap,
-    sync::Mutex,
-    thread::{self, available_parallelism},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
-/// Multiplications below this run on one thread: to start others would take as long.
-const MIN_PARALLEL_WORK: usize = 1 << 22;
+/// Elements that a job looks at for infinities.
+const JOB: usize = 1 << 18;
 
-/// Elements of a block of rows, which stays in the second-level cache.
-const BLOCK_ELEMS: usize = 1 << 17;
-
-/// An operand: a tensor, and the places of its elements there if it is a view of the tensor.
-pub(crate) struct Operand<'o> {
-    pub(crate) tensor: &'o Tensor,
-    pub(crate) shape: &'o [usize],
-    pub(crate) offsets: Option<&'o Offsets>,
+/// Sums of products at a precision. No operand is a [`Source::Map`].
+pub(super) struct Contraction<'c> {
+    pub(super) labels: [&'c [Label]; 3],
+    pub(super) precision: Precision,
+    pub(super) operands: [&'c Source<'c>; 2],
 }
 
-/// The sums of products at a precision. `None` for elements that are not finite, whose products the definition decides.
-pub(crate) fn contraction(
-    [lhs, rhs, out]: [&[Label]; 3],
-    precision: Precision,
-    operands: [Operand<'_>; 2],
-) -> Result<Option<Tensor>> {
-    let labelled = lhs.iter().zip(operands[0].shape).chain(rhs.iter().zip(operands[1].shape));
-    let sizes: BTreeMap<Label, usize> = labelled.map(|(label, size)| (*label, *size)).collect();
-    let pick = |from: &[Label], keep: &dyn Fn(&Label) -> bool| -> Vec<Label> {
-        from.iter().copied().filter(|label| keep(label)).collect()
+/// The sums of products. `None` for operands that are not finite, whose products the definition decides.
+pub(super) fn contractions(list: &[Contraction<'_>]) -> Result<Vec<Option<Tensor>>> {
+    let all: Vec<(Layout, [Matrix; 2])> = list.iter().map(Contraction::prepared).collect::<Result<_>>()?;
+    let is_finite = finite(&all)?;
+    let mut products: Vec<Option<Vec<f32>>> = list.iter().map(|_| None).collect();
+    let mut multiplications = Vec::new();
+    for (idx, ((layout, matrices), product)) in all.iter().zip(&mut products).enumerate() {
+        if is_finite[idx] {
+            let product = product.insert(vec![0.0; layout.shape().iter().product()]);
+            let [left, right] = matrices;
+            // Precisions without parts multiply alike.
+            let precision = if is_whole(list[idx].precision) { Precision::F32 } else { list[idx].precision };
+            multiplications.push(Multiplication { left, right, precision, product });
+        }
+    }
+    multiply(multiplications)?;
+    let result = |((_, layout), product): ((usize, &Layout), Option<Vec<f32>>)| {
+        product.map(|product| layout.ordered(product)).transpose()
     };
-    let batch = pick(out, &|label| lhs.contains(label) && rhs.contains(label));
-    let rows = pick(out, &|label| lhs.contains(label) && !rhs.contains(label));
-    let columns = pick(out, &|label| !lhs.contains(label));
-    let depth = pick(lhs, &|label| !out.contains(label));
-
-    let a = Matrices::of(&operands[0], lhs, [&batch, &rows, &depth]);
-    let b = Matrices::of(&operands[1], rhs, [&batch, &depth, &columns]);
-    if !a.elems.iter().chain(&b.elems).all(|x| x.is_finite()) {
-        return Ok(None);
-    }
-    let products = a.times(&b, precision)?;
-
-    let shape: Vec<usize> = out.iter().map(|label| sizes[label]).collect();
-    let order = [&batch[..], &rows, &columns].concat();
-    let ordered: Vec<usize> = order.iter().map(|label| sizes[label]).collect();
-    let products = from_floats(&ordered, &products)?;
-    if order == out {
-        return Ok(Some(products));
-    }
-    let places = Offsets::dense(&ordered);
-    let axis = |label: &Label| order.iter().position(|other| other == label).unwrap_or(0);
-    places.permuted(&out.iter().map(axis).collect::<Vec<_>>()).gather(&products, &shape).map(Some)
+    all.iter().map(|(layout, _)| layout).enumerate().zip(products).map(result).collect()
 }
 
-/// Matrices of equal size, one for each index of the batch. An element is at the sum of three offsets.
-struct Matrices {
-    elems: Vec<f32>,
-    batch: Vec<usize>,
-    rows: Vec<usize>,
-    columns: Vec<usize>,
-}
-
-/// The parts of the elements of a dense matrix that are multiplied.
-struct Parts {
-    /// The elements, or the sum of their parts.
-    whole: Vec<f32>,
-    /// The low parts, at `bf16x3`.
-    low: Option<Vec<f32>>,
-}
-
-impl Matrices {
-    /// The elements of an operand with the labels of the batch, of rows and of columns.
-    fn of(operand: &Operand<'_>, labels: &[Label], groups: [&[Label]; 3]) -> Matrices {
-        let dense;
-        let offsets = match operand.offsets {
-            Some(offsets) => offsets,
-            None => {
-                dense = Offsets::dense(operand.shape);
-                &dense
-            }
-        };
-        let of_group = |group: &[Label]| {
-            let axes = group.iter().filter_map(|label| labels.iter().position(|other| other == label));
-            axes.fold(vec![0], |all, axis| joined(&all, offsets.axis(axis)))
-        };
-        let [batch, rows, columns] = groups.map(of_group);
-        let base = offsets.base(labels.len());
-        let batch = batch.into_iter().map(|offset| offset + base).collect();
-        Matrices { elems: operand.tensor.to_f32s(), batch, rows, columns }
+/// Whether all elements of both operands are finite, for each contraction.
+fn finite(all: &[(Layout, [Matrix<'_>; 2])]) -> Result<Vec<bool>> {
+    let mut checked: Vec<(&[f32], AtomicBool)> = Vec::new();
+    let mut places = Vec::new();
+    for (_, matrices) in all {
+        places.push([0, 1].map(|side| {
+            let elems = &matrices[side].elems[..];
+            let place = checked.iter().position(|(other, _)| std::ptr::eq(*other, elems));
+            place.unwrap_or_else(|| {
+                checked.push((elems, AtomicBool::new(true)));
+                checked.len() - 1
+            })
+        }));
     }
-
-    /// The dense elements of some rows of a matrix.
-    fn dense(&self, batch: usize, rows: &[usize]) -> Vec<f32> {
-        let mut dense = Vec::with_capacity(rows.len() * self.columns.len());
-        let is_run = self.columns.iter().enumerate().all(|(idx, offset)| *offset == idx);
-        for row in rows {
-            let first = self.batch[batch] + row;
-            if is_run {
-                dense.extend_from_slice(&self.elems[first..][..self.columns.len()]);
-            } else {
-                dense.extend(self.columns.iter().map(|offset| self.elems[first + offset]));
-            }
-        }
-        dense
-    }
-
-    /// The row-major products, one for each index of the batch.
-    fn times(&self, other: &Matrices, precision: Precision) -> Result<Vec<f32>> {
-        let [n_rows, n_columns, depth] = [self.rows.len(), other.columns.len(), self.columns.len()];
-        let mut products = vec![0.0; self.batch.len() * n_rows * n_columns];
-        if products.is_empty() || depth == 0 {
-            return Ok(products);
-        }
-        let is_small = products.len() * depth < MIN_PARALLEL_WORK;
-        let n_threads = if is_small { 1 } else { available_parallelism().map_or(1, |cores| cores.get()) };
-        let block = (BLOCK_ELEMS / depth).clamp(16, n_rows.div_ceil(n_threads).max(16));
-        for (batch, sums) in products.chunks_mut(n_rows * n_columns).enumerate() {
-            let right = Parts::of(other.dense(batch, &other.rows), precision);
-            let jobs = sums.chunks_mut(block * n_columns).zip(self.rows.chunks(block));
-            let multiply = |(sums, rows): (&mut [f32], &[usize])| {
-                Parts::of(self.dense(batch, rows), precision).times(
-                    &right,
-                    [rows.len(), depth, n_columns],
-                    sums,
-                )
-            };
-            if n_threads == 1 {
-                jobs.into_iter().try_for_each(multiply)?;
-            } else {
-                on_threads(n_threads, jobs.collect(), &multiply)?;
-            }
-        }
-        Ok(products)
-    }
-}
-
-impl Parts {
-    fn of(mut elems: Vec<f32>, precision: Precision) -> Parts {
-        match precision {
-            Precision::Bf16x3 => {
-                let mut low = vec![0.0; elems.len()];
-                for (x, low) in elems.iter_mut().zip(&mut low) {
-                    let high = high_of_finite(*x);
-                    let rest = high_of_finite(*x - high);
-                    // The rest of an element that rounds to infinity is 0.
-                    *low = if high.is_infinite() { 0.0 } else { rest };
-                    *x = high + *low;
-                }
-                Parts { whole: elems, low: Some(low) }
-            }
-            Precision::Bf16 => {
-                elems.iter_mut().for_each(|x| *x = high_of_finite(*x));
-                Parts { whole: elems, low: None }
-            }
-            Precision::F32 | Precision::Full | Precision::Exact | Precision::Int8 => {
-                Parts { whole: elems, low: None }
-            }
-        }
-    }
-
-    /// Adds the products to `sums`. The three products of `bf16x3` are all of `x̃ * ỹ` but that of the low parts, where
-    /// `x̃ = high(x) + low(x)` is exact in `f32`.
-    fn times(&self, other: &Parts, [rows, depth, columns]: [usize; 3], sums: &mut [f32]) -> Result<()> {
-        let wrong = |_| Error::internal("a matrix has another size than its elements");
-        let mut sums = ArrayViewMut2::from_shape((rows, columns), sums).map_err(wrong)?;
-        let mut add = |factor: f32, a: &[f32], b: &[f32]| -> Result<()> {
-            let a = ArrayView2::from_shape((rows, depth), a).map_err(wrong)?;
-            let b = ArrayView2::from_shape((depth, columns), b).map_err(wrong)?;
-            general_mat_mul(factor, &a, &b, 1.0, &mut sums);
-            Ok(())
-        };
-        add(1.0, &self.whole, &other.whole)?;
-        match (&self.low, &other.low) {
-            (Some(a), Some(b)) => add(-1.0, a, b),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// As [`crate::scalar::precision::high`], for elements that are not NaN, without branches.
-fn high_of_finite(x: f32) -> f32 {
-    let bits = x.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
-    let is_denormal = bits & 0x7f80_0000 == 0;
-    f32::from_bits(if is_denormal { bits & 0x8000_0000 } else { rounded })
-}
-
-/// Runs all jobs on this many threads.
-fn on_threads<J: Send>(
-    n_threads: usize,
-    jobs: Vec<J>,
-    run: &(impl Fn(J) -> Result<()> + Sync),
-) -> Result<()> {
-    let jobs = Mutex::new(jobs);
-    let next = || jobs.lock().ok().and_then(|mut jobs| jobs.pop());
-    let work = || {
-        while let Some(job) = next() {
-            run(job)?;
+    let of_operand = |(elems, flag)| {
+        let elems: &[f32] = elems;
+        elems.chunks(JOB).map(move |part| (part, flag))
+    };
+    let jobs: Vec<(&[f32], &AtomicBool)> =
+        checked.iter().map(|(elems, flag)| (*elems, flag)).flat_map(of_operand).collect();
+    let work = 4 * checked.iter().map(|(elems, _)| elems.len()).sum::<usize>();
+    run_jobs(work, jobs, |(part, flag)| {
+        if !all_finite(part) {
+            flag.store(false, Ordering::Relaxed);
         }
         Ok(())
-    };
-    thread::scope(|scope| {
-        let others: Vec<_> = (1..n_threads).map(|_| scope.spawn(work)).collect();
-        let own = work();
-        let panicked = |_| Error::internal("a thread of a matrix multiplication panicked");
-        others.into_iter().map(|other| other.join().map_err(panicked)?).fold(own, Result::and)
-    })
+    })?;
+    let is_finite = |place: &usize| checked[*place].1.load(Ordering::Relaxed);
+    Ok(places.iter().map(|places| places.iter().all(is_finite)).collect())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::scalar::precision;
+impl<'c> Contraction<'c> {
+    /// The layout of the product, and the left and the right matrices.
+    fn prepared(&self) -> Result<(Layout, [Matrix<'c>; 2])> {
+        let layout = Layout::of(self.labels, self.operands.map(Source::shape));
+        let matrix = |side: usize, lines: &[Label]| {
+            let sized = |labels: &[Label]| -> Vec<(Label, usize)> {
+                labels.iter().map(|label| (*label, layout.sizes[label])).collect()
+            };
+            let groups = [&layout.outer[..], lines, &layout.depth].map(sized);
+            let groups = groups.each_ref().map(Vec::as_slice);
+            let (tensor, offsets) = match self.operands[side] {
+                Source::Tensor(tensor) => (tensor, None),
+                Source::View(view) => (&view.tensor, Some(&view.offsets)),
+                Source::Map(_) => {
+                    return Err(Error::internal("an operand of a contraction that is not stored"));
+                }
+            };
+            Ok(match offsets {
+                Some(offsets) => Matrix::of(tensor, offsets, self.labels[side], groups),
+                None => Matrix::of(tensor, &Offsets::dense(tensor.shape()), self.labels[side], groups),
+            })
+        };
+        let sides = if layout.is_swapped { [1, 0] } else { [0, 1] };
+        let left = matrix(sides[0], &layout.rows)?;
+        let right = matrix(sides[1], &layout.columns)?;
+        Ok((layout, [left, right]))
+    }
+}
 
-    #[test]
-    fn parts_are_those_of_the_definition() {
-        let patterns = (0..=u32::MAX).step_by(65_521).chain([0, 1, 0x007f_ffff, 0x0080_0000, 0x7f7f_ffff]);
-        let elems: Vec<f32> = patterns.map(f32::from_bits).filter(|x| x.is_finite()).collect();
-        let parts = Parts::of(elems.clone(), Precision::Bf16x3);
-        let lows = parts.low.expect("split");
-        for ((x, whole), low) in elems.iter().zip(&parts.whole).zip(&lows) {
-            assert_eq!(low.to_bits() << 1, precision::low(*x).to_bits() << 1, "{x}");
-            assert_eq!(f64::from(*whole), f64::from(precision::high(*x)) + f64::from(precision::low(*x)));
+/// How a contraction is a list of products of two matrices.
+struct Layout {
+    /// Whether the right matrices are of operand 0.
+    is_swapped: bool,
+    /// One product for each index.
+    outer: Vec<Label>,
+    /// Labels of the left matrices only.
+    rows: Vec<Label>,
+    /// Labels of the right matrices only.
+    columns: Vec<Label>,
+    depth: Vec<Label>,
+    /// The labels of the result.
+    out: Vec<Label>,
+    sizes: BTreeMap<Label, usize>,
+}
+
+impl Layout {
+    /// Columns are the last axes of the result if possible, so that products are dense there.
+    fn of([lhs, rhs, out]: [&[Label]; 3], shapes: [&[usize]; 2]) -> Layout {
+        let labelled = lhs.iter().zip(shapes[0]).chain(rhs.iter().zip(shapes[1]));
+        let is_swapped = out.last().is_some_and(|last| !rhs.contains(last));
+        let [left, right] = if is_swapped { [rhs, lhs] } else { [lhs, rhs] };
+        let is_column = |label: &Label| !left.contains(label);
+        let n_last = out.iter().rev().take_while(|label| is_column(label)).count();
+        let candidates = if n_last == 0 { out } else { &out[out.len() - n_last..] };
+        let columns: Vec<Label> = candidates.iter().copied().filter(is_column).collect();
+        let rows: Vec<Label> = out.iter().copied().filter(|label| !right.contains(label)).collect();
+        let is_outer = |label: &Label| !rows.contains(label) && !columns.contains(label);
+        Layout {
+            is_swapped,
+            outer: out.iter().copied().filter(is_outer).collect(),
+            depth: left.iter().copied().filter(|label| !out.contains(label)).collect(),
+            rows,
+            columns,
+            out: out.to_vec(),
+            sizes: labelled.map(|(label, size)| (*label, *size)).collect(),
         }
+    }
+
+    fn order(&self) -> Vec<Label> {
+        [&self.outer[..], &self.rows, &self.columns].concat()
+    }
+
+    /// The shape of the products.
+    fn shape(&self) -> Vec<usize> {
+        self.order().iter().map(|label| self.sizes[label]).collect()
+    }
+
+    /// The result, from the products.
+    fn ordered(&self, products: Vec<f32>) -> Result<Tensor> {
+        let order = self.order();
+        let ordered = self.shape();
+        let products = from_floats(&ordered, products)?;
+        if order == self.out {
+            return Ok(products);
+        }
+        let axis = |label: &Label| order.iter().position(|other| other == label).unwrap_or(0);
+        let places = Offsets::dense(&ordered).permuted(&self.out.iter().map(axis).collect::<Vec<_>>());
+        let shape: Vec<usize> = self.out.iter().map(|label| self.sizes[label]).collect();
+        places.gather(&products, &shape)
     }
 }

@@ -1,149 +1,167 @@
-//! Elementwise operators: each step of the body for a block of elements.
+//! Elementwise operators in blocks, and values that are read in blocks.
 
+use super::{
+    offsets::Rows,
+    source::{LazyMap, Source},
+    steps::{Column, column},
+    threads::run_jobs,
+};
 use crate::{
     error::{Error, Result},
     graph::eval::writer::{TensorBuilder, from_floats},
-    scalar::{BinaryOp, Body, Reg, Scalar, Step, UnaryOp, eval as scalar},
+    scalar::Body,
     tensor::Tensor,
 };
+use std::borrow::Cow;
 use symshape_runtime::DType;
 
-/// Elements of a block: its registers stay in the first-level cache.
-const BLOCK: usize = 512;
+/// Elements of a block: its registers stay in the first two levels of cache.
+const BLOCK: usize = 1024;
 
-/// The values of a register for the elements of a block.
-enum Column {
-    Floats(Vec<f32>),
-    Scalars(Vec<Scalar>),
+/// Elements of a job, a multiple of blocks.
+const JOB: usize = 16 * BLOCK;
+
+/// Multiplications that take as long as a step of a body for one element.
+const STEP_WORK: usize = 16;
+
+/// Whether something of the body is `f32`, so that [`maps`] is faster than the definition.
+pub(super) fn has_floats(body: &Body) -> bool {
+    body.types().contains(&DType::F32)
 }
 
-/// The operand of a map in the form that columns are cut from.
-enum Operand<'t> {
-    Floats(Vec<f32>),
-    Other(&'t Tensor),
-}
-
-/// The body for all elements. `None` if nothing of it is `f32`.
-pub(super) fn map(body: &Body, operands: &[Tensor], shape: &[usize]) -> Result<Option<Tensor>> {
-    let types = body.types();
-    if !types.contains(&DType::F32) {
-        return Ok(None);
+/// The results of elementwise operators.
+pub(super) fn maps(list: &[&LazyMap<'_>]) -> Result<Vec<Tensor>> {
+    let programs: Vec<Program> = list.iter().map(|map| Program::of(map)).collect();
+    let elems = |map: &LazyMap| map.shape.iter().product::<usize>();
+    let mut floats: Vec<Vec<f32>> = Vec::new();
+    for map in list {
+        floats.push(if map.body.dtype() == DType::F32 { vec![0.0; elems(map)] } else { Vec::new() });
     }
-    let operands: Vec<Operand> = operands.iter().map(Operand::of).collect();
-    let elems: usize = shape.iter().product();
-    let dtype = body.dtype();
-    let mut results = Vec::new();
-    let mut out = TensorBuilder::new(dtype, shape);
+    let mut jobs = Vec::new();
+    let mut work = 0;
+    for (program, out) in programs.iter().zip(&mut floats) {
+        work += STEP_WORK * program.steps() * out.len();
+        jobs.extend(out.chunks_mut(JOB).enumerate().map(|(idx, out)| (program, idx * JOB, out)));
+    }
+    run_jobs(work, jobs, |(program, start, out)| {
+        for (idx, out) in out.chunks_mut(BLOCK).enumerate() {
+            match program.block(start + idx * BLOCK, out.len())? {
+                Column::Floats(block) => out.copy_from_slice(&block),
+                other => out.copy_from_slice(&other.floats(out.len())),
+            }
+        }
+        Ok(())
+    })?;
+    let tensor = |((map, program), floats): ((&&LazyMap, &Program), Vec<f32>)| match map.body.dtype() {
+        DType::F32 => from_floats(&map.shape, floats),
+        _ => others(program, map, elems(map)),
+    };
+    list.iter().zip(&programs).zip(floats).map(tensor).collect()
+}
+
+/// A result that is not `f32`.
+fn others(program: &Program<'_>, map: &LazyMap<'_>, elems: usize) -> Result<Tensor> {
+    let mut out = TensorBuilder::new(map.body.dtype(), &map.shape);
     for start in (0..elems).step_by(BLOCK) {
         let len = BLOCK.min(elems - start);
-        let mut columns: Vec<Column> = operands.iter().map(|operand| operand.column(start, len)).collect();
-        for (step, dtype) in body.steps.iter().zip(&types[body.params.len()..]) {
+        let column = program.block(start, len)?;
+        (0..len).for_each(|idx| out.push(column.get(idx)));
+    }
+    out.finish(&map.shape)
+}
+
+/// The elements of a value that may not be stored.
+pub(super) fn tensor(source: &Source<'_>) -> Result<Tensor> {
+    match source {
+        Source::Tensor(tensor) => Ok(tensor.clone()),
+        Source::View(view) => view.offsets.gather(&view.tensor, &view.shape),
+        Source::Map(map) => {
+            maps(&[map])?.pop().ok_or_else(|| Error::internal("an elementwise operator has one result"))
+        }
+    }
+}
+
+/// A value that is read in blocks.
+pub(super) enum Reader<'s> {
+    Floats(Cow<'s, [f32]>),
+    Other(&'s Tensor),
+    View(Box<Reader<'s>>, Rows<'s>),
+    Map(Box<Program<'s>>),
+}
+
+impl<'s> Reader<'s> {
+    pub(super) fn of(source: &'s Source<'_>) -> Reader<'s> {
+        let of_tensor = |tensor: &'s Tensor| match tensor.dtype() {
+            DType::F32 => Reader::Floats(tensor.f32s()),
+            _ => Reader::Other(tensor),
+        };
+        match source {
+            Source::Tensor(tensor) => of_tensor(tensor),
+            Source::View(view) => Reader::View(Box::new(of_tensor(&view.tensor)), view.offsets.rows()),
+            Source::Map(map) => Reader::Map(Box::new(Program::of(map))),
+        }
+    }
+
+    /// The elements from `start` on, as many as `len`.
+    pub(super) fn column(&self, start: usize, len: usize) -> Result<Column<'_>> {
+        let scalars = |tensor: &Tensor, places: &mut dyn Iterator<Item = usize>| match tensor.dtype() {
+            DType::Bool => Column::Bools(places.map(|place| tensor.get(place).is_true()).collect()),
+            _ => Column::Scalars(places.map(|place| tensor.get(place)).collect()),
+        };
+        Ok(match self {
+            Reader::Floats(elems) => Column::Floats(Cow::Borrowed(&elems[start..start + len])),
+            Reader::Other(tensor) => scalars(tensor, &mut (start..start + len)),
+            Reader::View(from, rows) => match &**from {
+                Reader::Floats(elems) => {
+                    let mut block = Vec::with_capacity(len);
+                    rows.gather(elems, start, len, &mut block);
+                    Column::Floats(block.into())
+                }
+                Reader::Other(tensor) => scalars(tensor, &mut rows.places(start, len).into_iter()),
+                Reader::View(..) | Reader::Map(_) => {
+                    return Err(Error::internal("a view of a value that is not stored"));
+                }
+            },
+            Reader::Map(program) => program.block(start, len)?,
+        })
+    }
+}
+
+/// A body, and where its operands are read.
+pub(super) struct Program<'s> {
+    body: &'s Body,
+    types: Vec<DType>,
+    operands: Vec<Reader<'s>>,
+}
+
+impl<'s> Program<'s> {
+    pub(super) fn of(map: &'s LazyMap<'_>) -> Program<'s> {
+        Program {
+            body: map.body,
+            types: map.body.types(),
+            operands: map.operands.iter().map(Reader::of).collect(),
+        }
+    }
+
+    /// The steps, with those of operands that are computed where they are read.
+    fn steps(&self) -> usize {
+        let inner = self.operands.iter().map(|operand| match operand {
+            Reader::Map(program) => program.steps(),
+            _ => 1,
+        });
+        self.body.steps.len() + inner.sum::<usize>()
+    }
+
+    /// The results for the elements from `start` on, as many as `len`.
+    pub(super) fn block(&self, start: usize, len: usize) -> Result<Column<'_>> {
+        let mut columns: Vec<Column> =
+            self.operands.iter().map(|operand| operand.column(start, len)).collect::<Result<_>>()?;
+        for (step, dtype) in self.body.steps.iter().zip(&self.types[self.body.params.len()..]) {
             let column = column(step, *dtype, &columns, len);
             columns.push(column);
         }
-        let result = columns.get(body.result.0 as usize);
-        match result.ok_or_else(|| Error::internal("a body without its result"))? {
-            Column::Floats(block) => results.extend_from_slice(block),
-            Column::Scalars(block) => block.iter().for_each(|value| out.push(*value)),
-        }
-    }
-    if dtype == DType::F32 { from_floats(shape, &results).map(Some) } else { out.finish(shape).map(Some) }
-}
-
-impl Operand<'_> {
-    fn of(tensor: &Tensor) -> Operand<'_> {
-        if tensor.dtype() == DType::F32 { Operand::Floats(tensor.to_f32s()) } else { Operand::Other(tensor) }
-    }
-
-    fn column(&self, start: usize, len: usize) -> Column {
-        match self {
-            Operand::Floats(elems) => Column::Floats(elems[start..start + len].to_vec()),
-            Operand::Other(tensor) => {
-                Column::Scalars((start..start + len).map(|idx| tensor.get(idx)).collect())
-            }
-        }
-    }
-}
-
-impl Column {
-    fn get(&self, idx: usize) -> Scalar {
-        match self {
-            Column::Floats(elems) => Scalar::f32(elems[idx]),
-            Column::Scalars(elems) => elems[idx],
-        }
-    }
-}
-
-/// The values of a step, of this type.
-fn column(step: &Step, dtype: DType, columns: &[Column], len: usize) -> Column {
-    if dtype == DType::F32
-        && let Some(elems) = floats_of(step, columns, len)
-    {
-        return Column::Floats(elems);
-    }
-    let at = |reg: &Reg, idx: usize| columns[reg.0 as usize].get(idx);
-    let value = |idx: usize| match step {
-        Step::Const(value) => *value,
-        Step::Unary(op, x) => scalar::unary(*op, at(x, idx)),
-        Step::Binary(op, x, y) => scalar::binary(*op, at(x, idx), at(y, idx)),
-        Step::Compare(op, x, y) => Scalar::bool(scalar::compare(*op, at(x, idx), at(y, idx))),
-        Step::Select(c, x, y) => at(if at(c, idx).is_true() { x } else { y }, idx),
-        Step::Cast(to, x) => scalar::cast(*to, at(x, idx)),
-        Step::Bits(to, x) => Scalar::from_bits(*to, at(x, idx).bits()),
-    };
-    if dtype == DType::F32 {
-        Column::Floats((0..len).map(|idx| value(idx).as_f64() as f32).collect())
-    } else {
-        Column::Scalars((0..len).map(value).collect())
-    }
-}
-
-/// The values of a step that has a loop over slices.
-fn floats_of(step: &Step, columns: &[Column], len: usize) -> Option<Vec<f32>> {
-    let operand = |reg: &Reg| match &columns[reg.0 as usize] {
-        Column::Floats(elems) => Some(&elems[..]),
-        Column::Scalars(_) => None,
-    };
-    Some(match step {
-        Step::Const(value) => vec![value.as_f64() as f32; len],
-        Step::Unary(op, x) => unary(*op, operand(x)?)?,
-        Step::Binary(op, x, y) => binary(*op, operand(x)?, operand(y)?)?,
-        _ => return None,
-    })
-}
-
-fn unary(op: UnaryOp, x: &[f32]) -> Option<Vec<f32>> {
-    fn each(x: &[f32], f: impl Fn(f32) -> f32) -> Option<Vec<f32>> {
-        Some(x.iter().map(|x| f(*x)).collect())
-    }
-    match op {
-        UnaryOp::Neg => each(x, |x| -x),
-        UnaryOp::Abs => each(x, f32::abs),
-        UnaryOp::Sqrt => each(x, f32::sqrt),
-        UnaryOp::Recip => each(x, |x| 1.0 / x),
-        UnaryOp::Exp => each(x, |x| f64::from(x).exp() as f32),
-        UnaryOp::Tanh => each(x, |x| f64::from(x).tanh() as f32),
-        UnaryOp::Erf => each(x, |x| libm::erf(f64::from(x)) as f32),
-        _ => None,
-    }
-}
-
-fn binary(op: BinaryOp, x: &[f32], y: &[f32]) -> Option<Vec<f32>> {
-    fn each(x: &[f32], y: &[f32], f: impl Fn(f32, f32) -> f32) -> Option<Vec<f32>> {
-        Some(x.iter().zip(y).map(|(x, y)| f(*x, *y)).collect())
-    }
-    match op {
-        BinaryOp::Add => each(x, y, |x, y| x + y),
-        BinaryOp::Sub => each(x, y, |x, y| x - y),
-        BinaryOp::Mul => each(x, y, |x, y| x * y),
-        BinaryOp::Div => each(x, y, |x, y| x / y),
-        // NaN of either operand is the result, and `-0 < 0`.
-        BinaryOp::Min => {
-            each(x, y, |x, y| if x.is_nan() || x < y || (x == y && x.is_sign_negative()) { x } else { y })
-        }
-        BinaryOp::Max => {
-            each(x, y, |x, y| if x.is_nan() || x > y || (x == y && y.is_sign_negative()) { x } else { y })
-        }
-        _ => None,
+        let result = self.body.result.0 as usize;
+        let missing = || Error::internal("a body without its result");
+        if result < columns.len() { Ok(columns.swap_remove(result)) } else { Err(missing()) }
     }
 }

@@ -1,21 +1,30 @@
 //! Where the elements of a view are in its operand: a sum of one number for each axis.
 
+use super::threads::run_jobs;
 use crate::{
     error::{Error, Result},
     graph::{
         axis,
         eval::{
             binding::Binding,
-            index::{Index, each, strides},
-            writer::tensor,
+            index::{Index, strides},
+            writer::{from_floats, tensor},
         },
     },
     tensor::Tensor,
 };
+use std::iter::repeat_n;
 use symshape::Dim;
+use symshape_runtime::DType;
 
 /// Inner axes are joined up to this many elements, so that rows are long.
 const MAX_ROW: usize = 4096;
+
+/// Elements of a job.
+const JOB: usize = 1 << 16;
+
+/// Multiplications that take as long as moving one element.
+const ELEMENT_WORK: usize = 16;
 
 /// For each axis and each index along it, the elements that it moves the address by. The sum for an element is its
 /// place in the operand.
@@ -73,43 +82,98 @@ impl Offsets {
         &self.0[k]
     }
 
-    /// The elements of `x`, as a tensor of this shape.
-    pub(crate) fn gather(&self, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
-        let width = x.dtype().size_bytes();
-        let from = x.bytes();
-        let elems: usize = shape.iter().product();
-        let mut bytes = Vec::with_capacity(elems * width);
+    /// The elements as rows.
+    pub(super) fn rows(&self) -> Rows<'_> {
         let mut n_outer = self.0.len();
         let mut row = vec![0];
         while n_outer > 0 && (row.len() == 1 || row.len() * self.0[n_outer - 1].len() <= MAX_ROW) {
             n_outer -= 1;
             row = joined(&self.0[n_outer], &row);
         }
-        let outer = &self.0[..n_outer];
-        let outer_shape: Vec<usize> = outer.iter().map(Vec::len).collect();
-        let is_run = row.iter().zip(row.iter().skip(1)).all(|(a, b)| *b == a + 1);
-        each(&outer_shape, |at| {
-            let first: usize = at.iter().zip(outer).map(|(idx, offsets)| offsets[*idx]).sum();
-            match (row.first(), width) {
-                (Some(start), _) if is_run => {
-                    bytes.extend_from_slice(&from[(first + start) * width..][..row.len() * width]);
-                }
-                (_, 4) => {
-                    for offset in &row {
-                        let place = 4 * (first + offset);
-                        let element: [u8; 4] = from[place..place + 4].try_into().unwrap_or_default();
-                        bytes.extend_from_slice(&element);
-                    }
-                }
-                _ => {
-                    for offset in &row {
-                        bytes.extend_from_slice(&from[(first + offset) * width..][..width]);
-                    }
-                }
-            }
-            Ok(())
-        })?;
+        let steps = || row.iter().zip(row.iter().skip(1));
+        let kind = if steps().all(|(a, b)| *b == a + 1) {
+            RowKind::Run
+        } else if steps().all(|(a, b)| a == b) {
+            RowKind::Same
+        } else {
+            RowKind::Any
+        };
+        Rows { outer: &self.0[..n_outer], row, kind }
+    }
+
+    /// The elements of `x`, as a tensor of this shape.
+    pub(super) fn gather(&self, x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+        let elems: usize = shape.iter().product();
+        let rows = self.rows();
+        if x.dtype() == DType::F32 {
+            let from = x.f32s();
+            let mut floats = vec![0.0; elems];
+            let jobs = floats.chunks_mut(JOB).enumerate().collect();
+            run_jobs(elems * ELEMENT_WORK, jobs, |(idx, out)| {
+                let mut block = Vec::with_capacity(out.len());
+                rows.gather(&from, idx * JOB, out.len(), &mut block);
+                out.copy_from_slice(&block);
+                Ok(())
+            })?;
+            return from_floats(shape, floats);
+        }
+        let width = x.dtype().size_bytes();
+        let from = x.bytes();
+        let mut bytes = Vec::with_capacity(elems * width);
+        for place in rows.places(0, elems) {
+            bytes.extend_from_slice(&from[place * width..][..width]);
+        }
         tensor(x.dtype(), shape, bytes)
+    }
+}
+
+/// The elements of a view in rows of equal length. The places of a row are those of the first row, moved by a number.
+pub(super) struct Rows<'o> {
+    outer: &'o [Vec<usize>],
+    row: Vec<usize>,
+    kind: RowKind,
+}
+
+enum RowKind {
+    /// Adjacent elements.
+    Run,
+    /// One element, again and again.
+    Same,
+    Any,
+}
+
+impl Rows<'_> {
+    /// Appends the elements from `start` on, as many as `len`.
+    pub(super) fn gather<T: Copy>(&self, from: &[T], start: usize, len: usize, out: &mut Vec<T>) {
+        self.parts(start, len, |base, row| match (row.first(), &self.kind) {
+            (Some(first), RowKind::Run) => out.extend_from_slice(&from[base + first..][..row.len()]),
+            (Some(first), RowKind::Same) => out.extend(repeat_n(from[base + first], row.len())),
+            _ => out.extend(row.iter().map(|offset| from[base + offset])),
+        });
+    }
+
+    /// The places of the elements from `start` on, as many as `len`.
+    pub(super) fn places(&self, start: usize, len: usize) -> Vec<usize> {
+        let mut places = Vec::with_capacity(len);
+        self.parts(start, len, |base, row| places.extend(row.iter().map(|offset| base + offset)));
+        places
+    }
+
+    /// Visits the rows with these elements, or parts of them: a number, and the places that it moves.
+    fn parts(&self, start: usize, len: usize, mut visit: impl FnMut(usize, &[usize])) {
+        let mut at = start;
+        while at < start + len {
+            let mut rest = at / self.row.len();
+            let mut base = 0;
+            for axis in self.outer.iter().rev() {
+                base += axis[rest % axis.len()];
+                rest /= axis.len();
+            }
+            let first = at % self.row.len();
+            let part = &self.row[first..self.row.len().min(first + start + len - at)];
+            visit(base, part);
+            at += part.len();
+        }
     }
 }
 

@@ -81,7 +81,7 @@ impl PackedConstant {
 
     /// Panels of `f32` as panels of bf16: four of a column after another. Columns are padded with zeros.
     fn fours_of_bf16(&self, tensor: &Tensor) -> Vec<u8> {
-        let elements = tensor.to_f32s();
+        let elements = tensor.f32s();
         let panel_elems = (self.depth * PANEL).max(1);
         let mut bytes = Vec::with_capacity(4 * self.rows * PANEL * (elements.len() / panel_elems));
         for panel in elements.chunks_exact(panel_elems) {
@@ -100,7 +100,7 @@ impl PackedConstant {
     /// of pairs of high bf16, one pair for each column, and then, with `low`, as many pairs of low ones. Each run of a
     /// column is padded with zeros to whole registers.
     fn bf16(&self, tensor: &Tensor, low: bool) -> Vec<u8> {
-        let elements = tensor.to_f32s();
+        let elements = tensor.f32s();
         let panel_elems = (self.depth * PANEL).max(1);
         let padding = 128 * PANEL * elements.len() / panel_elems;
         let mut bytes = Vec::with_capacity(4 * elements.len() + padding);
