@@ -378,17 +378,19 @@ fn pair(matrices: [&Matrix<'_>; 2], outer: usize, precision: Precision, target: 
 /// The product of a left matrix of one row, such as in depthwise convolutions: the sum of the right matrix's lines at
 /// each depth, without copies of them.
 fn weighted_sum(left: &Matrix<'_>, right: &Matrix<'_>, outer: usize, target: &mut [f32]) {
+    // A product is exact in `f64`, so each step rounds once, as the fused operations of larger matrices do.
+    let add = |sum: &mut f32, weight: f64, x: f32| *sum = (f64::from(*sum) + weight * f64::from(x)) as f32;
     let weights = left.depth.iter().map(|depth| left.elems[left.outer[outer] + left.lines[0] + depth]);
-    for (weight, depth) in weights.zip(&right.depth) {
+    for (weight, depth) in weights.map(f64::from).zip(&right.depth) {
         let from = &right.elems[right.outer[outer] + depth..];
         if right.runs.is_empty() {
-            target.iter_mut().zip(&right.lines).for_each(|(sum, line)| *sum += weight * from[*line]);
+            target.iter_mut().zip(&right.lines).for_each(|(sum, line)| add(sum, weight, from[*line]));
             continue;
         }
         for run in &right.runs {
             let start = right.lines[run.start];
             let sums = &mut target[run.clone()];
-            sums.iter_mut().zip(&from[start..start + run.len()]).for_each(|(sum, x)| *sum += weight * x);
+            sums.iter_mut().zip(&from[start..start + run.len()]).for_each(|(sum, x)| add(sum, weight, *x));
         }
     }
 }
