@@ -27,7 +27,8 @@ impl Compiled {
         let mut signature = module.make_signature();
         signature.params.push(AbiParam::new(types::I64));
         let func = module.declare_function("microkernel", Linkage::Local, &signature).expect("a new name");
-        isa.define(func, code, &mut module).expect("microkernels compile");
+        let code = isa.compile(func, code, module.isa()).expect("microkernels compile");
+        code.define(func, &mut module).expect("a declared function");
         module.finalize_definitions().expect("no undefined symbols");
         let entry = module.get_finalized_function(func);
         Compiled { module, entry }

@@ -14,6 +14,7 @@ pub mod lower;
 pub mod offload;
 pub mod opt;
 pub mod options;
+mod parallel;
 pub mod partition;
 pub mod pipeline;
 pub mod plan;

@@ -92,6 +92,7 @@ pub(crate) fn summary(unit: &mut ModuleBuilder, functions: &ExportedFunctions) -
     };
     let desc_name = desc_name(unit);
     let desc = model(unit, &desc_name, functions, uses_tiles)?;
+    unit.define_pending()?;
     Ok(Summary {
         desc,
         exports: exports(unit, functions, uses_tiles),

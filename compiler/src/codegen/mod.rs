@@ -9,6 +9,9 @@
 //! - [`function`]: one function, and the module that it goes to;
 //! - [`artefact`]: the descriptor and the summary.
 //!
+//! Functions are emitted one by one and compiled on all cores, see `function/definitions.rs`. The module has the same
+//! bytes on any number of cores.
+//!
 //! The generated code imports only the program's external functions: maths is emitted, see [`function::math`], and no
 //! instruction is used that the target would lower to a library call. The plan's sizes and every index stay within 64
 //! bits for all allowed values of the symbols; [`generate`] refuses programs for which that does not hold.
@@ -33,6 +36,7 @@ use crate::{
     error::Result,
     kernel::{Program, contract::Contract},
     options::{CompileOptions, Microkernels},
+    parallel,
     plan::Plan,
     target::Level,
 };
@@ -56,6 +60,18 @@ pub fn generate(
     options: &CompileOptions,
     module: &mut dyn Module,
 ) -> Result<Summary> {
+    generate_on(parallel::cores(), program, plan, form, options, module)
+}
+
+/// As [`generate`], with at most `threads` threads.
+fn generate_on(
+    threads: usize,
+    program: &Program,
+    plan: &Plan,
+    form: &ModuleForm,
+    options: &CompileOptions,
+    module: &mut dyn Module,
+) -> Result<Summary> {
     sizes::require_bounds(program)?;
     sizes::require_axes(program)?;
 
@@ -68,6 +84,7 @@ pub fn generate(
     };
     let contract = Contract::of(program)?;
     let unit = &mut ModuleBuilder::new(module, program, &contract, plan, form, options);
+    unit.threads = threads;
 
     let arena_bytes = sizes::arena_bytes(unit)?;
     let run = levels::run(unit, arena_bytes)?;
@@ -94,4 +111,74 @@ fn has_vectors(isa: &dyn TargetIsa) -> bool {
         return true;
     }
     isa.isa_flags().iter().any(|flag| flag.name == "has_v" && flag.as_bool() == Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        kernel::text,
+        plan,
+        target::{Placement, Target},
+    };
+    use cranelift_module::default_libcall_names;
+    use cranelift_object::{ObjectBuilder, ObjectModule};
+    use std::fmt::Write;
+
+    /// Products of several depths, so that functions take different times to compile.
+    fn products() -> Program {
+        let mut source =
+            String::from("program products {\n  symbol N = 1..64\n  @0 x: f32[4096*N] input 0\n");
+        let depths = [4096, 7, 1000, 16, 3, 640, 31];
+        for (idx, depth) in (1..).zip(depths) {
+            writeln!(source, "  @{idx} w{idx}: f32[{}] const [{}] all 1.0", 16 * depth, 16 * depth)
+                .expect("text");
+        }
+        source += "  @8 y: f32[16*N] output 0\n  input x[N, 4096] = @0\n  output y[N, 16] = @8\n";
+        for (idx, depth) in (1..).zip(depths) {
+            write!(
+                source,
+                "  kernel k{idx} {{
+    contraction f32 by f32 {{
+      m row in 0..N
+      n column in 0..16
+      k depth in 0..{depth}
+      lhs @0[depth + 4096*row]
+      rhs panels @{idx}[0] width 16
+      %0 = sum
+      store @8[column + 16*row], %0
+    }}
+  }}
+"
+            )
+            .expect("text");
+        }
+        text::parse(&(source + "}\n")).expect("a program")
+    }
+
+    fn object(program: &Program, threads: usize) -> (Vec<u8>, Vec<String>) {
+        let plan = plan::plan(program, &plan::problem::Budget::COMPILE).expect("a plan");
+        let target = Target::host().expect("a target");
+        let isa = target.isa(Placement::Object).expect("an ISA");
+        let builder = ObjectBuilder::new(isa, "products", default_libcall_names()).expect("a builder");
+        let mut module = ObjectModule::new(builder);
+        let form = ModuleForm::new(ModuleKind::Object);
+        let options = CompileOptions::default();
+        let summary =
+            generate_on(threads, program, &plan, &form, &options, &mut module).expect("the program compiles");
+        let names = summary.functions.into_iter().map(|function| function.name).collect();
+        (module.finish().emit().expect("an object"), names)
+    }
+
+    #[test]
+    fn modules_have_the_same_bytes_on_any_number_of_threads() {
+        let program = products();
+        let (alone, names) = object(&program, 1);
+        assert!(names.len() > 20, "{names:?}");
+        for threads in [2, 3, 8, 64] {
+            let (shared, in_order) = object(&program, threads);
+            assert_eq!(in_order, names, "{threads} threads");
+            assert!(shared == alone, "{threads} threads");
+        }
+    }
 }

@@ -3,11 +3,7 @@
 //! Scopes nest as the loops do. A value is computed once, in the scope that binds its innermost symbol, just before
 //! control enters the inner loop: see [`FuncCtx::dim`] and [`FuncCtx::address`].
 
-use super::{
-    frame,
-    module::{FunctionSummary, ModuleBuilder, internal},
-    weights::ConstantPlace,
-};
+use super::{frame, module::ModuleBuilder, pending::Body, weights::ConstantPlace};
 use crate::{
     error::{Error, Result},
     kernel::{Access, BufferId, Local, MemorySpace},
@@ -15,8 +11,8 @@ use crate::{
 use cranelift_codegen::{
     cursor::{Cursor, FuncCursor},
     ir::{
-        self, ExtFuncData, ExternalName, GlobalValueData, Inst, InstBuilder, MemFlagsData, StackSlotData,
-        StackSlotKind, Type, UserExternalName, Value, types,
+        self, ExtFuncData, ExternalName, Function, GlobalValueData, Inst, InstBuilder, MemFlagsData,
+        StackSlotData, StackSlotKind, Type, UserExternalName, UserFuncName, Value, types,
     },
 };
 use cranelift_frontend::{FuncInstBuilder, FunctionBuilder, FunctionBuilderContext, Variable};
@@ -409,21 +405,22 @@ impl<'f, 'u> FuncCtx<'f, 'u> {
 }
 
 impl<'u> ModuleBuilder<'u> {
-    /// Emits the body of a declared function. `emit` receives the parameters and ends with a return.
+    /// Emits the body of a declared function, which is compiled later. `emit` receives the parameters and ends with a
+    /// return.
     pub(crate) fn define(
         &mut self,
         id: FuncId,
         emit: impl FnOnce(&mut FuncCtx<'_, 'u>, &[Value]) -> Result<()>,
     ) -> Result<()> {
-        let mut context = self.module.make_context();
         let declaration = self.module.declarations().get_function_decl(id);
         let name = declaration.linkage_name(id).into_owned();
-        context.func.signature = declaration.signature.clone();
+        let signature = declaration.signature.clone();
+        let mut function = Function::with_name_signature(UserFuncName::default(), signature);
         let config = self.module.target_config();
         let mut builder_context = FunctionBuilderContext::new();
 
         {
-            let builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
+            let builder = FunctionBuilder::new(&mut function, &mut builder_context);
             let (mut f, params) = FuncCtx::new(self, builder);
             emit(&mut f, &params)?;
             f.builder.seal_all_blocks();
@@ -431,12 +428,9 @@ impl<'u> ModuleBuilder<'u> {
         }
 
         if self.options.listing {
-            self.clif.push_str(&format!("; {name}\n{}\n", context.func.display()));
+            self.clif.push_str(&format!("; {name}\n{}\n", function.display()));
         }
-        self.module.define_function(id, &mut context).map_err(|e| internal(&name, e))?;
-        let code_bytes = context.compiled_code().map_or(0, |code| u64::from(code.code_info().total_size));
-        self.functions.push(FunctionSummary { name, code_bytes });
-        Ok(())
+        self.define_later(id, name, Body::Clif(Box::new(function)))
     }
 
     /// Declares and defines a function that is local to the module.

@@ -67,7 +67,7 @@ impl FuncCtx<'_, '_> {
 
     /// Calls the microkernel at an address with its argument block.
     pub(crate) fn call_microkernel(&mut self, microkernel: Value, block: Value) {
-        let signature = machine_code_signature(self.unit.module, &[types::I64], &[]);
+        let signature = machine_code_signature(self.unit.module.isa(), &[types::I64], &[]);
         let signature = self.builder.import_signature(signature);
         self.ins().call_indirect(signature, microkernel, &[block]);
     }

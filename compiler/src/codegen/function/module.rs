@@ -1,10 +1,13 @@
 //! [`ModuleBuilder`]: the state that all functions of a program share while they are emitted.
 
-use super::data_pool::DataPool;
+use super::{
+    data_pool::DataPool,
+    pending::{Body, Microkernel, Pending},
+};
 use crate::{
     codegen::{
         microkernel::{self, MicrokernelKey},
-        vector::{self, Portable, VectorIsa, convention::c_signature},
+        vector::{self, Portable, VectorIsa, compilation, convention::c_signature},
     },
     error::{Error, Result},
     kernel::{Program, contract::Contract},
@@ -12,12 +15,12 @@ use crate::{
     plan::Plan,
     target::{Level, grants_tiles},
 };
-use cranelift_codegen::{
-    CodegenError,
-    ir::{Signature, Type},
-};
+use cranelift_codegen::ir::{Signature, Type};
 use cranelift_module::{FuncId, FuncOrDataId, Linkage, Module, ModuleError};
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 /// The kind and the ISA levels of a module.
 #[derive(Clone, Debug)]
@@ -73,11 +76,16 @@ pub(crate) struct ModuleBuilder<'u> {
     pub form: &'u ModuleForm,
     /// The functions that were defined on first use. Their names are their keys.
     pub(crate) on_demand: HashMap<String, FuncId>,
+    /// Functions that are not defined yet.
+    pub(super) pending: Vec<Pending>,
+    /// The number of threads that compile functions. It has no effect on the module.
+    pub(crate) threads: usize,
+    /// The functions that are defined, in the order in which they were emitted.
     pub(crate) functions: Vec<FunctionSummary>,
     pub(crate) clif: String,
     pub(crate) data_pool: DataPool,
     last_id: u32,
-    vector_isa: Box<dyn VectorIsa>,
+    vector_isa: Arc<dyn VectorIsa>,
     /// The microkernels of the current level, and whether each is for the narrower ISA.
     microkernels: HashMap<(MicrokernelKey, bool), FuncId>,
     /// Number of microkernels so far, of all levels.
@@ -96,7 +104,7 @@ impl<'u> ModuleBuilder<'u> {
         form: &'u ModuleForm,
         options: &'u CompileOptions,
     ) -> ModuleBuilder<'u> {
-        let vector_isa = match options.microkernels {
+        let vector_isa: Box<dyn VectorIsa> = match options.microkernels {
             Microkernels::EmulatedTiles => Box::new(Portable::new(module.isa()).with_tiles()),
             Microkernels::Native | Microkernels::ScalarLoops => vector::for_target(form.level, module.isa()),
         };
@@ -108,11 +116,13 @@ impl<'u> ModuleBuilder<'u> {
             options,
             form,
             on_demand: HashMap::new(),
+            pending: Vec::new(),
+            threads: 1,
             functions: Vec::new(),
             clif: String::new(),
             data_pool: DataPool::default(),
             last_id: 0,
-            vector_isa,
+            vector_isa: vector_isa.into(),
             microkernels: HashMap::new(),
             n_microkernels: 0,
             callees: program.callees().into_iter().map(|callee| callee.symbol.clone()).collect(),
@@ -131,7 +141,7 @@ impl<'u> ModuleBuilder<'u> {
 
     /// Compiles later microkernels for this level, which is at or above the module's.
     pub(crate) fn set_level(&mut self, level: Level) {
-        self.vector_isa = vector::for_level(level, self.module.isa());
+        self.vector_isa = vector::for_level(level, self.module.isa()).into();
         self.microkernels.clear();
     }
 
@@ -158,22 +168,23 @@ impl<'u> ModuleBuilder<'u> {
     }
 
     fn microkernel_of(&mut self, key: MicrokernelKey, is_narrow: bool) -> Result<FuncId> {
-        let key = (key, is_narrow);
-        if let Some(id) = self.microkernels.get(&key) {
+        let known = (key, is_narrow);
+        if let Some(id) = self.microkernels.get(&known) {
             return Ok(*id);
         }
+        let key = known.0.clone();
 
-        let name = self.symbol(&format!("microkernel_{}_{}", self.n_microkernels, key.0.name()));
-        let isa = if is_narrow { self.vector_isa.narrower() } else { Some(&*self.vector_isa) };
-        let isa = isa.ok_or_else(|| Error::internal("there is no narrower ISA"))?;
+        let name = self.symbol(&format!("microkernel_{}_{}", self.n_microkernels, key.name()));
+        let microkernel = Microkernel { key, isa: self.vector_isa.clone(), is_narrow };
         if self.options.listing {
-            let code = key.0.code(isa);
+            let isa = microkernel.isa()?;
+            let code = microkernel.key.code(isa);
             self.clif.push_str(&format!("; {name} ({})\n{code}\n", isa.name()));
         }
 
-        let (id, code_bytes) = microkernel::emit(&key.0, &name, isa, self.module)?;
-        self.functions.push(FunctionSummary { name, code_bytes });
-        self.microkernels.insert(key, id);
+        let id = microkernel::declare(&name, self.module)?;
+        self.define_later(id, name, Body::Microkernel(microkernel))?;
+        self.microkernels.insert(known, id);
         self.n_microkernels += 1;
 
         Ok(id)
@@ -187,7 +198,7 @@ impl<'u> ModuleBuilder<'u> {
 
     /// A signature in the target's C calling convention.
     pub(crate) fn signature(&self, params: &[Type], returns: &[Type]) -> Signature {
-        c_signature(self.module, params, returns)
+        c_signature(self.module.isa(), params, returns)
     }
 
     /// Declares a function of this name.
@@ -225,15 +236,7 @@ pub(crate) fn own_name(symbol: &str) -> Error {
 /// An error of Cranelift as an error of this crate.
 pub(crate) fn internal(name: &str, error: ModuleError) -> Error {
     match error {
-        ModuleError::Compilation(CodegenError::Unsupported(what)) => {
-            Error::unsupported(format!("{what} on this target")).at(name)
-        }
-        ModuleError::Compilation(CodegenError::CodeTooLarge) => {
-            Error::new(crate::ErrorKind::Limit, "more code than one function can hold").at(name)
-        }
-        ModuleError::Compilation(CodegenError::Verifier(errors)) => {
-            Error::internal(format!("{errors}")).at(name)
-        }
+        ModuleError::Compilation(error) => compilation(error).at(name),
         ModuleError::Allocation { .. } => {
             let message =
                 "the weights take more memory than code in a process can address: compile to an object file";

@@ -96,10 +96,19 @@ pub fn emit(
     isa: &dyn VectorIsa,
     module: &mut dyn Module,
 ) -> Result<(FuncId, u64)> {
-    let signature = machine_code_signature(module, &[types::I64], &[]);
-    let func = module
+    let func = declare(name, module)?;
+    let code = isa.compile(func, &key.code(isa), module.isa())?;
+    code.define(func, module).map_err(|error| Error::internal(format!("microkernel {name}: {error:?}")))?;
+    Ok((func, code.len_bytes()))
+}
+
+/// Declares a local function of this name with the signature of microkernels.
+///
+/// # Errors
+/// `Internal` if the module has a function of this name: a bug.
+pub(crate) fn declare(name: &str, module: &mut dyn Module) -> Result<FuncId> {
+    let signature = machine_code_signature(module.isa(), &[types::I64], &[]);
+    module
         .declare_function(name, Linkage::Local, &signature)
-        .map_err(|error| Error::internal(format!("microkernel {name}: {error}")))?;
-    let code_bytes = isa.define(func, &key.code(isa), module)?;
-    Ok((func, code_bytes))
+        .map_err(|error| Error::internal(format!("microkernel {name}: {error}")))
 }

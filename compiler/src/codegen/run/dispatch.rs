@@ -9,9 +9,9 @@
 use super::entries::LoadFunctions;
 use crate::{
     codegen::{
-        function::{FuncCtx, ModuleBuilder, module::internal},
+        function::{FuncCtx, ModuleBuilder, module::internal, pending::Body},
         vector::{
-            aarch64,
+            MachineCode, aarch64,
             convention::machine_code_signature,
             x86::detect::{self, Grant},
         },
@@ -147,11 +147,11 @@ impl LevelDetector {
 /// Emits machine code as a function that returns the machine's level.
 fn emit_code(unit: &mut ModuleBuilder, name: &str, code: &[u8]) -> Result<FuncId> {
     let name = unit.symbol(name);
-    let signature = machine_code_signature(unit.module, &[], &[types::I64]);
+    let signature = machine_code_signature(unit.module.isa(), &[], &[types::I64]);
     let declared = unit.module.declare_function(&name, Linkage::Local, &signature);
     let function = declared.map_err(|e| internal(&name, e))?;
 
-    unit.module.define_function_bytes(function, 16, code, &[]).map_err(|e| internal(&name, e))?;
+    unit.define_later(function, name, Body::Encoded(MachineCode::new(code.to_vec(), 16)))?;
     Ok(function)
 }
 

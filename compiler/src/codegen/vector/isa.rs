@@ -1,11 +1,12 @@
 //! The interface of a backend, and the caches of its machines.
 
 use super::{builder::VectorShape, vcode::VCode};
-use crate::error::{Error, Result};
-use cranelift_module::{FuncId, Module};
+use crate::{codegen::vector::MachineCode, error::Result};
+use cranelift_codegen::isa::TargetIsa;
+use cranelift_module::FuncId;
 
-/// Alignment of microkernels in bytes.
-const ALIGN: u64 = 64;
+/// Alignment of encoded microkernels in bytes.
+pub(super) const ALIGN_BYTES: u64 = 64;
 
 /// The smallest caches that are common among machines with an ISA. They affect speed, not results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +27,7 @@ impl Caches {
 }
 
 /// A backend: an ISA that microkernels are compiled for.
-pub trait VectorIsa {
+pub trait VectorIsa: Send + Sync {
     /// A readable name, as filetests show it.
     fn name(&self) -> &'static str;
 
@@ -47,17 +48,10 @@ pub trait VectorIsa {
         false
     }
 
-    /// Defines the declared function `func` and returns its size in bytes. Its signature is `fn(args: *const i64)`, in
-    /// the System V convention on x86-64 and in the target's C convention elsewhere.
+    /// The machine code of the declared function `func`. Its signature is `fn(args: *const i64)`, in the System V
+    /// convention on x86-64 and in the target's C convention elsewhere.
     ///
     /// # Errors
     /// `Internal` where the code can't be encoded: a bug.
-    fn define(&self, func: FuncId, code: &VCode, module: &mut dyn Module) -> Result<u64>;
-}
-
-/// Defines a declared microkernel by its machine code, and returns its size in bytes.
-pub(super) fn define_bytes(func: FuncId, code: &[u8], module: &mut dyn Module) -> Result<u64> {
-    let defined = module.define_function_bytes(func, ALIGN, code, &[]);
-    defined.map_err(|error| Error::internal(format!("microkernel: {error:?}")))?;
-    Ok(code.len() as u64)
+    fn compile(&self, func: FuncId, code: &VCode, target: &dyn TargetIsa) -> Result<MachineCode>;
 }

@@ -12,6 +12,7 @@ mod clif;
 pub(crate) mod convention;
 mod isa;
 mod listing;
+mod machine_code;
 mod operands;
 mod steps;
 mod text;
@@ -22,6 +23,8 @@ pub use aarch64::Aarch64;
 pub use builder::{Builder, VectorShape};
 pub use clif::Portable;
 pub use isa::{Caches, VectorIsa};
+pub use machine_code::MachineCode;
+pub(crate) use machine_code::compilation;
 pub use x86::X86;
 
 use crate::target::Level;

@@ -82,10 +82,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("error", &[]),
     ("external", &[]),
     ("random", &[]),
+    ("parallel", &[]),
 ];
 
 /// Vocabulary that every module may use.
-const SHARED: &[&str] = &["error", "external", "random", "scalar", "tensor", "text"];
+const SHARED: &[&str] = &["error", "external", "parallel", "random", "scalar", "tensor", "text"];
 
 /// The only files that may hold unsafe code.
 const UNSAFE: &[&str] = &[

@@ -15,11 +15,12 @@ pub mod transfers;
 use super::{
     allocate::{self, RegisterFiles},
     builder::VectorShape,
-    isa::{Caches, VectorIsa, define_bytes},
+    isa::{ALIGN_BYTES, Caches, VectorIsa},
     vcode::VCode,
 };
-use crate::error::Result;
-use cranelift_module::{FuncId, Module};
+use crate::{codegen::vector::MachineCode, error::Result};
+use cranelift_codegen::isa::TargetIsa;
+use cranelift_module::FuncId;
 
 /// The backend of an aarch64 level.
 #[derive(Clone, Copy, Debug)]
@@ -87,8 +88,8 @@ impl VectorIsa for Aarch64 {
         Caches::SMALL
     }
 
-    fn define(&self, func: FuncId, code: &VCode, module: &mut dyn Module) -> Result<u64> {
+    fn compile(&self, _: FuncId, code: &VCode, _: &dyn TargetIsa) -> Result<MachineCode> {
         let (bytes, _) = self.encode(code)?;
-        define_bytes(func, &bytes, module)
+        Ok(MachineCode::new(bytes, ALIGN_BYTES))
     }
 }

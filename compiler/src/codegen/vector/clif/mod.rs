@@ -14,19 +14,17 @@ use super::vcode::{
 };
 use super::{
     builder::VectorShape,
+    convention::machine_code_signature,
     isa::{Caches, VectorIsa},
 };
-use crate::{
-    error::{Error, Result},
-    scalar::CompareOp,
-};
+use crate::{codegen::vector::MachineCode, error::Result, scalar::CompareOp};
 use cranelift_codegen::ir::{
     Block, ConstantData, Function, InstBuilder, StackSlot, StackSlotData, StackSlotKind, Type, UserFuncName,
     Value, condcodes::FloatCC, condcodes::IntCC, types,
 };
 use cranelift_codegen::isa::{TargetFrontendConfig, TargetIsa};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
-use cranelift_module::{FuncId, Module};
+use cranelift_module::FuncId;
 use tile_registers::TileRegisters;
 
 /// 32-bit lanes of a vector.
@@ -89,16 +87,12 @@ impl VectorIsa for Portable {
         Caches::SMALL
     }
 
-    fn define(&self, func: FuncId, code: &VCode, module: &mut dyn Module) -> Result<u64> {
-        let mut ctx = module.make_context();
-        ctx.func.signature = module.declarations().get_function_decl(func).signature.clone();
-        ctx.func.name = UserFuncName::user(0, func.as_u32());
+    fn compile(&self, func: FuncId, code: &VCode, target: &dyn TargetIsa) -> Result<MachineCode> {
+        let signature = machine_code_signature(target, &[types::I64], &[]);
+        let mut body = Function::with_name_signature(UserFuncName::user(0, func.as_u32()), signature);
         let mut frontend = FunctionBuilderContext::new();
-        translate(&mut ctx.func, &mut frontend, code, self.fma, module.target_config());
-        module
-            .define_function(func, &mut ctx)
-            .map_err(|error| Error::internal(format!("microkernel: {error:?}")))?;
-        Ok(ctx.compiled_code().map_or(0, |code| u64::from(code.code_info().total_size)))
+        translate(&mut body, &mut frontend, code, self.fma, target.frontend_config());
+        MachineCode::of(func, body, target)
     }
 }
 

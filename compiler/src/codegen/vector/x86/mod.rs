@@ -14,12 +14,13 @@ mod simd;
 use super::{
     allocate,
     builder::VectorShape,
-    isa::{Caches, VectorIsa, define_bytes},
+    isa::{ALIGN_BYTES, Caches, VectorIsa},
     operands::{VReg, operands},
     vcode::{VCode, VInst, Vector},
 };
-use crate::error::Result;
-use cranelift_module::{FuncId, Module};
+use crate::{codegen::vector::MachineCode, error::Result};
+use cranelift_codegen::isa::TargetIsa;
+use cranelift_module::FuncId;
 use simd::Simd;
 
 /// The backend of an x86 level.
@@ -107,8 +108,8 @@ impl VectorIsa for X86 {
         self.tiles
     }
 
-    fn define(&self, func: FuncId, code: &VCode, module: &mut dyn Module) -> Result<u64> {
+    fn compile(&self, _: FuncId, code: &VCode, _: &dyn TargetIsa) -> Result<MachineCode> {
         let (bytes, _) = self.encode(code)?;
-        define_bytes(func, &bytes, module)
+        Ok(MachineCode::new(bytes, ALIGN_BYTES))
     }
 }
