@@ -122,7 +122,7 @@ pub use ragged::{RaggedBatch, RaggedError, RaggedOutputs, Tokens};
 #[cfg(feature = "std")]
 pub use rehearsal::Round;
 #[cfg(feature = "std")]
-pub use seal::{SealedPart, check_seal, seal};
+pub use seal::{PartHasher, SealedPart, check_seal, seal};
 #[cfg(feature = "std")]
 pub use signature::{KeyError, TrustedKey, check_signature, signature_path};
 #[cfg(feature = "alloc")]

@@ -46,14 +46,44 @@ impl SealedPart {
 
     /// As [`SealedPart::new`], and calls `hashed` with each range of the file that is hashed and not read again.
     pub fn new_with(name: &str, at: usize, bytes: &[u8], hashed: &mut dyn FnMut(Range<usize>)) -> SealedPart {
-        let mut hasher = blake3::Hasher::new();
-        let mut begin = at;
+        let mut part = PartHasher::new(name, at);
         for chunk in bytes.chunks(CHUNK_BYTES) {
-            hasher.update(chunk);
-            hashed(begin..begin + chunk.len());
-            begin += chunk.len();
+            let begin = part.end();
+            part.update(chunk);
+            hashed(begin..part.end());
         }
-        SealedPart { name: name.to_string(), range: at..begin, hash: *hasher.finalize().as_bytes() }
+        part.finish()
+    }
+}
+
+/// Hashes the bytes of a part piece by piece.
+#[derive(Clone, Debug)]
+pub struct PartHasher {
+    name: String,
+    range: Range<usize>,
+    hasher: blake3::Hasher,
+}
+
+impl PartHasher {
+    /// A part without bytes, at the offset `at` of its file.
+    pub fn new(name: &str, at: usize) -> PartHasher {
+        PartHasher { name: name.to_string(), range: at..at, hasher: blake3::Hasher::new() }
+    }
+
+    /// The offset of the next byte in the file.
+    pub fn end(&self) -> usize {
+        self.range.end
+    }
+
+    /// Appends bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+        self.range.end += bytes.len();
+    }
+
+    /// The part with all bytes so far.
+    pub fn finish(self) -> SealedPart {
+        SealedPart { name: self.name, range: self.range, hash: *self.hasher.finalize().as_bytes() }
     }
 }
 

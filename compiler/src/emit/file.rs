@@ -1,6 +1,9 @@
 //! Files that appear completely or not at all. Several files can be staged first and then committed.
 
-use super::{link::Piece, seal::sealed_end};
+use super::{
+    link::Piece,
+    seal::{WEIGHTS_PART, sealed_end},
+};
 use crate::{
     error::{At, Error, ErrorKind, Result},
     tensor::Bytes,
@@ -11,7 +14,9 @@ use std::{
     fs::File,
     io::{Cursor, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
+    thread,
 };
+use symshape_runtime::{PartHasher, SealedPart};
 use tempfile::NamedTempFile;
 
 /// A file that is written but does not have its final name yet. Dropping it removes the file.
@@ -33,12 +38,18 @@ impl Staged {
         named.map(drop).at(|| path.display().to_string())
     }
 
-    /// Checks the bytes of the artefact that was written, and appends its command line and its seal.
-    pub(super) fn seal(&self, command_line: &str, check: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    /// Checks the bytes of the artefact that was written, and appends its command line and its seal. The part of the
+    /// weights may be hashed already.
+    pub(super) fn seal(
+        &self,
+        command_line: &str,
+        weights: Option<&SealedPart>,
+        check: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         let map = || symshape_runtime::map_file(self.file.path()).map_err(|error| unwritable(&error));
         let place = || self.path.display().to_string();
         check(&map().at(place)?)?;
-        append_seal(self.file.path(), command_line).map_err(|error| unwritable(&error)).at(place)
+        append_seal(self.file.path(), command_line, weights).map_err(|error| unwritable(&error)).at(place)
     }
 }
 
@@ -61,6 +72,9 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Bytes that are written before their memory is released.
 const CHUNK_BYTES: usize = 4 << 20;
 
+/// The smallest number of bytes that another thread hashes.
+const MIN_SHARED_BYTES: usize = 512 << 10;
+
 /// Writes an executable file from pieces at ascending offsets, and its seal. The bytes between pieces are zero.
 ///
 /// A piece may be one of the `shared` bytes. If these are in a mapped file, their memory is released on the way.
@@ -73,39 +87,65 @@ pub(super) fn write_pieces(
     shared: &[Bytes],
     command_line: &str,
 ) -> Result<()> {
+    let mut weights: Option<PartHasher> = None;
     let staged = fill(path, 0o777, &mut |file| {
         for (at, bytes) in pieces {
             file.seek(SeekFrom::Start(*at))?;
-            let owner = shared.iter().find(|owner| std::ptr::eq(owner.as_ptr(), bytes.as_ptr()));
-            write_released(file, bytes, owner)?;
+            match shared.iter().find(|owner| std::ptr::eq(owner.as_ptr(), bytes.as_ptr())) {
+                Some(owner) => {
+                    let at = *at as usize;
+                    let part = weights.get_or_insert_with(|| PartHasher::new(WEIGHTS_PART, at));
+                    append_zeros(part, at);
+                    write_weight(file, owner, part)?;
+                }
+                None => file.write_all(bytes)?,
+            }
         }
         Ok(())
     })?;
-    staged.seal(command_line, &mut |_| Ok(()))?;
+    staged.seal(command_line, weights.map(PartHasher::finish).as_ref(), &mut |_| Ok(()))?;
     staged.commit()
 }
 
-/// Writes bytes, and releases their memory on the way if `owner` maps them from a file.
-pub(super) fn write_released(
+/// Appends zeros to the part of the weights, up to the next weight.
+pub(super) fn append_zeros(part: &mut PartHasher, end: usize) {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    while part.end() < end {
+        part.update(&ZEROS[..(end - part.end()).min(ZEROS.len())]);
+    }
+}
+
+/// Writes a weight, and hashes it at the same time. Its memory is released on the way if it is in a mapped file.
+pub(super) fn write_weight(
     out: &mut dyn Write,
-    bytes: &[u8],
-    owner: Option<&Bytes>,
+    weight: &Bytes,
+    part: &mut PartHasher,
 ) -> std::io::Result<()> {
     let mut done = 0;
-    for chunk in bytes.chunks(CHUNK_BYTES) {
-        out.write_all(chunk)?;
-        if let Some(owner) = owner {
-            owner.release_part(done..done + chunk.len());
+    for chunk in weight.chunks(CHUNK_BYTES) {
+        if chunk.len() < MIN_SHARED_BYTES {
+            part.update(chunk);
+            out.write_all(chunk)?;
+        } else {
+            thread::scope(|scope| {
+                scope.spawn(|| part.update(chunk));
+                out.write_all(chunk)
+            })?;
         }
+        weight.release_part(done..done + chunk.len());
         done += chunk.len();
     }
     Ok(())
 }
 
-/// Appends the command line of an artefact and the seal to its file.
-pub(super) fn append_seal(path: &Path, command_line: &str) -> std::io::Result<()> {
+/// Appends the command line of an artefact and the seal to its file. The part of the weights may be hashed already.
+pub(super) fn append_seal(
+    path: &Path,
+    command_line: &str,
+    weights: Option<&SealedPart>,
+) -> std::io::Result<()> {
     let artefact = symshape_runtime::map_file(path)?;
-    let end = sealed_end(&artefact, command_line, &mut |range| artefact.release(range));
+    let end = sealed_end(&artefact, command_line, weights, &mut |range| artefact.release(range));
     File::options().append(true).open(path)?.write_all(&end)
 }
 

@@ -4,7 +4,7 @@
 use super::{
     file::{self, Staged},
     link::{Format, INIT_ARRAY, WEIGHTS},
-    seal::sealed_end,
+    seal::{WEIGHTS_PART, sealed_end},
     weights::WeightsFile,
 };
 use crate::{
@@ -26,7 +26,7 @@ use cranelift_object::{
 };
 use object::{Object as _, ObjectSymbol};
 use std::{fmt, io::Write, mem::offset_of, path::Path};
-use symshape_runtime::abi::WeightsDesc;
+use symshape_runtime::{PartHasher, SealedPart, abi::WeightsDesc};
 
 /// An object file under construction. It shares the weights, which are most of its bytes, with the program.
 pub struct Object {
@@ -54,8 +54,8 @@ impl Object {
     /// When the file would import more than the external functions of the program.
     pub fn into_bytes(mut self) -> Result<Vec<u8>> {
         let command_line = std::mem::take(&mut self.command_line);
-        let mut bytes = self.into_unsealed()?;
-        let end = sealed_end(&bytes, &command_line, &mut |_| {});
+        let (mut bytes, weights) = self.in_memory()?;
+        let end = sealed_end(&bytes, &command_line, weights.as_ref(), &mut |_| {});
         bytes.extend(end);
         Ok(bytes)
     }
@@ -70,21 +70,29 @@ impl Object {
         }
         let command_line = std::mem::take(&mut self.command_line);
         let section = self.place_weights();
+        let mut weights = None;
         let staged = file::fill(path, 0o666, &mut |file| {
             let mut file = std::io::BufWriter::new(file);
-            self.stream(section, &mut file).and_then(|()| file.flush())
+            weights = self.stream(section, &mut file)?;
+            file.flush()
         })?;
-        staged.seal(&command_line, &mut |bytes| self.check_imports(bytes))?;
+        staged.seal(&command_line, weights.as_ref(), &mut |bytes| self.check_imports(bytes))?;
         Ok(staged)
     }
 
     /// The bytes of the file without a seal, for a linker.
-    pub(super) fn into_unsealed(mut self) -> Result<Vec<u8>> {
+    pub(super) fn into_unsealed(self) -> Result<Vec<u8>> {
+        Ok(self.in_memory()?.0)
+    }
+
+    /// The bytes of the file without a seal, and the part of its weights if they have a section of their own.
+    fn in_memory(mut self) -> Result<(Vec<u8>, Option<SealedPart>)> {
         let section = self.place_weights();
         let mut bytes = Vec::new();
-        self.stream(section, &mut bytes).map_err(|error| Error::internal(format!("object: {error}")))?;
+        let weights = self.stream(section, &mut bytes);
+        let weights = weights.map_err(|error| Error::internal(format!("object: {error}")))?;
         self.check_imports(&bytes)?;
-        Ok(bytes)
+        Ok((bytes, weights))
     }
 
     /// Places the weights in a section. That of ELF files holds zeros, which [`Self::stream`] replaces; memory of zeros
@@ -116,12 +124,15 @@ impl Object {
     }
 
     /// Writes the file, with the weights in `section` if there is one. Their mapped memory is released on the way.
-    fn stream(&self, section: Option<SectionId>, out: &mut dyn Write) -> std::io::Result<()> {
+    /// Returns the part of the weights.
+    fn stream(&self, section: Option<SectionId>, out: &mut dyn Write) -> std::io::Result<Option<SealedPart>> {
         let object = &self.product.object;
         let zeros = section.map_or(&[][..], |section| object.section(section).data());
-        let mut buffer = StreamingBuffer::new(WithWeights { out, zeros, weights: &self.weights });
+        let mut with_weights = WithWeights { out, zeros, weights: &self.weights, n_bytes: 0, part: None };
+        let mut buffer = StreamingBuffer::new(&mut with_weights);
         object.emit(&mut buffer).map_err(std::io::Error::other)?;
-        buffer.result()
+        buffer.result()?;
+        Ok(with_weights.part)
     }
 
     /// The file without weights, for a linker that copies them from memory.
@@ -227,20 +238,28 @@ struct WithWeights<'o> {
     out: &'o mut dyn Write,
     zeros: &'o [u8],
     weights: &'o [(SymbolId, Bytes)],
+    /// Bytes that were written before.
+    n_bytes: usize,
+    /// The part of the weights, once they are written.
+    part: Option<SealedPart>,
 }
 
 impl Write for WithWeights<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if self.zeros.is_empty() || !std::ptr::eq(bytes, self.zeros) {
-            return self.out.write(bytes);
+            let n_bytes = self.out.write(bytes)?;
+            self.n_bytes += n_bytes;
+            return Ok(n_bytes);
         }
-        let mut end = 0_usize;
+        let mut part = PartHasher::new(WEIGHTS_PART, self.n_bytes);
         for (_, weight) in self.weights {
-            let padding = end.next_multiple_of(ALIGN_BYTES as usize) - end;
-            self.out.write_all(&[0; ALIGN_BYTES as usize][..padding])?;
-            file::write_released(self.out, weight, Some(weight))?;
-            end += padding + weight.len();
+            let begin = (part.end() - self.n_bytes).next_multiple_of(ALIGN_BYTES as usize) + self.n_bytes;
+            self.out.write_all(&[0; ALIGN_BYTES as usize][..begin - part.end()])?;
+            file::append_zeros(&mut part, begin);
+            file::write_weight(self.out, weight, &mut part)?;
         }
+        self.n_bytes = part.end();
+        self.part = Some(part.finish());
         Ok(bytes.len())
     }
 

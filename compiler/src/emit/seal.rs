@@ -9,10 +9,11 @@ use symshape_runtime::SealedPart;
 /// Only tools for ELF are known to ignore them, so other formats get none.
 ///
 /// The command line becomes the last part, [`COMMAND_LINE`], unless it is empty. `hashed` gets each range that is not
-/// read again.
+/// read again. A part that is `known` is not read.
 pub(super) fn sealed_end(
     artefact: &[u8],
     command_line: &str,
+    known: Option<&SealedPart>,
     hashed: &mut dyn FnMut(Range<usize>),
 ) -> Vec<u8> {
     if !artefact.starts_with(&object::elf::ELFMAG) {
@@ -20,7 +21,10 @@ pub(super) fn sealed_end(
     }
     let mut parts: Vec<SealedPart> = places(artefact)
         .into_iter()
-        .map(|(name, range)| SealedPart::new_with(name, range.start, &artefact[range], hashed))
+        .map(|(name, range)| match known {
+            Some(part) if part.name == name && part.range == range => part.clone(),
+            _ => SealedPart::new_with(name, range.start, &artefact[range], hashed),
+        })
         .collect();
     if !command_line.is_empty() {
         parts.push(SealedPart::new(COMMAND_LINE, artefact.len(), command_line.as_bytes()));
@@ -64,13 +68,16 @@ fn places(artefact: &[u8]) -> Vec<(&'static str, Range<usize>)> {
     places
 }
 
+/// The part with the section [`WEIGHTS`].
+pub(super) const WEIGHTS_PART: &str = "weights";
+
 /// The part of everything that is not code or constants.
 const TABLES: &str = "headers, tables";
 
 fn part_name<'d>(section: &impl ObjectSection<'d>) -> &'static str {
     match (section.kind(), section.name()) {
         (SectionKind::Text, _) => "code",
-        (_, Ok(WEIGHTS)) => "weights",
+        (_, Ok(WEIGHTS)) => WEIGHTS_PART,
         (SectionKind::ReadOnlyData | SectionKind::ReadOnlyString, _) => "constants",
         (SectionKind::ReadOnlyDataWithRel, _) => "contract",
         (SectionKind::Data, _) => "contract, data",

@@ -82,7 +82,7 @@ fn link_by_compiler(object: &[u8], linking: &Linking<'_>, path: &Path) -> Result
         let message = format!("`{}` can't link a shared object: {}", compiler.display(), text.trim());
         return Err(Error::new(ErrorKind::Io, message));
     }
-    let written = append_seal(&output, command_line).map_err(|error| unwritable(&error));
+    let written = append_seal(&output, command_line, None).map_err(|error| unwritable(&error));
     written.at(|| output.display().to_string())?;
     fs::rename(&output, path).map_err(|error| unwritable(&error)).at(|| path.display().to_string())
 }
