@@ -25,9 +25,9 @@ use self::{
 use crate::{
     error::{Error, ErrorKind, Result},
     graph::Graph,
+    parallel,
     tensor::Tensor,
 };
-use std::thread;
 
 /// Default limit of the error that one weight may cause, see [`WeightRequest::max_error`].
 pub const MAX_ERROR: f64 = 0.02;
@@ -111,7 +111,7 @@ pub fn quantise(graph: &Graph, request: &WeightRequest) -> Result<Quantised> {
     let weights = find::weights(graph);
     check_names(graph, &weights, request)?;
 
-    let mut choices = rounded_in_parallel(graph, &weights, request)?;
+    let mut choices = rounded_in_parallel(graph, &weights, request);
     let measured = measure(graph, &weights, &mut choices, request.max_error);
     let (output_error, note) = match measured {
         Ok(error) => (error, None),
@@ -198,24 +198,10 @@ impl Choice {
 }
 
 /// Rounds all weights, on all processors.
-fn rounded_in_parallel(graph: &Graph, weights: &[Weight], request: &WeightRequest) -> Result<Vec<Choice>> {
+fn rounded_in_parallel(graph: &Graph, weights: &[Weight], request: &WeightRequest) -> Vec<Choice> {
     let tensor = |weight: &Weight| graph.as_constant(weight.value).expect("a weight is a constant");
-    let threads = thread::available_parallelism().map_or(1, |threads| threads.get());
-    let mut choices: Vec<Option<Choice>> = weights.iter().map(|_| None).collect();
-    thread::scope(|scope| {
-        let mut parts: Vec<Vec<(&Weight, &mut Option<Choice>)>> = (0..threads).map(|_| Vec::new()).collect();
-        for (idx, pair) in weights.iter().zip(&mut choices).enumerate() {
-            parts[idx % threads].push(pair);
-        }
-        for part in parts {
-            scope.spawn(move || {
-                part.into_iter().for_each(|(weight, choice)| {
-                    *choice = Some(Choice::of(tensor(weight), weight, request));
-                });
-            });
-        }
-    });
-    choices.into_iter().map(|choice| choice.ok_or_else(|| Error::internal("a weight was left out"))).collect()
+    let choice = |weight: &Weight| Choice::of(tensor(weight), weight, request);
+    parallel::map(weights.iter().collect(), parallel::cores(), choice)
 }
 
 /// Measures the errors of the outputs and widens sensitive weights. The result is the error of all weights together;

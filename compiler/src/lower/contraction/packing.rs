@@ -9,12 +9,19 @@ use crate::{
         nest::AxisRole,
         weights::PackedForm,
     },
+    parallel,
     tensor::{ByContent, Bytes, Tensor},
 };
 use symshape::Dim;
 
 /// The number of columns of a packed panel, a whole number of vectors on every target.
 const PANEL_WIDTH: u32 = 16;
+
+/// The same for indices.
+const LANES: usize = PANEL_WIDTH as usize;
+
+/// The size of panels that several threads copy.
+const MIN_SHARED_BYTES: usize = 1 << 20;
 
 /// A constant right operand that is to be packed: the offsets of its elements by batch, column and reduction point.
 pub(super) struct PackedPanels {
@@ -119,12 +126,8 @@ impl PackedPanels {
     }
 
     /// The bytes of the panels of all blocks, for elements of `SIZE` bytes. `None` if the weight has no element at an
-    /// offset, or elements of another size.
-    ///
-    /// A few rows of all panels are copied before the next rows, so that neighbours in the weight are read together.
+    /// offset, or elements of another size. All cores copy large panels.
     fn copied<const SIZE: usize>(&self, n_extent: usize) -> Option<Vec<u8>> {
-        const LANES: usize = PANEL_WIDTH as usize;
-        const ROWS: usize = 64;
         let elems = self.tensor.bytes().as_chunks::<SIZE>().0;
         let block_elems = self.block_elems(n_extent);
         let n_blocks = (self.batch.len() * self.columns.len()).checked_div(n_extent).unwrap_or(0);
@@ -138,14 +141,33 @@ impl PackedPanels {
                     usize::try_from(batch + column).ok()
                 })
                 .collect::<Option<_>>()?;
-            for (chunk, ks) in self.k.chunks(ROWS).enumerate() {
-                let panels = slots.chunks_exact_mut(self.k.len() * LANES);
-                for (panel, lanes) in panels.zip(lanes.chunks(LANES)) {
-                    copy_rows(elems, lanes, ks, &mut panel[chunk * ROWS * LANES..])?;
-                }
-            }
+            let threads = if size_of_val(slots) < MIN_SHARED_BYTES { 1 } else { parallel::cores() };
+            let share = lanes.len().div_ceil(LANES).div_ceil(threads).max(1);
+            let panels = slots.chunks_mut((share * self.k.len() * LANES).max(1));
+            let shares = panels.zip(lanes.chunks(share * LANES)).collect();
+            let copied = parallel::map(shares, threads, |(panels, lanes)| self.copy(elems, lanes, panels));
+            copied.into_iter().collect::<Option<()>>()?;
         }
         Some(bytes)
+    }
+
+    /// Copies the columns at the offsets `lanes` into adjacent panels.
+    ///
+    /// A few rows of all panels are copied before the next rows, so that neighbours in the weight are read together.
+    fn copy<const SIZE: usize>(
+        &self,
+        elems: &[[u8; SIZE]],
+        lanes: &[usize],
+        panels: &mut [[u8; SIZE]],
+    ) -> Option<()> {
+        const ROWS: usize = 64;
+        for (chunk, ks) in self.k.chunks(ROWS).enumerate() {
+            let panels = panels.chunks_exact_mut(self.k.len() * LANES);
+            for (panel, lanes) in panels.zip(lanes.chunks(LANES)) {
+                copy_rows(elems, lanes, ks, &mut panel[chunk * ROWS * LANES..])?;
+            }
+        }
+        Some(())
     }
 
     /// The offsets of the batch and column with the index `flat`.

@@ -1,8 +1,10 @@
 //! Changes the basis of packed filters, on all cores.
 
 use super::form::{FilterChange, Form, TAPS};
-use crate::tensor::{Bytes, Tensor};
-use std::thread;
+use crate::{
+    parallel,
+    tensor::{Bytes, Tensor},
+};
 use symshape_runtime::DType;
 
 /// Filters in panels: the taps of each channel, each with `width` adjacent columns.
@@ -40,24 +42,13 @@ impl Filters<'_> {
         let slices = bytes.chunks_exact_mut(self.panel_elems() * dtype.size_bytes());
         slices.enumerate().for_each(|(idx, slice)| panels[idx % self.panels].push(slice));
 
-        let threads = thread::available_parallelism().map_or(1, |cores| cores.get()).min(self.panels);
-        let share = self.panels.div_ceil(threads.max(1)).max(1);
-        let mut all_fit = true;
-        thread::scope(|scope| {
-            let change = |(idx, panels): (usize, &mut [PointSlices<'_>])| {
-                let first = idx * share;
-                let mut change = form.filter_change();
-                panels
-                    .iter_mut()
-                    .enumerate()
-                    .all(|(k, out)| self.change(first + k, form, &mut change, out).is_some())
-            };
-            let shares = panels.chunks_mut(share).enumerate();
-            let running: Vec<_> = shares.map(|share| scope.spawn(move || change(share))).collect();
-            all_fit = running.into_iter().all(|thread| thread.join().unwrap_or(false));
+        let panels = panels.into_iter().enumerate().collect();
+        let changed = parallel::map(panels, parallel::cores(), |(panel, mut out)| {
+            self.change(panel, form, &mut form.filter_change(), &mut out)
         });
         self.packed.release();
-        all_fit.then(|| Tensor::new(dtype, vec![elems], Bytes::Owned(bytes.into())))?
+        changed.into_iter().collect::<Option<()>>()?;
+        Tensor::new(dtype, vec![elems], Bytes::Owned(bytes.into()))
     }
 
     /// Changes one panel.
