@@ -86,7 +86,7 @@ impl Facts {
     /// assert_eq!(facts.examples().next().unwrap()[&Symbol::new("N")], 2.into());
     /// # Ok::<(), symshape::FactError>(())
     /// ```
-    pub fn examples(&self) -> impl Iterator<Item = BTreeMap<Symbol, BigInt>> {
+    pub fn examples(&self) -> impl DoubleEndedIterator<Item = BTreeMap<Symbol, BigInt>> {
         let symbols: Vec<Dim> = self.symbols().map(Dim::from).collect();
         let domain = Domain::new(self, &symbols.iter().collect::<Vec<_>>());
         (0..N_EXAMPLES).filter_map(move |seed| Some(domain.named(&domain.point(seed)?).into_iter().collect()))

@@ -18,8 +18,12 @@ use num_traits::ToPrimitive;
 use std::collections::BTreeMap;
 use symshape::{Dim, Facts, Node, Symbol};
 
-/// The number of examples to search.
-const EXAMPLES: usize = 4;
+/// The number of examples to search whose sizes are ends of their ranges.
+const ENDS: usize = 4;
+
+/// The number of examples to search whose sizes are inside of their ranges. The ends of a range are often multiples of
+/// powers of two, but the last line of a padded image is read only if the number of lines is odd.
+const INNER: usize = 6;
 
 /// The maximum number of assignments of a search. Without a common element so far, there may be one.
 const MAX_STEPS: usize = 2_000;
@@ -29,7 +33,10 @@ pub(super) type Example = BTreeMap<Symbol, BigInt>;
 
 /// Values of the declared symbols to search at.
 pub(super) fn examples(facts: &Facts) -> Vec<Example> {
-    facts.examples().take(EXAMPLES).collect()
+    let mut all = facts.examples();
+    let mut examples: Vec<Example> = all.by_ref().take(ENDS).collect();
+    examples.extend(all.rev().take(INNER));
+    examples
 }
 
 /// The addresses of an access at one example.

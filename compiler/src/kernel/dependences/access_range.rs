@@ -24,7 +24,7 @@ pub(super) struct AccessRange {
     /// The constant strides of the loops that exceed 1.
     steps: OnceCell<Vec<i64>>,
     /// The addresses at each example, if they are linear there.
-    at_examples: OnceCell<Vec<Option<LinearAddress>>>,
+    at_examples: OnceCell<Vec<OnceCell<Option<LinearAddress>>>>,
 }
 
 impl AccessRange {
@@ -48,10 +48,9 @@ impl AccessRange {
     }
 
     fn at_example(&self, examples: &[Example], idx: usize) -> Option<&LinearAddress> {
-        let all = self.at_examples.get_or_init(|| {
-            examples.iter().map(|example| LinearAddress::of(&self.index, &self.axes, example)).collect()
-        });
-        all[idx].as_ref()
+        let all = self.at_examples.get_or_init(|| vec![OnceCell::new(); examples.len()]);
+        let address = || LinearAddress::of(&self.index, &self.axes, &examples[idx]);
+        all[idx].get_or_init(address).as_ref()
     }
 
     pub(super) fn is_like(&self, other: &AccessRange) -> bool {
