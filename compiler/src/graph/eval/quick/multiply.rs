@@ -14,7 +14,7 @@ use crate::{
     scalar::Precision,
 };
 use ndarray::{Array2, ArrayViewMut2, Axis, ShapeBuilder, linalg::general_mat_mul, s};
-use std::{borrow::Cow, collections::BTreeMap, ops::Range};
+use std::{borrow::Cow, cmp::Reverse, collections::BTreeMap, ops::Range};
 
 /// Elements of the moving lines of a job.
 const JOB_ELEMS: usize = 1 << 18;
@@ -60,8 +60,8 @@ pub(super) fn multiply(mut list: Vec<Multiplication<'_>>) -> Result<()> {
             jobs.extend(stacked_jobs(*precision, fixed, blocks));
         }
     }
-    // Threads take the last ones first: the largest work at the end would keep one of them waiting.
-    jobs.sort_by_key(Job::work);
+    // Threads take the first ones first: the largest work at the end would keep one of them waiting.
+    jobs.sort_by_key(|job| Reverse(job.work()));
     run_jobs(work, jobs, Job::run)
 }
 
