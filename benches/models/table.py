@@ -60,6 +60,12 @@ It keeps exports and results in `target/models`, and goes on there after an inte
 
 """
 
+OTHER_LEVEL = """# Models at {cpu}
+
+The models, the columns and the conditions are those of [models.md](models.md), with artefacts for the level `{cpu}`.
+
+"""
+
 
 def ratio(row, peer):
     """The ratios to a peer at both sizes, or a dash."""
@@ -130,7 +136,8 @@ def write(path, results, entries, cpu=None, note=""):
         if os.path.exists(file):
             with open(file, encoding="utf-8") as source:
                 rows.append({**json.load(source), "family": entry.family})
-    text = HEAD + "## Results\n\n" + totals(rows) + "\n"
+    text = OTHER_LEVEL.format(cpu=cpu) if cpu else HEAD
+    text += "## Results\n\n" + totals(rows) + "\n"
     text += f"The machine is {machine()}{f', and symshape has the level {cpu}' if cpu else ''}.\n"
     versions = [f"{title} {importlib.metadata.version(package)}" for _, title, package in PEERS]
     text += f"The other runtimes are {' and '.join(versions)}.\n"
