@@ -55,7 +55,7 @@ pub fn eval_rounding(graph: &Graph, inputs: &[Tensor], rounding: Rounding) -> Re
 }
 
 /// As [`eval_rounding`] with [`Rounding::Quick`], for several calls at once. The results are those of single calls, but
-/// graphs that differ only in the precision of contractions share their constants and equal values.
+/// equal nodes of equal values are computed once, such as those of graphs that differ in the precision of contractions.
 ///
 /// # Errors
 /// As [`eval`], for each call.

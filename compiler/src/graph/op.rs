@@ -5,9 +5,11 @@
 //! has a shape rule ([`super::infer`]), an evaluation rule ([`super::eval`]) and a lowering ([`crate::lower`]). All
 //! ONNX operators are composed of them.
 
-use super::{Graph, Type};
+use super::{Graph, Node, Type};
 use crate::{
-    external::Callee, scalar::Body, scalar::Precision, scalar::ReduceOp, scalar::Scalar, tensor::Tensor,
+    external::Callee,
+    scalar::{Body, Precision, ReduceOp, Scalar},
+    tensor::{ByContent, Tensor},
 };
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
@@ -229,6 +231,23 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether both operators compute the same from equal operands. Constants are compared by their elements.
+    pub(crate) fn is_same(&self, other: &Op) -> bool {
+        match (self, other) {
+            (Op::Const(a), Op::Const(b)) => {
+                a.shape() == b.shape() && ByContent(a.clone()) == ByContent(b.clone())
+            }
+            (Op::Const(_), _) | (_, Op::Const(_)) => false,
+            // The debug output of other operators is complete, but for the elements of constants in nested graphs.
+            _ => {
+                let same_node = |(a, b): (&Node, &Node)| a.op.is_same(&b.op);
+                let regions = || self.regions().into_iter().zip(other.regions());
+                format!("{self:?}") == format!("{other:?}")
+                    && regions().all(|((_, a), (_, b))| a.nodes.values().zip(b.nodes.values()).all(same_node))
+            }
+        }
+    }
+
     /// The nested graphs, each with the position of the operand that is its first input.
     pub fn regions(&self) -> Vec<(usize, &Graph)> {
         match self {

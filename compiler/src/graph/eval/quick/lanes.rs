@@ -38,11 +38,7 @@ pub(crate) struct Call<'c> {
 
 /// The outputs of each call, or its error.
 pub(crate) fn outputs(calls: &[Call<'_>]) -> Vec<Result<Vec<Tensor>>> {
-    let mut lanes: Vec<Lane> = Vec::new();
-    for call in calls {
-        let kind = lanes.iter().find(|lane| alike(lane.graph, call.graph)).map(|lane| lane.kind);
-        lanes.push(Lane::of(call, kind.unwrap_or(lanes.len())));
-    }
+    let mut lanes: Vec<Lane> = calls.iter().map(Lane::of).collect();
     let nodes: BTreeSet<NodeId> = lanes.iter().flat_map(|lane| &lane.nodes).copied().collect();
     for node in nodes {
         step(&mut lanes, node);
@@ -50,22 +46,9 @@ pub(crate) fn outputs(calls: &[Call<'_>]) -> Vec<Result<Vec<Tensor>>> {
     lanes.into_iter().map(Lane::outputs).collect()
 }
 
-/// Whether the nodes of two graphs differ at most in the precisions of contractions.
-fn alike(a: &Graph, b: &Graph) -> bool {
-    let same = |(a, b): (&Node, &Node)| {
-        std::mem::discriminant(&a.op) == std::mem::discriminant(&b.op)
-            && a.operands == b.operands
-            && a.results == b.results
-    };
-    // Lowering a precision adds operators or changes nothing else.
-    std::ptr::eq(a, b) || a.nodes.len() == b.nodes.len() && a.nodes.values().zip(b.nodes.values()).all(same)
-}
-
 /// The state of a call.
 struct Lane<'c> {
     graph: &'c Graph,
-    /// The first call with the same operators.
-    kind: usize,
     binding: Binding,
     inputs: &'c [Tensor],
     nodes: BTreeSet<NodeId>,
@@ -85,12 +68,11 @@ struct Step<'c> {
 }
 
 impl<'c> Lane<'c> {
-    fn of(call: &Call<'c>, kind: usize) -> Lane<'c> {
+    fn of(call: &Call<'c>) -> Lane<'c> {
         let wanted = wanted(call.graph);
         let Needed { nodes, uses } = needed(call.graph, &wanted);
         Lane {
             graph: call.graph,
-            kind,
             binding: call.binding.clone(),
             inputs: call.inputs,
             lazy: lazy::values(call.graph, &nodes, &wanted),
@@ -229,17 +211,11 @@ fn equal(lanes: &[Lane<'_>], a: &Step<'_>, b: &Step<'_>) -> bool {
         a.node.op,
         Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Fail { .. } | Op::Call { .. } | Op::Input(_)
     );
-    let same_precision = match (&a.node.op, &b.node.op) {
-        (Op::Contraction { precision: a, .. }, Op::Contraction { precision: b, .. }) => a == b,
-        _ => true,
-    };
-    let [first, second] = [&lanes[a.lane], &lanes[b.lane]];
-    first.kind == second.kind
-        && !has_state
-        && same_precision
+    !has_state
         && a.operands.len() == b.operands.len()
         && a.operands.iter().zip(&b.operands).all(|(a, b)| a.is(b))
-        && first.binding == second.binding
+        && lanes[a.lane].binding == lanes[b.lane].binding
+        && a.node.op.is_same(&b.node.op)
 }
 
 /// The results of contractions that are multiplied together.
