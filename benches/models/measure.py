@@ -25,7 +25,7 @@ import bound
 from case import Contract
 from convert import rounds_activations
 from export import flags
-from peers import OnnxRuntime, OpenVino, Symshape, fastest_ns
+from peers import OnnxRuntime, OpenVino, Symshape, fastest_ns, limit_openvino
 
 # Seconds that `symc` may take for one model.
 COMPILE_SECONDS = 300
@@ -167,8 +167,7 @@ def main():
     parser.add_argument("--cpu", help="the ISA level of symshape and, if it is x86-64-v3, of OpenVINO")
     args = parser.parse_args()
     os.sched_setaffinity(0, {args.core})
-    if args.cpu == "x86-64-v3":
-        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
+    limit_openvino(args.cpu)
     folder = args.folder
     model, reference = f"{folder}/model.onnx", f"{folder}/reference.onnx"
     reference = reference if os.path.exists(reference) else model
@@ -217,9 +216,11 @@ def main():
         except Exception as error:
             row["openvino"] = str(error).strip().splitlines()[0][:300]
         row.update(measure_speed(peers, rows, expected, args.rounds, args.milliseconds))
+        names = [symbol["name"] for symbol in query["symbols"]]
         try:
-            symbols = [symbol["name"] for symbol in query["symbols"]]
-            row["bounds_ms"] = bound.bounds_ms(args.symc, folder, declared, symbols, contract.bindings())
+            ends = [{name: contract.bindings()[k][name] for name in names} for k in (0, -1)]
+            bounds = bound.bounds_ns(args.symc, model, declared, ends)
+            row["bounds_ms"] = dict(zip(("smallest", "largest"), (ns / 1e6 for ns in bounds)))
         except (RuntimeError, KeyError) as error:
             row["no_bound"] = str(error)[:300]
     print(json.dumps(row))

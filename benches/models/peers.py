@@ -1,6 +1,7 @@
 """ONNX Runtime, OpenVINO and artefacts of `symc` behind one interface: `prepare` the inputs of a size, then `call`."""
 
 import ctypes
+import os
 import time
 
 import numpy as np
@@ -9,6 +10,13 @@ from artefact import Artefact, Error, Exec, Refused, describe
 
 # Nanoseconds that a group of calls takes at least: the clock is a system call.
 GROUP_NS = 100_000
+
+
+def limit_openvino(cpu):
+    """Limits OpenVINO to the vectors of an ISA level of symshape, before it is imported. ONNX Runtime has no such
+    switch."""
+    if cpu == "x86-64-v3":
+        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
 
 
 class OnnxRuntime:

@@ -30,7 +30,8 @@ sys.path += [f"{ROOT}/compiler/tests/differential", f"{ROOT}/benches/models"]
 import artefact
 import page
 import shapes
-from peers import OnnxRuntime, OpenVino, Symshape, fastest_ns
+from bound import bounds_ns
+from peers import OnnxRuntime, OpenVino, Symshape, fastest_ns, limit_openvino
 
 # The largest difference from ONNX Runtime, relative to the largest magnitude of the output.
 TOLERANCE = 1e-4
@@ -53,8 +54,7 @@ def main():
     args = parser.parse_args()
 
     os.sched_setaffinity(0, {args.core})
-    if args.cpu == "x86-64-v3":
-        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
+    limit_openvino(args.cpu)
     args.scratch.mkdir(parents=True, exist_ok=True)
     with open(args.symc, "rb") as file:
         symc = hashlib.file_digest(file, "sha256").hexdigest()[:16]
@@ -115,15 +115,6 @@ def command(words):
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, words))}\n{done.stderr}")
     return done.stdout
-
-
-def bounds_ns(symc, model, flags, sizes):
-    """The bound of a call at each size: arithmetic at the measured peak, or bytes at the measured bandwidth."""
-    texts = [",".join(f"{name}={value}" for name, value in item.items()) for item in sizes]
-    page_file = model.with_suffix(".html")
-    report = json.loads(command([symc, "report", model, *flags, "--profile", *texts, "--json", "-o", page_file]))
-    calls = {call["at"]: call for call in report["profile"]}
-    return [sum(kernel["bound_ns"] for kernel in calls[text]["kernels"]) for text in texts]
 
 
 def times(peers, x, args):
