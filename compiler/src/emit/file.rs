@@ -38,18 +38,18 @@ impl Staged {
         named.map(drop).at(|| path.display().to_string())
     }
 
-    /// Checks the bytes of the artefact that was written, and appends its command line and its seal. The part of the
-    /// weights may be hashed already.
-    pub(super) fn seal(
-        &self,
-        command_line: &str,
-        weights: Option<&SealedPart>,
-        check: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let map = || symshape_runtime::map_file(self.file.path()).map_err(|error| unwritable(&error));
-        let place = || self.path.display().to_string();
-        check(&map().at(place)?)?;
-        append_seal(self.file.path(), command_line, weights).map_err(|error| unwritable(&error)).at(place)
+    /// Calls `check` with the bytes that were written.
+    pub(super) fn check(&self, check: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
+        let mapped = symshape_runtime::map_file(self.file.path()).map_err(|error| unwritable(&error));
+        check(&mapped.at(|| self.path.display().to_string())?)
+    }
+
+    /// Appends the command line and the seal to the artefact that was written. The part of the weights may be hashed
+    /// already.
+    pub(super) fn seal(&self, command_line: &str, weights: Option<&SealedPart>) -> Result<()> {
+        append_seal(self.file.path(), command_line, weights)
+            .map_err(|error| unwritable(&error))
+            .at(|| self.path.display().to_string())
     }
 }
 
@@ -103,7 +103,7 @@ pub(super) fn write_pieces(
         }
         Ok(())
     })?;
-    staged.seal(command_line, weights.map(PartHasher::finish).as_ref(), &mut |_| Ok(()))?;
+    staged.seal(command_line, weights.map(PartHasher::finish).as_ref())?;
     staged.commit()
 }
 

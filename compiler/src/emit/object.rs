@@ -76,7 +76,8 @@ impl Object {
             weights = self.stream(section, &mut file)?;
             file.flush()
         })?;
-        staged.seal(&command_line, weights.as_ref(), &mut |bytes| self.check_imports(bytes))?;
+        staged.check(|bytes| self.check_imports(bytes))?;
+        staged.seal(&command_line, weights.as_ref())?;
         Ok(staged)
     }
 
@@ -85,7 +86,7 @@ impl Object {
         Ok(self.in_memory()?.0)
     }
 
-    /// The bytes of the file without a seal, and the part of its weights if they have a section of their own.
+    /// The bytes of the file without a seal, and the part of its weights if they have a section.
     fn in_memory(mut self) -> Result<(Vec<u8>, Option<SealedPart>)> {
         let section = self.place_weights();
         let mut bytes = Vec::new();
@@ -96,7 +97,7 @@ impl Object {
     }
 
     /// Places the weights in a section. That of ELF files holds zeros, which [`Self::stream`] replaces; memory of zeros
-    /// that nobody reads takes no pages.
+    /// that is never read takes no pages.
     fn place_weights(&mut self) -> Option<SectionId> {
         let object = &mut self.product.object;
         if object.format() != BinaryFormat::Elf {
