@@ -302,7 +302,7 @@ impl Stages<'_> {
                 && options.support != kernel::MicrokernelSupport::Loops
                 && batch.is_none()
             {
-                schedule::divide_batch(program)?;
+                schedule::divide_batch(program);
                 stages.report("batch_blocks", Ir::Kernels(program));
             }
             Ok(())

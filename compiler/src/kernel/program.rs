@@ -210,6 +210,11 @@ impl Program {
         tensor.is_some_and(|tensor| tensor.axis.is_none())
     }
 
+    /// Parts of the arena that are used at once, each with the placements of the plan.
+    pub(crate) fn arena_slices(&self) -> u32 {
+        self.batch_blocks.as_ref().map_or(1, |blocks| blocks.slices.max(1))
+    }
+
     /// Whether each symbol has one value only.
     pub(crate) fn has_constant_sizes(&self) -> bool {
         let is_constant = |symbol: &Symbol| self.only_value(&Dim::from(symbol)).is_some();

@@ -19,7 +19,8 @@ pub(crate) fn arena_bytes(
     value: &dyn Fn(&Symbol) -> Option<BigInt>,
 ) -> Result<BigInt> {
     let spans = layout(&plan.placements, &mut AtSizes { program, value })?;
-    Ok(spans.into_iter().map(|span| span.end).max().unwrap_or_default())
+    let end = spans.into_iter().map(|span| span.end).max().unwrap_or_default();
+    Ok(end * program.arena_slices())
 }
 
 struct AtSizes<'a> {

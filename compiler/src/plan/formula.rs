@@ -18,8 +18,7 @@ const MAX_CHARS: usize = 160;
 /// The bytes of arena that a call takes, as an expression over the model's symbols, or `at most N` where the expression
 /// would be too long to read.
 pub fn arena_formula(program: &Program, plan: &Plan) -> String {
-    let slices = program.batch_blocks.as_ref().map_or(1, |blocks| i64::from(blocks.slices));
-    let total = total_bytes(program, plan).map(|total| total * slices);
+    let total = total_bytes(program, plan).map(|total| total * i64::from(program.arena_slices()));
     let formula = total.map(|total| program.facts.simplify(&total).to_string());
     match formula {
         Ok(text) if text.len() <= MAX_CHARS => text,

@@ -93,7 +93,7 @@ pub(crate) fn plan_or_overflow(
         stack(&mut plan.placements, placements);
     }
 
-    let slices = program.batch_blocks.as_ref().map_or(1, |blocks| u64::from(blocks.slices));
+    let slices = u64::from(program.arena_slices());
     plan.lower_bound = plan.lower_bound.saturating_mul(slices);
     plan.arena_max = highest_end(program, &plan.placements)?.saturating_mul(slices);
     if plan.arena_max > size::MAX_BYTES as u64 {

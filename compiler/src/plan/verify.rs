@@ -66,7 +66,7 @@ pub fn verify(program: &Program, plan: &Plan) -> Result<Certificate> {
     }
 
     let max_live = check_memories(program, plan, &alive)?;
-    let max_live = max_live.saturating_mul(slices(program));
+    let max_live = max_live.saturating_mul(u64::from(program.arena_slices()));
     if plan.lower_bound != max_live {
         return Err(wrong(format!("the bound is {}, but {max_live} bytes are alive", plan.lower_bound)));
     }
@@ -325,7 +325,7 @@ fn check_corner(
         let below = placement.below.iter().map(|other| &spans[other].1);
         let begin = below.max().cloned().unwrap_or(BigInt::ZERO);
         let end = &begin + size;
-        if &end * slices(program) > BigInt::from(plan.arena_max) {
+        if &end * program.arena_slices() > BigInt::from(plan.arena_max) {
             return Err(wrong(format!(
                 "{:?} ends at {end} of {} where {corner:?}",
                 placement.buffer, plan.arena_max
@@ -341,11 +341,6 @@ fn check_corner(
         None => Ok(true),
         Some((a, b)) => Err(wrong(format!("{a:?} and {b:?} overlap where {corner:?}"))),
     }
-}
-
-/// Parts of the arena that blocks of a batch use at once.
-fn slices(program: &Program) -> u64 {
-    program.batch_blocks.as_ref().map_or(1, |blocks| u64::from(blocks.slices.max(1)))
 }
 
 /// How often a buffer is in a part of the arena.

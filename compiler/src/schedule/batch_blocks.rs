@@ -9,13 +9,10 @@
 //! [`kernel::batch_strides`]: crate::kernel::batch_strides
 
 use super::fresh_symbols::FreshSymbols;
-use crate::{
-    Result,
-    kernel::{
-        Axis, BatchBlocks, BufferId, Contraction, Kernel, MemorySpace, Program, Stmt,
-        batch_strides::{self, BLOCK_BYTES, BatchStrides, ImageTraffic},
-        walk,
-    },
+use crate::kernel::{
+    Axis, BatchBlocks, BufferId, Contraction, Kernel, MemorySpace, Program, Stmt,
+    batch_strides::{self, BLOCK_BYTES, BatchStrides, ImageTraffic},
+    walk,
 };
 use std::collections::BTreeSet;
 use symshape::{Declaration, Dim, Symbol};
@@ -27,23 +24,19 @@ const START_BYTES: i64 = 256 << 10;
 const MAX_BLOCK: i64 = 256;
 
 /// Divides the batch of the program if its size is a constant, images are independent, and blocks pay.
-///
-/// # Errors
-/// None so far.
-pub(crate) fn divide(program: &mut Program) -> Result<()> {
+pub(crate) fn divide(program: &mut Program) {
     if !may_be_divided(program) {
-        return Ok(());
+        return;
+    }
+    let sizes: Vec<i64> =
+        batch_sizes(program).into_iter().filter(|images| may_pay(program, *images)).collect();
+    if sizes.is_empty() {
+        return;
     }
     let with_values = with_values(program);
-    for images in batch_sizes(program) {
-        if may_pay(program, images)
-            && let Some(divided) = divided(&with_values, images)
-        {
-            *program = divided;
-            return Ok(());
-        }
+    if let Some(divided) = sizes.into_iter().find_map(|images| divided(&with_values, images)) {
+        *program = divided;
     }
-    Ok(())
 }
 
 /// Whether all sizes are constants, and each kernel runs once in a call.

@@ -104,8 +104,8 @@ pub(crate) fn arena_bytes(unit: &mut ModuleBuilder) -> Result<FuncId> {
         for placement in &f.unit.plan.placements {
             total = f.ins().smax(total, ends[&placement.buffer]);
         }
-        if let Some(blocks) = &f.unit.program.batch_blocks {
-            let slices = i64::from(blocks.slices);
+        let slices = i64::from(f.unit.program.arena_slices());
+        if slices > 1 {
             total = f.ins().imul_imm_s(total, slices);
         }
         f.ins().return_(&[total]);

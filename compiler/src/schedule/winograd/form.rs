@@ -28,7 +28,6 @@ pub(super) struct Form {
 }
 
 /// Changes filters to the basis, several at a time.
-#[derive(Clone)]
 pub(super) struct FilterChange {
     /// The coefficients of the taps for each point.
     matrix: Vec<[f64; TAPS]>,
