@@ -24,6 +24,7 @@ use crate::{
     graph::{Graph, eval::eval},
     opt,
     options::CompileOptions,
+    parallel,
     scalar::Precision,
     tensor::{self, Tensor},
 };
@@ -152,7 +153,7 @@ fn in_order<J: Sync, R: Send>(
     work: impl Fn(&J) -> R + Sync,
     mut take: impl FnMut(&J, R) -> Result<()>,
 ) -> Result<()> {
-    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(jobs.len().max(1));
+    let threads = parallel::cores().min(jobs.len().max(1));
     let next = AtomicUsize::new(0);
     let (send, receive) = channel();
 

@@ -11,10 +11,11 @@ use crate::{
     },
     error::{Error, ErrorKind, Result},
     graph::Graph,
+    parallel,
     pipeline::Pipeline,
     tensor::{self, Tensor},
 };
-use std::{collections::BTreeSet, thread};
+use std::collections::BTreeSet;
 use symshape_runtime::{Context, Model, TensorRef};
 
 /// Largest work of all trials, in multiplications of contractions.
@@ -88,7 +89,7 @@ impl Trial {
         });
         let inputs = inputs.collect::<Result<_>>()?;
         let mut context = Context::new(model).map_err(|error| limit(error.to_string()))?;
-        let threads = thread::available_parallelism().map_or(1, |threads| threads.get() as u32);
+        let threads = parallel::cores() as u32;
         context.set_threads(threads).map_err(|error| limit(error.to_string()))?;
 
         let at = inputs::binding(model, dims);

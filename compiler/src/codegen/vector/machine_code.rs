@@ -49,7 +49,7 @@ impl MachineCode {
 /// An error of Cranelift's compiler as an error of this crate.
 pub(crate) fn compilation(error: CodegenError) -> Error {
     match error {
-        CodegenError::Unsupported(what) => Error::unsupported(format!("{what} on this target")),
+        CodegenError::Unsupported(feature) => Error::unsupported(format!("{feature} on this target")),
         CodegenError::CodeTooLarge => Error::new(ErrorKind::Limit, "more code than one function can hold"),
         CodegenError::Verifier(errors) => Error::internal(format!("{errors}")),
         error => Error::internal(error.to_string()),

@@ -51,7 +51,7 @@ fn shape(program: &Program, port: &Port) -> Result<Vec<usize>> {
     shape.ok_or_else(|| Error::invalid("a size is no constant").at(format!("port {}", port.name)))
 }
 
-/// The elements of some images, or the whole input if an image has no elements of its own.
+/// The elements of some images, or the whole input if all images share it.
 fn input_of_block(input: &Tensor, image: usize, first: usize, images: usize) -> Result<Tensor> {
     let elems = if image == 0 { 0..input.elems() } else { first * image..(first + images) * image };
     let shape = vec![elems.len()];
