@@ -160,9 +160,17 @@ impl Program {
 
     /// Bytes of a buffer, all copies included.
     pub fn bytes(&self, buffer: BufferId) -> Dim {
-        match (&self.buffers[buffer].space, self.workers) {
-            (MemorySpace::Scratch, 2..) => self.copy_bytes(buffer) * i64::from(self.workers),
-            _ => self.buffers[buffer].bytes(),
+        match self.copies(buffer) {
+            1 => self.buffers[buffer].bytes(),
+            copies => self.copy_bytes(buffer) * copies,
+        }
+    }
+
+    /// How often a buffer is in the arena: scratch memory, once for each worker.
+    pub(crate) fn copies(&self, buffer: BufferId) -> i64 {
+        match self.buffers[buffer].space {
+            MemorySpace::Scratch => i64::from(self.workers.max(1)),
+            _ => 1,
         }
     }
 

@@ -26,23 +26,28 @@ pub(super) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
     }
 }
 
-/// Upper bound of a buffer's bytes, rounded up to [`ALIGN_BYTES`].
+/// Upper bound of a buffer's bytes: of each copy, rounded up to [`ALIGN_BYTES`], times the number of copies.
+///
+/// The rounded size is not bounded as a formula: it may be written in other symbols than the size, whose ranges are
+/// wider than what the facts allow. [`super::verify`] expects the bound of the size.
 ///
 /// # Errors
-/// Its formula has no upper bound, or the bound exceeds [`MAX_BYTES`].
+/// The formula of the size has no upper bound, or the bound exceeds [`MAX_BYTES`].
 pub(crate) fn upper_bound_bytes(program: &Program, id: BufferId) -> Result<i64> {
     let buffer = &program.buffers[id];
-    let bytes = program.facts.simplify(&program.bytes(id));
+    let bytes = program.facts.simplify(&buffer.bytes());
     let name = if buffer.name.is_empty() { id.to_string() } else { format!("`{}`", buffer.name) };
     let Some(hi) = program.facts.bounds(&bytes).hi else {
         return Err(unbounded(program, &name, &bytes));
     };
 
     let hi = hi.max(BigInt::ZERO);
-    match hi.to_i64().filter(|hi| *hi <= MAX_BYTES) {
-        Some(hi) => Ok(round_up(hi)),
+    let copies = program.copies(id);
+    match hi.to_i64().filter(|hi| *hi <= MAX_BYTES / copies) {
+        Some(hi) => Ok(round_up(hi) * copies),
         None => {
-            let message = format!("buffer {name} of {bytes} bytes can reach {hi}, more than 2^47");
+            let bytes = program.bytes(id);
+            let message = format!("buffer {name} of {bytes} bytes can reach {}, more than 2^47", hi * copies);
             Err(Error::new(ErrorKind::Limit, message))
         }
     }
