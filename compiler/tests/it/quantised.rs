@@ -80,8 +80,14 @@ fn rounded(g: &mut Graph, x: Value, zero: i64, scale: f32, dtype: DType) -> Resu
 /// A convolution of `x` with stored weights, a bias and a scale for each kernel.
 fn conv(g: &mut Graph, x: Value, channels: [usize; 2], kernel: usize, stride: i64) -> Result<Value> {
     let weights = integers(DType::I8, &[channels[1], channels[0], kernel, kernel], 3 + kernel as u32);
+    stored_conv(g, x, weights, stride)
+}
+
+/// The same with these weights.
+fn stored_conv(g: &mut Graph, x: Value, weights: Tensor, stride: i64) -> Result<Value> {
+    let [outputs, kernel] = [0, 2].map(|axis| weights.shape()[axis]);
     let weights = g.constant(weights)?;
-    let scales: Vec<f32> = (0..channels[1]).map(|c| if c % 3 == 0 { 0.0625 } else { 0.03125 }).collect();
+    let scales: Vec<f32> = (0..outputs).map(|c| if c % 3 == 0 { 0.0625 } else { 0.03125 }).collect();
     let weights = dequantised(g, weights, 0, &scales, 0)?;
     let pad = Dim::from((kernel as i64 - 1) / 2);
     let side = [Dim::zero(), Dim::zero(), pad.clone(), pad];
@@ -89,8 +95,8 @@ fn conv(g: &mut Graph, x: Value, channels: [usize; 2], kernel: usize, stride: i6
     let k = kernel as i64;
     let x = g.window(x, &[2, 3], &[k, k], &[stride, stride], &[1, 1])?;
     let y = g.contract(x, b"nchwyx", weights, b"ocyx", b"nohw")?;
-    let bias: Vec<f32> = (0..channels[1]).map(|c| c as f32 - 4.0).collect();
-    let bias = g.constant(Tensor::from_f32(vec![channels[1], 1, 1], &bias).expect("one each"))?;
+    let bias: Vec<f32> = (0..outputs).map(|c| c as f32 - 4.0).collect();
+    let bias = g.constant(Tensor::from_f32(vec![outputs, 1, 1], &bias).expect("one each"))?;
     g.add(y, bias)
 }
 
@@ -188,6 +194,37 @@ fn dense() -> Result<Graph> {
     let w = dequantised(&mut g, w, 7, &[0.03125], 0)?;
     let y = g.matmul(y, w)?;
     g.output("y", y)?;
+    Ok(g)
+}
+
+/// Weights at the ends of the range. The sum of two products of adjacent ones with bytes fits 16 bits.
+const EXTREME_WEIGHTS: [i8; 14] = [127, 1, 127, 1, -128, 0, -128, 127, -127, -1, -127, 64, 64, -64];
+
+/// Kernels of such weights, which move along by one from output to output.
+fn extreme(channels: [usize; 2], kernel: usize) -> Tensor {
+    let taps = kernel * kernel;
+    let weight = |idx: usize| {
+        let at = idx / taps % channels[0] + idx / taps / channels[0];
+        EXTREME_WEIGHTS[at % EXTREME_WEIGHTS.len()] as u8
+    };
+    let bytes: Vec<u8> = (0..channels[1] * channels[0] * taps).map(weight).collect();
+    let shape = vec![channels[1], channels[0], kernel, kernel];
+    Tensor::new(DType::I8, shape, Bytes::Owned(bytes.into())).expect("a byte each")
+}
+
+/// Convolutions of bytes at the ends of their range by such weights: runs that groups divide, and runs that they don't.
+fn pairs() -> Result<Graph> {
+    let mut g = graph("pairs", &[("N", 1, 3), ("H", 3, 9)]);
+    let x = g.input("x", DType::F32, vec![Dim::symbol("N"), 42.into(), Dim::symbol("H"), 7.into()])?;
+    let x = rounded(&mut g, x, 128, 0.00390625, DType::U8)?;
+    let x = stored_conv(&mut g, x, extreme([42, 28], 1), 1)?;
+    let x = rounded(&mut g, x, 3, 8.0, DType::U8)?;
+    let x = stored_conv(&mut g, x, extreme([28, 42], 3), 2)?;
+    let x = rounded(&mut g, x, -3, 8.0, DType::I8)?;
+    let x = stored_conv(&mut g, x, extreme([42, 37], 1), 1)?;
+    let x = rounded(&mut g, x, 0, 8.0, DType::I8)?;
+    let x = stored_conv(&mut g, x, extreme([37, 20], 1), 1)?;
+    g.output("y", x)?;
     Ok(g)
 }
 
@@ -338,11 +375,12 @@ fn reads_bytes(program: &Program) -> bool {
 }
 
 /// Models by name, with the number of contractions of integers that they have.
-pub(crate) const MODELS: [(&str, Make, usize); 8] = [
+pub(crate) const MODELS: [(&str, Make, usize); 9] = [
     ("fewer_products", fewer_products, 2),
     ("convolutions", convolutions, 4),
     ("signed", signed, 4),
     ("activations", activations, 1),
+    ("pairs", pairs, 4),
     ("dense", dense, 2),
     ("dynamic", dynamic, 1),
     ("padded", padded, 1),

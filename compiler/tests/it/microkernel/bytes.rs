@@ -241,6 +241,19 @@ fn rows_are_packed_contiguously() {
     }
 }
 
+/// Unsigned bytes: every second one is the largest.
+fn extreme_bytes(count: usize) -> Vec<i32> {
+    let largest = |(idx, byte): (usize, u8)| if idx / 3 % 2 == 0 { 255 } else { i32::from(byte) };
+    bytes(count, 3).into_iter().enumerate().map(largest).collect()
+}
+
+/// Signed bytes whose pairs have the largest sums of products that 16 bits hold.
+fn extreme_pairs(count: usize) -> Vec<i32> {
+    let pairs = [[64, 64], [-64, -64], [127, 1], [0, -128], [127, -128], [-127, -1], [-128, 127], [1, 127]];
+    let chosen = bytes(count / 2, 5).into_iter().map(|byte| pairs[usize::from(byte) % pairs.len()]);
+    chosen.flatten().collect()
+}
+
 /// Compares the sums of a tile of this many rows and columns, whose rows are this many groups of 32 bits.
 fn assert_sums_are_exact(isa: &dyn VectorIsa, fma: bool, dot: DotOp, [rows, columns, groups]: [usize; 3]) {
     let group = dot.group() as usize;
@@ -255,10 +268,11 @@ fn assert_sums_are_exact(isa: &dyn VectorIsa, fma: bool, dot: DotOp, [rows, colu
     let packed = |elements: &[i32]| -> Vec<u8> {
         elements.iter().flat_map(|element| element.to_le_bytes().into_iter().take(4 / group)).collect()
     };
-    let a = elements(rows * depth, 3, 3);
-    let b = elements(16 * depth, 5, 200);
+    let is_paired = dot == DotOp::BytePairs;
+    let a = if is_paired { extreme_bytes(rows * depth) } else { elements(rows * depth, 3, 3) };
+    let b = if is_paired { extreme_pairs(16 * depth) } else { elements(16 * depth, 5, 200) };
     // Panels of bytes begin with the values that sums start from.
-    let has_start = matches!(dot, DotOp::Signed | DotOp::Matrix);
+    let has_start = matches!(dot, DotOp::BytePairs | DotOp::Signed | DotOp::Matrix);
     let start: Vec<i32> = (0..16).map(|column| if has_start { 1000 * column - 77 } else { 0 }).collect();
     let mut panel = packed(&b);
     if has_start {
@@ -302,6 +316,9 @@ fn sums_of_products_are_exact() {
         for sizes in [[1, 16, 5], [4, 16, 40], [6, 16, 7], [3, 11, 9]] {
             if isa.shape().signed_dots {
                 assert_sums_are_exact(&*isa, fma, DotOp::Signed, sizes);
+            }
+            if isa.shape().byte_pairs {
+                assert_sums_are_exact(&*isa, fma, DotOp::BytePairs, sizes);
             }
         }
         for sizes in [[1, 16, 6], [4, 16, 40], [5, 16, 2], [6, 16, 8], [3, 11, 10]] {

@@ -42,7 +42,9 @@ fn requantised() -> Body {
 fn accumulators_of_bytes_are_not_spilled() {
     let products = [
         (X86::AVX2, DotOp::I16Pairs),
+        (X86::AVX2, DotOp::BytePairs),
         (X86::AVX512, DotOp::I16Pairs),
+        (X86::AVX512, DotOp::BytePairs),
         (X86::AVX512_VNNI, DotOp::I16Pairs),
         (X86::AVX512_VNNI, DotOp::Vnni),
     ];

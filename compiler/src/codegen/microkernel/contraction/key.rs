@@ -11,6 +11,11 @@ use crate::{
 /// Columns of a panel.
 pub const PANEL: usize = 16;
 
+/// Largest magnitude of the sum of two adjacent weights of a column, for [`DotOp::BytePairs`]. The sum of their
+/// products with bytes is then between `255 * -128` and `255 * 128`, which 16 bits hold. If the weights have different
+/// signs, it is between the products.
+pub(crate) const MAX_PAIR: i16 = 128;
+
 /// Largest number of rows of a tile on tile registers.
 pub const AMX_ROWS: usize = 32;
 
@@ -102,6 +107,9 @@ pub enum DotOp {
     /// Four bytes, unsigned in lhs and signed in rhs: the sum of all products, in 32 bits. Each panel begins with a
     /// row that the accumulators start from.
     Vnni,
+    /// As [`DotOp::Vnni`] by several instructions, which add two products in 16 bits. Adjacent weights of a column add
+    /// up to at most `MAX_PAIR`.
+    BytePairs,
     /// Four signed bytes of both operands: the sum of all products, in 32 bits. Panels begin with a row as those of
     /// [`DotOp::Vnni`] do.
     Signed,
@@ -125,7 +133,7 @@ impl DotOp {
             DotOp::F32 => 4,
             DotOp::I16Pairs | DotOp::MatrixBf16 => 2,
             DotOp::AmxBf16(parts) => 2 * i64::from(parts.rhs),
-            DotOp::Vnni | DotOp::Signed | DotOp::Matrix | DotOp::AmxBytes => 1,
+            DotOp::Vnni | DotOp::BytePairs | DotOp::Signed | DotOp::Matrix | DotOp::AmxBytes => 1,
         }
     }
 
@@ -136,6 +144,7 @@ impl DotOp {
             DotOp::F32
             | DotOp::I16Pairs
             | DotOp::Vnni
+            | DotOp::BytePairs
             | DotOp::Signed
             | DotOp::Matrix
             | DotOp::MatrixBf16 => false,
@@ -145,7 +154,7 @@ impl DotOp {
     /// The form of bytes of lhs.
     pub(crate) fn byte_form(self) -> ByteForm {
         match self {
-            DotOp::Vnni | DotOp::AmxBytes => ByteForm::Unsigned,
+            DotOp::Vnni | DotOp::BytePairs | DotOp::AmxBytes => ByteForm::Unsigned,
             DotOp::Signed | DotOp::Matrix => ByteForm::Signed,
             DotOp::F32 | DotOp::I16Pairs | DotOp::MatrixBf16 | DotOp::AmxBf16(_) => ByteForm::Halves,
         }
@@ -153,7 +162,7 @@ impl DotOp {
 
     /// Whether panels begin with a row that the accumulators start from.
     pub(crate) fn starts_from_panels(self) -> bool {
-        matches!(self, DotOp::Vnni | DotOp::Signed | DotOp::Matrix | DotOp::AmxBytes)
+        matches!(self, DotOp::Vnni | DotOp::BytePairs | DotOp::Signed | DotOp::Matrix | DotOp::AmxBytes)
     }
 
     /// Elements that 32 bits hold.
@@ -161,7 +170,7 @@ impl DotOp {
         match self {
             DotOp::F32 => 1,
             DotOp::I16Pairs | DotOp::MatrixBf16 | DotOp::AmxBf16(_) => 2,
-            DotOp::Vnni | DotOp::Signed | DotOp::Matrix | DotOp::AmxBytes => 4,
+            DotOp::Vnni | DotOp::BytePairs | DotOp::Signed | DotOp::Matrix | DotOp::AmxBytes => 4,
         }
     }
 
@@ -229,7 +238,8 @@ pub struct TileKey {
     pub dot: DotOp,
     /// Whether consecutive `k` are consecutive in lhs.
     pub dense: bool,
-    /// Whether lhs is signed bytes that become unsigned ones where they are read. Only for [`DotOp::Vnni`].
+    /// Whether lhs is signed bytes that become unsigned ones where they are read. Only for [`DotOp::Vnni`] and
+    /// [`DotOp::BytePairs`].
     pub flips_signs: bool,
     /// Bytes that the last group of each innermost loop shares with the group before, which rhs multiplies by zero. The
     /// loop has one group more than its count if this is not zero. Only for dense bytes.

@@ -28,6 +28,7 @@ mod tile;
 pub(crate) use amx::{amx_columns, release};
 pub(crate) use few_bits::{max_few_bits_rows, wide_few_bits_vectors};
 pub(super) use few_bits_panels::{Before, Indices, Panels, Reader, Sink};
+pub(crate) use key::MAX_PAIR;
 pub use key::{AMX_ROWS, BlockDot, DotOp, FewBitsCode, PANEL, ReductionPart, Rhs, TileKey};
 
 use crate::codegen::vector::{
@@ -65,8 +66,8 @@ pub fn wide_vectors(shape: VectorShape, rows: usize, dot: DotOp) -> usize {
         // Pairs of rows are multiplied, so an odd row takes as many registers as two.
         (_, 3) if dot.pairs_rows() => 4,
         (16, 1) => 8,
-        // `I16Pairs` adds with a second instruction, and the sum of two products needs a register until then.
-        (16, 3) if dot == DotOp::I16Pairs => 2,
+        // These add with another instruction, and the sum of two products needs a register until then.
+        (16, 3) if matches!(dot, DotOp::I16Pairs | DotOp::BytePairs) => 2,
         (16, 2..=3) => 4,
         (32, 1) => 8,
         (32, 2..=3) if shape.fma_lanes => 8,

@@ -18,6 +18,9 @@ use crate::{
 /// The unroll factor of the innermost loop.
 pub(super) const UNROLL: usize = 4;
 
+/// A pair of ones. The product with it adds two 16-bit integers.
+const ONES: u32 = 0x0001_0001;
+
 /// The highest bits of four bytes. Flipping them adds 128 to each byte, modulo 256.
 const SIGNS: u32 = 0x8080_8080;
 
@@ -368,6 +371,12 @@ impl<'a> Tile<'a> {
                 b.set_binary(VBinary::AddInt, accumulator, sum);
             }
             DotOp::Vnni => b.set_dot_bytes(accumulator, x, y),
+            DotOp::BytePairs => {
+                let halves = b.binary(VBinary::DotBytePairs, x, y);
+                let ones = b.bits(ONES);
+                let sum = b.binary(VBinary::DotPairs, halves, ones);
+                b.set_binary(VBinary::AddInt, accumulator, sum);
+            }
             DotOp::Signed => b.set_dot_signed(accumulator, x, y),
             DotOp::Matrix | DotOp::MatrixBf16 => unreachable!("pairs of rows are multiplied"),
             DotOp::AmxBf16(_) | DotOp::AmxBytes => unreachable!("these run on tile registers"),

@@ -53,10 +53,6 @@ fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
                 moved.push(b);
             }
         }
-        // Words in memory can't be repeated for these.
-        VInst::Binary(VBinary::DotPairs | VBinary::DotBytePairs | VBinary::AddHalves, _, a, b) => {
-            moved.extend([a, b]);
-        }
         VInst::Binary(op, _, a, b) => {
             if is_constant(a) && is_commutative(*op) {
                 std::mem::swap(a, b);

@@ -4,6 +4,7 @@
 //! Nothing here emits code or knows Cranelift: a [`TilePlan`] follows from the program, the contraction and the
 //! description of the vector ISA. The modules of `emit` turn it into loops around calls of microkernels.
 
+mod byte_pairs;
 mod bytes_in_place;
 mod division;
 mod isa;

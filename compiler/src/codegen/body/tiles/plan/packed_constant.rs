@@ -42,7 +42,7 @@ impl PackedConstant {
                 let kind = if self.lhs_shift == 0 { "eights" } else { "signed_eights" };
                 format!("const_{buffer}_{kind}_{}", self.rows)
             }
-            DotOp::Vnni | DotOp::Signed | DotOp::AmxBytes => {
+            DotOp::Vnni | DotOp::BytePairs | DotOp::Signed | DotOp::AmxBytes => {
                 let kind = match self.lhs_shift {
                     0 => "quads",
                     1.. => "shifted",
@@ -63,7 +63,7 @@ impl PackedConstant {
             DotOp::AmxBf16(parts) if parts.rhs > 1 => "panels of two bf16 parts",
             DotOp::AmxBf16(_) => "panels of bf16",
             DotOp::MatrixBf16 => "panels of four bf16",
-            DotOp::Vnni | DotOp::Signed | DotOp::AmxBytes => "panels of four-byte groups",
+            DotOp::Vnni | DotOp::BytePairs | DotOp::Signed | DotOp::AmxBytes => "panels of four-byte groups",
             DotOp::Matrix => "panels of eight-byte groups",
             DotOp::I16Pairs | DotOp::F32 => "panels of pairs",
         }
@@ -74,7 +74,9 @@ impl PackedConstant {
         match self.dot {
             DotOp::AmxBf16(parts) => self.bf16(tensor, parts.rhs > 1),
             DotOp::MatrixBf16 => self.fours_of_bf16(tensor),
-            DotOp::Vnni | DotOp::Signed | DotOp::Matrix | DotOp::AmxBytes => groups_of_bytes(tensor, self),
+            DotOp::Vnni | DotOp::BytePairs | DotOp::Signed | DotOp::Matrix | DotOp::AmxBytes => {
+                groups_of_bytes(tensor, self)
+            }
             DotOp::I16Pairs | DotOp::F32 => pairs(tensor, self.depth),
         }
     }

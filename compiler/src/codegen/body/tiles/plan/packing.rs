@@ -1,12 +1,14 @@
 //! The formats in which operands are packed into the 32-bit elements that tiles multiply.
 //!
 //! For bytes, an element is a group of neighbours along the reduction: a pair of 16-bit integers, whose products add
-//! up in 32 bits without loss, or four bytes where the ISA multiplies these. On tile registers an element is a pair of
-//! bf16, or four bytes, and a whole row of a register is the least that is multiplied. Rows of the lhs are packed into
-//! the pack buffer at run time, a block at a time and dense, whatever nest of loops the reduction was. A constant rhs
-//! is packed at compile time; groups that would be incomplete are padded with zeros.
+//! up in 32 bits without loss, or four bytes where the ISA multiplies these or 16 bits hold the sums of two products.
+//! On tile registers an element is a pair of bf16, or four bytes, and a whole row of a register is the least that is
+//! multiplied. Rows of the lhs are packed into the pack buffer at run time, a block at a time and dense, whatever nest
+//! of loops the reduction was. A constant rhs is packed at compile time; groups that would be incomplete are padded
+//! with zeros.
 
 use super::{
+    byte_pairs::pairs_fit,
     bytes_in_place::BytesInPlace,
     isa::Isa,
     packed_constant::PackedConstant,
@@ -167,6 +169,8 @@ fn select_dot(
         DotOp::Matrix
     } else if has_bytes && isa.shape.signed_dots {
         DotOp::Signed
+    } else if has_bytes && isa.shape.byte_pairs && pairs_fit(program, contraction, rhs) {
+        DotOp::BytePairs
     } else {
         DotOp::I16Pairs
     })
@@ -241,12 +245,12 @@ impl Packing {
                 let groups = packing.depth.ceil_div(dot.group());
                 packing.part_elems = groups.ceil_div(LINE_ELEMS) * LINE_ELEMS;
             }
-            DotOp::Vnni | DotOp::Signed | DotOp::Matrix | DotOp::I16Pairs => {
+            DotOp::Vnni | DotOp::BytePairs | DotOp::Signed | DotOp::Matrix | DotOp::I16Pairs => {
                 packing.part_elems = padded_groups(dot, &packing.depth);
             }
             DotOp::F32 => {}
         }
-        if dot == DotOp::Vnni
+        if matches!(dot, DotOp::Vnni | DotOp::BytePairs)
             && let LhsElements::Narrow(from) = lhs_elements
             && let Some(bytes) = BytesInPlace::of(facts, contraction, from)
         {
@@ -262,7 +266,7 @@ impl Packing {
     /// registers, or of the bf16 of whole steps.
     pub(super) fn reads_in_place(&self, innermost: &ReductionLoop) -> bool {
         let group = match (self.dot, self.lhs_elements) {
-            (DotOp::Vnni, _) => return self.in_place.is_some(),
+            (DotOp::Vnni | DotOp::BytePairs, _) => return self.in_place.is_some(),
             (DotOp::Signed | DotOp::Matrix, LhsElements::Narrow(NarrowInt::I8)) => self.dot.depth_step(),
             (DotOp::AmxBytes, LhsElements::Narrow(NarrowInt::U8)) => TILE_ROW_BYTES as i64,
             (DotOp::AmxBf16(_), LhsElements::Bf16) => ROW_BF16,
@@ -305,7 +309,9 @@ impl Packing {
     /// shares bytes is not counted.
     pub(super) fn groups(&self, extent: &Dim) -> Dim {
         match self.dot {
-            dot @ DotOp::Vnni if self.shared_bytes() > 0 => extent.floor_div(dot.group()),
+            dot @ (DotOp::Vnni | DotOp::BytePairs) if self.shared_bytes() > 0 => {
+                extent.floor_div(dot.group())
+            }
             DotOp::AmxBytes => extent.floor_div(TILE_ROW_BYTES as i64),
             DotOp::AmxBf16(_) => extent.floor_div(ROW_BF16),
             dot => padded_groups(dot, extent),

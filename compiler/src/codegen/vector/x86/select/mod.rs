@@ -205,7 +205,14 @@ impl Selector<'_> {
         let (code, groups) = self.simd.binary(op);
         let dst = self.vector(dst).into();
         let a = self.vector(a).into();
-        let b = self.source(b);
+        // Words in memory can't be repeated for operations on lanes of 8 and of 16 bits.
+        let is_narrow = matches!(op, VBinary::DotPairs | VBinary::DotBytePairs | VBinary::AddHalves);
+        let b = match self.constants.get(&b) {
+            Some(Splat::Lanes(bits)) if is_narrow => {
+                Operand::Pool(self.asm.constant(bits.to_le_bytes().repeat(self.simd.lanes())))
+            }
+            _ => self.source(b),
+        };
         match groups {
             Some(groups) => self.asm.op(code, &[dst, a, b, groups.into()]),
             None => self.asm.op(code, &[dst, a, b]),
