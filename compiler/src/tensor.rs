@@ -1,9 +1,12 @@
-//! Constant tensors: an element type, a shape, and bytes that are owned or mapped from a file.
+//! Constant tensors: an element type, a shape, and bytes that are owned, mapped from a file, or computed.
 
 mod bytes;
+mod computed;
 mod few_bits;
 
 pub use bytes::{Bytes, OwnedBytes};
+pub(crate) use computed::Computation;
+pub use computed::ComputedBytes;
 pub use few_bits::FewBits;
 
 use crate::{
@@ -13,6 +16,9 @@ use crate::{
 use std::{borrow::Cow, cmp::Ordering, fmt, sync::Arc};
 use symshape_runtime::{DType, Outputs, TensorRef};
 use zerocopy::FromBytes;
+
+/// Bytes of a computed tensor that are in memory at once.
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// A dense row-major tensor. Its elements are little-endian bytes, or computed from integers of few bits. Clones share
 /// the memory.
@@ -36,6 +42,13 @@ impl Tensor {
         let elems = shape.iter().try_fold(1usize, |n, dim| n.checked_mul(*dim))?;
         let fits = elems.checked_mul(dtype.size_bytes())? == bytes.len();
         fits.then_some(Tensor { dtype, shape, elements: Elements::Bytes(bytes) })
+    }
+
+    /// A tensor of one axis whose bytes are computed when they are read. `None` unless the elements have a whole number
+    /// of bytes each.
+    pub(crate) fn computed(dtype: DType, computation: impl Computation + 'static) -> Option<Tensor> {
+        let bytes = Bytes::Computed(ComputedBytes::new(computation));
+        Tensor::new(dtype, vec![bytes.len() / dtype.size_bytes()], bytes)
     }
 
     /// An `f32` tensor of these weights.
@@ -117,6 +130,50 @@ impl Tensor {
         }
     }
 
+    /// As [`Tensor::bytes`], for a caller that reads them once: they don't stay in memory if they are computed.
+    pub(crate) fn read(&self) -> Cow<'_, [u8]> {
+        match &self.elements {
+            Elements::Bytes(bytes) => bytes.read(),
+            Elements::FewBits(weights) => Cow::Borrowed(weights.expanded()),
+        }
+    }
+
+    /// Some of the first bytes, or all of them if they are in memory or mapped.
+    pub(crate) fn head(&self) -> &[u8] {
+        match &self.elements {
+            Elements::Bytes(bytes) => bytes.head(),
+            Elements::FewBits(weights) => weights.expanded(),
+        }
+    }
+
+    /// Calls `visit` with the bytes of all elements, in chunks of about `chunk_bytes`, until an error.
+    pub(crate) fn visit<E>(
+        &self,
+        chunk_bytes: usize,
+        visit: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match &self.elements {
+            Elements::Bytes(bytes) => bytes.visit(chunk_bytes, visit),
+            Elements::FewBits(weights) => weights.expanded().chunks(chunk_bytes).try_for_each(visit),
+        }
+    }
+
+    /// Whether `holds` is true for each element of an `f32` tensor, which is read up to the first other one.
+    pub(crate) fn all_f32s(&self, holds: impl Fn(f32) -> bool) -> bool {
+        let all = |bytes: &[u8]| {
+            let mut elements = bytes.as_chunks::<4>().0.iter();
+            elements.all(|bytes| holds(f32::from_le_bytes(*bytes)))
+        };
+        match &self.elements {
+            Elements::Bytes(bytes) => {
+                let head = bytes.head();
+                let visit = &mut |chunk: &[u8]| if all(chunk) { Ok(()) } else { Err(()) };
+                all(head) && (head.len() == bytes.len() || bytes.visit(CHUNK_BYTES, visit).is_ok())
+            }
+            Elements::FewBits(weights) => (0..weights.elems()).all(|idx| holds(weights.get(idx))),
+        }
+    }
+
     /// Tells the system that the elements are not needed soon, if they are in a mapped file.
     pub(crate) fn release(&self) {
         if let Elements::Bytes(bytes) = &self.elements {
@@ -135,17 +192,16 @@ impl Tensor {
 
     /// Orders by type and contents, without the shape. Equal tensors have equal elements.
     fn compare(&self, other: &Tensor) -> Ordering {
-        let kind = |tensor: &Tensor| (tensor.dtype as u32, tensor.stored().len());
+        let kind = |tensor: &Tensor| (tensor.dtype as u32, tensor.elems());
         kind(self)
             .cmp(&kind(other))
             .then_with(|| {
                 let scaling = self.few_bits().map(FewBits::scaling);
                 scaling.cmp(&other.few_bits().map(FewBits::scaling))
             })
-            .then_with(|| {
-                let a = self.stored();
-                let b = other.stored();
-                if std::ptr::eq(a, b) { Ordering::Equal } else { a.cmp(b) }
+            .then_with(|| match (&self.elements, &other.elements) {
+                (Elements::Bytes(a), Elements::Bytes(b)) => a.compare(b),
+                _ => self.stored().cmp(other.stored()),
             })
     }
 
@@ -164,11 +220,13 @@ impl Tensor {
         Scalar::from_bits(self.dtype, u64::from_le_bytes(bits))
     }
 
-    /// All elements of an `f32` tensor. They are copied only if their bytes are not aligned, or computed from few bits.
+    /// All elements of an `f32` tensor. They are copied only if their bytes are not aligned, or computed.
     pub(crate) fn f32s(&self) -> Cow<'_, [f32]> {
         match &self.elements {
             Elements::Bytes(bytes) => {
+                let bytes = bytes.read();
                 if cfg!(target_endian = "little")
+                    && let Cow::Borrowed(bytes) = bytes
                     && let Ok(floats) = <[f32]>::ref_from_bytes(bytes)
                 {
                     return Cow::Borrowed(floats);

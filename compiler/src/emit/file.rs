@@ -1,7 +1,7 @@
 //! Files that appear completely or not at all. Several files can be staged first and then committed.
 
 use super::{
-    link::Piece,
+    link::{Content, Piece},
     seal::{WEIGHTS_PART, sealed_end},
 };
 use crate::{
@@ -77,28 +77,23 @@ const MIN_SHARED_BYTES: usize = 512 << 10;
 
 /// Writes an executable file from pieces at ascending offsets, and its seal. The bytes between pieces are zero.
 ///
-/// A piece may be one of the `shared` bytes. If these are in a mapped file, their memory is released on the way.
+/// The memory of weights that are mapped or computed is released on the way.
 ///
 /// # Errors
 /// When the folder is missing or can't be written to.
-pub(super) fn write_pieces(
-    path: &Path,
-    pieces: &[Piece<'_>],
-    shared: &[Bytes],
-    command_line: &str,
-) -> Result<()> {
+pub(super) fn write_pieces(path: &Path, pieces: &[Piece<'_>], command_line: &str) -> Result<()> {
     let mut weights: Option<PartHasher> = None;
     let staged = fill(path, 0o777, &mut |file| {
-        for (at, bytes) in pieces {
+        for (at, content) in pieces {
             file.seek(SeekFrom::Start(*at))?;
-            match shared.iter().find(|owner| std::ptr::eq(owner.as_ptr(), bytes.as_ptr())) {
-                Some(owner) => {
+            match content {
+                Content::Weight(weight) => {
                     let at = *at as usize;
                     let part = weights.get_or_insert_with(|| PartHasher::new(WEIGHTS_PART, at));
                     append_zeros(part, at);
-                    write_weight(file, owner, part)?;
+                    write_weight(file, weight, part)?;
                 }
-                None => file.write_all(bytes)?,
+                Content::Bytes(bytes) => file.write_all(bytes)?,
             }
         }
         Ok(())
@@ -115,14 +110,13 @@ pub(super) fn append_zeros(part: &mut PartHasher, end: usize) {
     }
 }
 
-/// Writes a weight, and hashes it at the same time. Its memory is released on the way if it is in a mapped file.
+/// Writes a weight, and hashes it at the same time. Its memory is released on the way if it is mapped or computed.
 pub(super) fn write_weight(
     out: &mut dyn Write,
     weight: &Bytes,
     part: &mut PartHasher,
 ) -> std::io::Result<()> {
-    let mut done = 0;
-    for chunk in weight.chunks(CHUNK_BYTES) {
+    weight.visit(CHUNK_BYTES, &mut |chunk| {
         if chunk.len() < MIN_SHARED_BYTES {
             part.update(chunk);
             out.write_all(chunk)?;
@@ -132,10 +126,8 @@ pub(super) fn write_weight(
                 out.write_all(chunk)
             })?;
         }
-        weight.release_part(done..done + chunk.len());
-        done += chunk.len();
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Appends the command line of an artefact and the seal to its file. The part of the weights may be hashed already.

@@ -45,7 +45,7 @@ pub struct Object {
 }
 
 /// The bytes of a file without weights, and each weight with its offset in the section [`WEIGHTS`].
-pub(super) type WithoutWeights<'o> = (Vec<u8>, Vec<(u64, &'o [u8])>);
+pub(super) type WithoutWeights<'o> = (Vec<u8>, Vec<(u64, &'o Bytes)>);
 
 impl Object {
     /// The bytes of the file, with its seal.
@@ -152,13 +152,8 @@ impl Object {
         let offsets: Vec<u64> = self.weights.iter().map(reserve).collect();
 
         let bytes = self.write()?;
-        let weights = self.weights.iter().map(|(_, bytes)| &**bytes);
+        let weights = self.weights.iter().map(|(_, bytes)| bytes);
         Ok((bytes, offsets.into_iter().zip(weights).collect()))
-    }
-
-    /// The weights in memory, which they share with the program.
-    pub(super) fn shared_weights(&self) -> Vec<Bytes> {
-        self.weights.iter().map(|(_, bytes)| bytes.clone()).collect()
     }
 
     /// The weights file that calls of the artefact need, if it has one.

@@ -30,9 +30,8 @@ pub fn shared(mut object: Object, libraries: &[PathBuf], path: &Path) -> Result<
     };
 
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let shared = object.shared_weights();
     let (bytes, weights) = object.without_weights()?;
-    write_pieces(path, &link::link(format, &bytes, weights, &name)?, &shared, &command_line)
+    write_pieces(path, &link::link(format, &bytes, weights, &name)?, &command_line)
 }
 
 /// How a C compiler links an object.

@@ -112,14 +112,14 @@ impl WeightsFile {
         let mut hash = blake3::Hasher::new();
         let mut file = BufWriter::new(file);
         let mut done = segment.offset;
-        for chunk in segment.bytes.chunks(CHUNK_BYTES) {
+        segment.bytes.visit(CHUNK_BYTES, &mut |chunk| -> io::Result<()> {
             hash.update(chunk);
             file.write_all(chunk)?;
             done += chunk.len() as u64;
             progress(done, self.bytes());
-        }
+            Ok(())
+        })?;
         file.flush()?;
-        segment.bytes.release();
         Ok(*hash.finalize().as_bytes())
     }
 

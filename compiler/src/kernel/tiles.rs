@@ -83,8 +83,7 @@ impl Program {
             && is_large(&contraction.depth())
             && is_large(&contraction.n.extent);
 
-        let mut elements = tensor.bytes().as_chunks::<4>().0.iter();
-        is_candidate && elements.all(|bytes| is_bf16(f32::from_le_bytes(*bytes)))
+        is_candidate && tensor.all_f32s(is_bf16)
     }
 
     /// Whether the left-hand side of a contraction of `f32` may be stored as bf16, because the other operand is a

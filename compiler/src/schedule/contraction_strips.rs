@@ -179,6 +179,7 @@ impl Panels<'_> {
         let dtype = tensor.dtype();
         let size = dtype.size_bytes();
         let blocks = (tensor.elems() as i64).checked_div(block_elems)?;
+        let panels = tensor.read();
 
         let mut bytes = Vec::with_capacity((blocks * depth * columns) as usize * size);
         for block in 0..blocks {
@@ -186,7 +187,7 @@ impl Panels<'_> {
                 for n in 0..columns {
                     let panel = (n / self.width * depth + k) * self.width;
                     let at = (block * block_elems + panel + n % self.width) as usize * size;
-                    bytes.extend(tensor.bytes().get(at..at + size)?);
+                    bytes.extend(panels.get(at..at + size)?);
                 }
             }
         }

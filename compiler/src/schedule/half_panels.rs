@@ -87,8 +87,12 @@ fn is_bound_by_memory(program: &Program, contraction: &Contraction) -> bool {
 
 /// Floats as equal halves: f16 if all have one, else bf16. `None` if some float has neither.
 fn in_16_bits(tensor: &Tensor) -> Option<Tensor> {
-    let floats = tensor.bytes().as_chunks::<4>().0;
     let converted = |dtype: DType, half: fn(f32) -> Option<u16>| {
+        if !tensor.all_f32s(|x| half(x).is_some()) {
+            return None;
+        }
+        let bytes = tensor.read();
+        let floats = bytes.as_chunks::<4>().0;
         let halves: Option<Vec<[u8; 2]>> =
             floats.iter().map(|bytes| Some(half(f32::from_le_bytes(*bytes))?.to_le_bytes())).collect();
         Tensor::new(dtype, tensor.shape().to_vec(), Bytes::Owned(halves?.concat().into()))

@@ -12,7 +12,6 @@ use crate::{
         Access, Axis, BufferId, FewBitsForm, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt, cost,
         few_bits, walk,
     },
-    tensor::Tensor,
 };
 use num_traits::ToPrimitive;
 use symshape::{Dim, Facts};
@@ -123,8 +122,18 @@ impl ConstantPanels {
             return None;
         }
 
-        let order =
-            [Order::Columns, Order::Rows].into_iter().find(|order| self.holds(panels, matrix, *order));
+        // Element 0 of panels of elements is that of the matrix, in both orders. Computed panels are rarely needed.
+        let size = matrix.dtype().size_bytes();
+        let begins_alike = || panels.head().get(..size) == matrix.head().get(..size);
+        if matches!(self.form, Form::Elements { .. }) && !begins_alike() {
+            return None;
+        }
+
+        let panels = panels.read();
+        let elements = matrix.read();
+        let order = [Order::Columns, Order::Rows]
+            .into_iter()
+            .find(|order| self.holds(&panels, &elements, size, *order));
         matrix.release();
         order
     }
@@ -158,9 +167,8 @@ impl ConstantPanels {
         (self.k + self.shared() - 1) / self.shared()
     }
 
-    /// Whether the panels hold the elements of `matrix`, which is stored in this order.
-    fn holds(&self, panels: &Tensor, matrix: &Tensor, order: Order) -> bool {
-        let size = matrix.dtype().size_bytes();
+    /// Whether the panels hold the elements of `matrix`, which is stored in this order and has `size` bytes for each.
+    fn holds(&self, panels: &[u8], matrix: &[u8], size: usize, order: Order) -> bool {
         let rows = self.matrix_rows();
         let Some(panel) = self.panel_elems() else { return false };
         (0..self.n).all(|n| {
@@ -201,9 +209,9 @@ impl ConstantPanels {
 }
 
 /// The bytes of element `at`, which has `size` of them.
-fn element(tensor: &Tensor, at: i64, size: usize) -> Option<&[u8]> {
+fn element(bytes: &[u8], at: i64, size: usize) -> Option<&[u8]> {
     let from = at as usize * size;
-    tensor.bytes().get(from..from + size)
+    bytes.get(from..from + size)
 }
 
 /// The kernels with each load of `buffer` from `panels`. `None` if it has a use that can't be one: an operand of a

@@ -1,6 +1,9 @@
-//! The bytes of constants: on the heap, or in a mapped file.
+//! The bytes of constants: on the heap, in a mapped file, or computed when they are read.
 
+use super::computed::ComputedBytes;
 use std::{
+    borrow::Cow,
+    cmp::Ordering,
     fmt,
     ops::{Deref, Range},
     sync::Arc,
@@ -15,6 +18,8 @@ pub enum Bytes {
     Owned(OwnedBytes),
     /// A part of a mapped file.
     Mapped(Arc<FileMap>, Range<usize>),
+    /// Bytes that are computed from other constants. Dereferencing computes all of them and keeps them in memory.
+    Computed(ComputedBytes),
 }
 
 /// Shared immutable bytes on the heap. Those of a vector are not copied.
@@ -68,13 +73,86 @@ impl Deref for OwnedBytes {
 }
 
 impl Bytes {
+    /// Their number. None is computed.
+    pub fn len(&self) -> usize {
+        match self {
+            Bytes::Owned(bytes) => bytes.len(),
+            Bytes::Mapped(_, range) => range.len(),
+            Bytes::Computed(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All bytes. A caller that reads them once does not keep computed bytes in memory.
+    pub(crate) fn read(&self) -> Cow<'_, [u8]> {
+        match self {
+            Bytes::Computed(bytes) => bytes.read(),
+            _ => Cow::Borrowed(self),
+        }
+    }
+
+    /// Orders by contents.
+    pub(super) fn compare(&self, other: &Bytes) -> Ordering {
+        let is_same = match (self, other) {
+            (Bytes::Computed(a), Bytes::Computed(b)) => a.is(b),
+            (Bytes::Computed(_), _) | (_, Bytes::Computed(_)) => false,
+            _ => std::ptr::eq(&self[..], &other[..]),
+        };
+        if is_same {
+            return Ordering::Equal;
+        }
+
+        // Most constants differ in their first bytes.
+        let a = self.head();
+        let b = other.head();
+        let common = a.len().min(b.len());
+        a[..common].cmp(&b[..common]).then_with(|| {
+            if common == self.len() && common == other.len() {
+                Ordering::Equal
+            } else {
+                self.read().cmp(&other.read())
+            }
+        })
+    }
+
+    /// Some of the first bytes, or all of them if they are in memory or mapped.
+    pub(super) fn head(&self) -> &[u8] {
+        match self {
+            Bytes::Computed(bytes) => bytes.head(),
+            _ => self,
+        }
+    }
+
+    /// Calls `visit` with all bytes, in chunks of about `chunk_bytes`, until an error. Memory of a chunk that is mapped
+    /// or computed is released after the call.
+    pub(crate) fn visit<E>(
+        &self,
+        chunk_bytes: usize,
+        visit: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if let Bytes::Computed(bytes) = self {
+            return bytes.visit(chunk_bytes, visit);
+        }
+        let mut done = 0;
+        self.chunks(chunk_bytes).try_for_each(|chunk| {
+            visit(chunk)?;
+            self.release_part(done..done + chunk.len());
+            done += chunk.len();
+            Ok(())
+        })
+    }
+
     /// Tells the system that the bytes are not needed soon, if they are mapped. See [`FileMap::release`].
     pub(crate) fn release(&self) {
         self.release_part(0..self.len());
     }
 
     /// As [`Self::release`], for some of the bytes.
-    pub(crate) fn release_part(&self, part: Range<usize>) {
+    fn release_part(&self, part: Range<usize>) {
         if let Bytes::Mapped(map, range) = self {
             map.release(range.start + part.start..range.start + part.end);
         }
@@ -87,6 +165,7 @@ impl Deref for Bytes {
         match self {
             Bytes::Owned(bytes) => bytes,
             Bytes::Mapped(map, range) => &map[range.clone()],
+            Bytes::Computed(bytes) => bytes.in_memory(),
         }
     }
 }

@@ -26,19 +26,19 @@ impl ModuleBuilder<'_> {
         let MemorySpace::Const(tensor) = &self.program.buffers[buffer].space else {
             return Err(Error::internal(format!("{buffer} is not a constant")));
         };
-        let bytes = tensor.bytes();
+        let n_bytes = tensor.size_bytes();
         let name = format!("const_{}", buffer.as_u32());
-        self.data_pool.add_form(buffer, None, bytes.len());
+        self.data_pool.add_form(buffer, None, n_bytes);
 
         let place = if self.has_weights_file() {
             self.file_constant(self.program.weight_name(buffer), tensor.shared_bytes())
-        } else if self.form.kind != ModuleKind::InProcess && bytes.len() >= MIN_LENT_BYTES {
+        } else if self.form.kind != ModuleKind::InProcess && n_bytes >= MIN_LENT_BYTES {
             // One byte, which the writer of the object file replaces by the weights.
             let id = self.data(&name, [0].into(), 1)?;
             self.data_pool.lent.push((id, tensor.shared_bytes()));
             ConstantPlace::Object(id)
         } else {
-            ConstantPlace::Object(self.data(&name, bytes.into(), ALIGN_BYTES as u64)?)
+            ConstantPlace::Object(self.data(&name, tensor.read().into(), ALIGN_BYTES as u64)?)
         };
 
         self.data_pool.constants.insert(buffer, place);

@@ -4,7 +4,10 @@ use super::{
     pieces::{MAX_BYTES, too_large},
     section::{Section, SectionKind, Symbol, WEIGHTS},
 };
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    tensor::Bytes,
+};
 use object::{
     LittleEndian, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags,
     SectionIndex, SymbolFlags, SymbolIndex, elf, read::elf::ElfFile64,
@@ -47,7 +50,7 @@ fn unknown(what: &str, section: &str) -> Error {
 
 impl<'o> Image<'o> {
     /// The mapped sections of an object and its symbols.
-    pub(super) fn of(file: &File<'o>, weights: Vec<(u64, &'o [u8])>) -> Result<Image<'o>> {
+    pub(super) fn of(file: &File<'o>, weights: Vec<(u64, &'o Bytes)>) -> Result<Image<'o>> {
         let machine = file.elf_header().e_machine.get(LittleEndian);
         let mut weights = Some(weights);
         let mut sections = Vec::new();
@@ -68,7 +71,7 @@ impl<'o> Image<'o> {
 
             let known = elf::SHF_ALLOC.0 | elf::SHF_EXECINSTR.0 | elf::SHF_WRITE.0;
             let is_init = sh_type == elf::SHT_INIT_ARRAY.0;
-            let borrowed = if name == WEIGHTS { weights.take().unwrap_or_default() } else { Vec::new() };
+            let own_weights = if name == WEIGHTS { weights.take().unwrap_or_default() } else { Vec::new() };
             let is_reserved = sh_type == elf::SHT_NOBITS.0 && name == WEIGHTS;
             if sh_flags & !known != 0 || sh_type != elf::SHT_PROGBITS.0 && !is_init && !is_reserved {
                 return Err(unknown("flags", &name));
@@ -93,7 +96,7 @@ impl<'o> Image<'o> {
                 sh_flags,
                 align,
                 bytes,
-                borrowed,
+                weights: own_weights,
                 address: 0,
             });
 

@@ -21,12 +21,13 @@ mod pe;
 mod pieces;
 mod section;
 
-pub(super) use pieces::Piece;
+pub(super) use pieces::{Content, Piece};
 pub(super) use section::{INIT_ARRAY, WEIGHTS};
 
 use crate::{
     error::Result,
     target::{Platform, Target},
+    tensor::Bytes,
 };
 use image::Image;
 use macho::layout::Cpu;
@@ -62,7 +63,7 @@ impl Format {
 pub(super) fn link<'o>(
     format: Format,
     object: &'o [u8],
-    weights: Vec<(u64, &'o [u8])>,
+    weights: Vec<(u64, &'o Bytes)>,
     library: &str,
 ) -> Result<Vec<Piece<'o>>> {
     let file = ElfFile64::parse(object).map_err(image::broken)?;

@@ -1,5 +1,6 @@
 //! Sections and symbols of a shared library.
 
+use crate::tensor::Bytes;
 use object::elf;
 use std::{borrow::Cow, ops::Range};
 
@@ -38,8 +39,8 @@ pub(super) struct Section<'o> {
     pub(super) sh_flags: u64,
     pub(super) align: u64,
     pub(super) bytes: Cow<'o, [u8]>,
-    /// Pieces to write instead of `bytes`, with their offsets in the section.
-    pub(super) borrowed: Vec<(u64, &'o [u8])>,
+    /// Weights to write instead of `bytes`, with their offsets in the section.
+    pub(super) weights: Vec<(u64, &'o Bytes)>,
     /// Its address in memory, which is also its offset in the file.
     pub(super) address: u64,
 }
@@ -47,7 +48,7 @@ pub(super) struct Section<'o> {
 impl Section<'_> {
     /// Length in bytes.
     pub(super) fn len(&self) -> u64 {
-        self.borrowed.last().map_or(self.bytes.len() as u64, |(at, bytes)| at + bytes.len() as u64)
+        self.weights.last().map_or(self.bytes.len() as u64, |(at, weight)| at + weight.len() as u64)
     }
 
     /// The first address after the section.

@@ -10,6 +10,7 @@ mod few_bits;
 mod matrix;
 mod nest;
 mod packing;
+mod panels;
 mod strips;
 
 use super::{lowering::Lowering, nest::AxisRole};

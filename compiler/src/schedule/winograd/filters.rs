@@ -1,15 +1,17 @@
-//! Changes the basis of packed filters, on all cores.
+//! Changes the basis of packed filters, on all cores, when they are read.
 
 use super::form::{FilterChange, Form, TAPS};
 use crate::{
     parallel,
-    tensor::{Bytes, Tensor},
+    tensor::{Computation, Tensor},
 };
+use std::convert::Infallible;
 use symshape_runtime::DType;
 
 /// Filters in panels: the taps of each channel, each with `width` adjacent columns.
-pub(super) struct Filters<'a> {
-    pub(super) packed: &'a Tensor,
+#[derive(Clone)]
+pub(super) struct Filters {
+    pub(super) packed: Tensor,
     /// Whether taps are bytes.
     pub(super) is_whole: bool,
     pub(super) channels: usize,
@@ -20,7 +22,13 @@ pub(super) struct Filters<'a> {
 /// The elements of one panel at each point, as bytes.
 type PointSlices<'b> = Vec<&'b mut [u8]>;
 
-impl Filters<'_> {
+/// Filters in the basis of a form, with panels for each point.
+struct ChangedFilters {
+    filters: Filters,
+    form: &'static Form,
+}
+
+impl Filters {
     /// The number of elements of a point.
     pub(super) fn point_elems(&self) -> usize {
         self.panels * self.panel_elems()
@@ -30,43 +38,51 @@ impl Filters<'_> {
         self.channels * self.width
     }
 
-    /// The filters in the basis of `form`, with panels for each point. `None` if a sum could exceed the range that the
-    /// form restores.
-    pub(super) fn changed(&self, form: &Form) -> Option<Tensor> {
-        let points = form.inputs() * form.inputs();
-        let dtype = if self.is_whole { DType::I16 } else { DType::F32 };
-        let elems = points * self.point_elems();
-        let mut bytes = vec![0; elems * dtype.size_bytes()];
-
-        let mut panels: Vec<PointSlices<'_>> = (0..self.panels).map(|_| Vec::with_capacity(points)).collect();
-        let slices = bytes.chunks_exact_mut(self.panel_elems() * dtype.size_bytes());
-        slices.enumerate().for_each(|(idx, slice)| panels[idx % self.panels].push(slice));
-
-        let panels = panels.into_iter().enumerate().collect();
-        let changed = parallel::map(panels, parallel::cores(), |(panel, mut out)| {
-            self.change(panel, form, &mut form.filter_change(), &mut out)
-        });
-        self.packed.release();
-        changed.into_iter().collect::<Option<()>>()?;
-        Tensor::new(dtype, vec![elems], Bytes::Owned(bytes.into()))
+    /// Bytes of a packed panel.
+    fn packed_panel_bytes(&self) -> usize {
+        TAPS * TAPS * self.panel_elems() * self.packed.dtype().size_bytes()
     }
 
-    /// Changes one panel.
-    fn change(
-        &self,
-        panel: usize,
-        form: &Form,
-        change: &mut FilterChange,
-        out: &mut PointSlices<'_>,
-    ) -> Option<()> {
-        let taps = self.taps(panel, form)?;
+    /// The filters in the basis of `form`, with panels for each point. `None` if a sum could exceed the range that the
+    /// form restores.
+    pub(super) fn changed(self, form: &'static Form) -> Option<Tensor> {
+        if self.panels * self.packed_panel_bytes() > self.packed.size_bytes() {
+            return None;
+        }
+        if self.is_whole && !self.fits(form) {
+            return None;
+        }
+        let dtype = if self.is_whole { DType::I16 } else { DType::F32 };
+        Tensor::computed(dtype, ChangedFilters { filters: self, form })
+    }
+
+    /// Whether no sum of integers can exceed the range that the form restores.
+    fn fits(&self, form: &Form) -> bool {
+        /// The largest magnitude of an input byte.
+        const MAX_INPUT: i64 = 255;
+        let packed = self.packed.read();
+        packed.chunks_exact(self.packed_panel_bytes()).all(|panel| {
+            (0..self.width).all(|column| {
+                let taps = panel.iter().skip(column).step_by(self.width);
+                let sum: i64 = taps.map(|byte| i64::from((*byte as i8).unsigned_abs())).sum();
+                sum * MAX_INPUT <= form.max_sum()
+            })
+        })
+    }
+
+    /// Changes one packed panel.
+    fn change(&self, panel: &[u8], change: &mut FilterChange, out: &mut PointSlices<'_>) {
+        let taps: Vec<f32> = if self.is_whole {
+            panel.iter().map(|byte| f32::from(*byte as i8)).collect()
+        } else {
+            panel.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+        };
         for channel in 0..self.channels {
             let tap = |tap: usize| {
                 let from = (tap * self.channels + channel) * self.width;
-                taps.get(from..from + self.width)
+                &taps[from..from + self.width]
             };
-            let row = |i: usize| Some([tap(i * TAPS)?, tap(i * TAPS + 1)?, tap(i * TAPS + 2)?]);
-            let window = [row(0)?, row(1)?, row(2)?];
+            let window = [0, 1, 2].map(|i| [tap(i * TAPS), tap(i * TAPS + 1), tap(i * TAPS + 2)]);
             let lanes = channel * self.width..(channel + 1) * self.width;
             change.apply(&window, |point, values| {
                 if self.is_whole {
@@ -84,26 +100,88 @@ impl Filters<'_> {
                 }
             });
         }
-        Some(())
+    }
+}
+
+impl ChangedFilters {
+    fn points(&self) -> usize {
+        self.form.inputs() * self.form.inputs()
     }
 
-    /// The taps of a panel. `None` if a sum could exceed the range that the form restores.
-    fn taps(&self, panel: usize, form: &Form) -> Option<Vec<f32>> {
-        let elems = TAPS * TAPS * self.panel_elems();
-        let bytes = self.packed.bytes();
-        if !self.is_whole {
-            let floats = bytes.as_chunks::<4>().0.get(panel * elems..(panel + 1) * elems)?;
-            return Some(floats.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect());
-        }
-        let bytes = bytes.get(panel * elems..(panel + 1) * elems)?;
-        let taps: Vec<f32> = bytes.iter().map(|byte| f32::from(*byte as i8)).collect();
+    /// Bytes of one panel at one point.
+    fn panel_bytes(&self) -> usize {
+        let element_bytes = if self.filters.is_whole { 2 } else { 4 };
+        self.filters.panel_elems() * element_bytes
+    }
+}
 
-        /// The largest magnitude of an input byte.
-        const MAX_INPUT: i64 = 255;
-        let fits = (0..self.width).all(|column| {
-            let sum: f64 = taps.iter().skip(column).step_by(self.width).map(|tap| f64::from(tap.abs())).sum();
-            sum as i64 * MAX_INPUT <= form.max_sum()
+/// Packed panels that are in memory at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
+impl Computation for ChangedFilters {
+    fn len(&self) -> usize {
+        self.points() * self.filters.panels * self.panel_bytes()
+    }
+
+    /// A panel is changed at all points together, so there is one unit.
+    fn unit_bytes(&self) -> usize {
+        self.len()
+    }
+
+    fn compute(&self, _: usize, out: &mut [u8]) {
+        let n_panels = self.filters.panels;
+        let mut panels: Vec<PointSlices<'_>> =
+            (0..n_panels).map(|_| Vec::with_capacity(self.points())).collect();
+        let slices = out.chunks_exact_mut(self.panel_bytes());
+        slices.enumerate().for_each(|(idx, slice)| panels[idx % n_panels].push(slice));
+
+        let mut panels = panels.into_iter();
+        let packed_bytes = self.filters.packed_panel_bytes();
+        let chunk_bytes = (CHUNK_BYTES / packed_bytes).max(1) * packed_bytes;
+        let visited: Result<(), Infallible> = self.filters.packed.visit(chunk_bytes, &mut |chunk| {
+            let jobs = chunk.chunks_exact(packed_bytes).zip(&mut panels).collect();
+            parallel::map(jobs, parallel::cores(), |(packed, mut out)| {
+                self.filters.change(packed, &mut self.form.filter_change(), &mut out);
+            });
+            Ok(())
         });
-        fits.then_some(taps)
+        let Ok(()) = visited;
+    }
+
+    fn head(&self) -> Vec<u8> {
+        let mut first = vec![0; self.points() * self.panel_bytes()];
+        let mut points: PointSlices<'_> = first.chunks_exact_mut(self.panel_bytes()).collect();
+        let packed_bytes = self.filters.packed_panel_bytes();
+        let end_after_first = self.filters.packed.visit(packed_bytes, &mut |packed| {
+            self.filters.change(packed, &mut self.form.filter_change(), &mut points);
+            Err(())
+        });
+        debug_assert!(end_after_first.is_err());
+        first.truncate(self.panel_bytes());
+        first
+    }
+
+    fn release(&self) {
+        self.filters.packed.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_head_of_changed_filters_is_their_begin() {
+        let floats: Vec<f32> = (0..3 * 9 * 5 * 8).map(|at| (at % 101) as f32 - 50.0).collect();
+        let packed = Tensor::from_f32(vec![floats.len()], &floats).expect("floats");
+        let filters = Filters { packed, is_whole: false, channels: 5, width: 8, panels: 3 };
+        for form in &Form::FLOATS {
+            let changed = ChangedFilters { filters: filters.clone(), form };
+            let mut all = vec![0; changed.len()];
+            changed.compute(0, &mut all);
+            let head = changed.head();
+            assert_eq!(head.len(), 5 * 8 * 4);
+            assert!(all.starts_with(&head));
+        }
     }
 }

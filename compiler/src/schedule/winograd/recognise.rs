@@ -117,11 +117,11 @@ impl Convolution {
     }
 
     /// The buffer of the filters in the other basis, with panels for each point, and the number of elements of a point.
-    pub(super) fn filters(&self, program: &mut Program, form: &Form) -> Option<(BufferId, i64)> {
+    pub(super) fn filters(&self, program: &mut Program, form: &'static Form) -> Option<(BufferId, i64)> {
         let (buffer, width) = self.panels;
         let MemorySpace::Const(packed) = program.buffers[buffer].space.clone() else { return None };
         let filters = Filters {
-            packed: &packed,
+            packed,
             is_whole: self.is_whole,
             channels: self.channels as usize,
             width: width as usize,

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::error::Result;
 use object::elf;
-use std::{borrow::Cow, ops::Range};
+use std::ops::Range;
 use tables::SECTION_BYTES;
 
 /// Segments begin at multiples of the smallest page size.
@@ -49,9 +49,9 @@ fn pieces_of(image: Image<'_>) -> Vec<Piece<'_>> {
     let section_table = tables::section_table(&sections, &symbols);
     let head = head(&sections, sections_at);
 
-    let mut all: Vec<Piece<'_>> = vec![(0, Cow::Owned(head.0))];
+    let mut all: Vec<Piece<'_>> = vec![(0, head.0.into())];
     all.extend(pieces(sections));
-    all.push((sections_at, Cow::Owned(section_table.0)));
+    all.push((sections_at, section_table.0.into()));
     debug_assert!(all.is_sorted_by_key(|(at, _)| *at));
     all
 }

@@ -49,7 +49,7 @@ pub(super) fn add(image: &mut Image<'_>) {
             sh_flags,
             align: 8,
             bytes,
-            borrowed: Vec::new(),
+            weights: Vec::new(),
             address: 0,
         });
     }

@@ -23,7 +23,6 @@ use commands::Commands;
 use layout::{Cpu, PAGE, Part, Segment};
 use object::macho;
 use sha2::{Digest, Sha256};
-use std::borrow::Cow;
 
 /// Adds the headers and the tables, signs the file, and returns it. `library` is its name.
 pub(super) fn link<'o>(
@@ -51,7 +50,7 @@ pub(super) fn link<'o>(
 
     image.sections.sort_by_key(|section| section.address);
     let mut all: Vec<Piece<'_>> = pieces(image.sections).collect();
-    all.push((at, Cow::Owned(tables.bytes.0)));
+    all.push((at, tables.bytes.0.into()));
     let contents = signature::page_hashes(&all, PAGE, signature_at);
 
     let commands = Commands {
@@ -65,11 +64,11 @@ pub(super) fn link<'o>(
     };
     let mut head = commands.head(&Sha256::digest(contents.concat()).into());
     head.align(PAGE as usize);
-    all.insert(0, (0, Cow::Owned(head.0)));
+    all.insert(0, (0, head.0.into()));
 
     let hashes = [signature::page_hashes(&all[..1], 0, PAGE), contents].concat();
     let code_bytes = segments[0].len;
-    all.push((signature_at, Cow::Owned(signature::signature(&hashes, signature_at, code_bytes, library))));
+    all.push((signature_at, signature::signature(&hashes, signature_at, code_bytes, library).into()));
     Ok(all)
 }
 

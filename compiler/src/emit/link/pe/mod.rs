@@ -21,7 +21,6 @@ use super::{
 };
 use crate::error::Result;
 use object::pe;
-use std::borrow::Cow;
 use tables::PAGE;
 
 /// The base that the file is linked for. Loaders choose another one.
@@ -80,14 +79,14 @@ pub(super) fn link<'o>(mut image: Image<'o>, file: &File<'o>, library: &str) -> 
         parts.push(Part { name, flags, address, len });
         directories[directory] = (address as u32, len as u32);
         // The file ends with whole pages.
-        tables.push((address, Cow::Owned(std::mem::take(&mut bytes.align(PAGE as usize).0))));
+        tables.push((address, std::mem::take(&mut bytes.align(PAGE as usize).0).into()));
     }
 
     let end = parts.last().map_or(PAGE, Part::end);
     if end > MAX_BYTES {
         return Err(too_large(end));
     }
-    let mut all: Vec<Piece<'_>> = vec![(0, Cow::Owned(head(&parts, end, &directories).0))];
+    let mut all: Vec<Piece<'_>> = vec![(0, head(&parts, end, &directories).0.into())];
     image.sections.sort_by_key(|section| section.address);
     all.extend(pieces(image.sections));
     all.extend(tables);

@@ -140,7 +140,7 @@ fn high_half(x: f32) -> [u8; 2] {
 
 /// The elements of a tensor of 8-bit or 16-bit integers.
 fn integers(tensor: &Tensor) -> Vec<i16> {
-    let bytes = tensor.bytes();
+    let bytes = tensor.read();
     match tensor.dtype() {
         DType::I8 => bytes.iter().map(|byte| i16::from(*byte as i8)).collect(),
         DType::U8 => bytes.iter().map(|byte| i16::from(*byte)).collect(),
