@@ -142,12 +142,17 @@ impl Search<'_> {
 }
 
 /// A term that is linear in some variables, one stride for each.
-struct Linear {
-    constant: i64,
-    strides: Vec<i64>,
+pub(super) struct Linear {
+    pub(super) constant: i64,
+    pub(super) strides: Vec<i64>,
 }
 
 impl Linear {
+    /// `None` if the term depends on a symbol that is not one of the variables, or if it is not linear in them.
+    pub(super) fn without_symbols(dim: &Dim, axes: &[Axis]) -> Option<Linear> {
+        Linear::of(dim, axes, &Example::new())
+    }
+
     fn of(dim: &Dim, axes: &[Axis], example: &Example) -> Option<Linear> {
         let of = |dim: &Dim| Linear::of(dim, axes, example);
         let constant = |constant: i64| Linear { constant, strides: vec![0; axes.len()] };
@@ -184,7 +189,7 @@ impl Linear {
         })
     }
 
-    fn as_constant(&self) -> Option<i64> {
+    pub(super) fn as_constant(&self) -> Option<i64> {
         self.strides.iter().all(|stride| *stride == 0).then_some(self.constant)
     }
 

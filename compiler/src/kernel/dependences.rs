@@ -8,6 +8,7 @@
 //! remainders. The channels of a concatenation, for example, differ modulo the distance between two rows.
 
 mod access_range;
+mod constant_strides;
 mod runs;
 
 use super::{

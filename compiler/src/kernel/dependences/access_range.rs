@@ -1,5 +1,6 @@
 //! The addresses of one access, and proofs that those of two accesses are disjoint.
 
+use super::constant_strides::ConstantStrides;
 use crate::kernel::{
     Axis, Program,
     common_element::{Example, LinearAddress},
@@ -21,6 +22,8 @@ pub(super) struct AccessRange {
     pub(super) is_store: bool,
     /// Bounds of the address modulo each divisor computed so far; those of the address itself have the key 0.
     known: RefCell<BTreeMap<i64, Bounds>>,
+    /// The address, if all of its strides are constants.
+    constant_strides: OnceCell<Option<ConstantStrides>>,
     /// The constant strides of the loops that exceed 1.
     steps: OnceCell<Vec<i64>>,
     /// The addresses at each example, if they are linear there.
@@ -34,6 +37,7 @@ impl AccessRange {
             axes,
             is_store,
             known: RefCell::default(),
+            constant_strides: OnceCell::new(),
             steps: OnceCell::new(),
             at_examples: OnceCell::new(),
         }
@@ -77,6 +81,11 @@ impl AccessRange {
         bounds
     }
 
+    fn constant_strides(&self) -> Option<&ConstantStrides> {
+        let constant_strides = || ConstantStrides::of(&self.index, &self.axes);
+        self.constant_strides.get_or_init(constant_strides).as_ref()
+    }
+
     fn steps(&self, program: &Program) -> &[i64] {
         self.steps.get_or_init(|| {
             let strides = strides(&self.facts(program), std::slice::from_ref(&self));
@@ -95,6 +104,10 @@ impl AccessRange {
 
 /// Whether the bounds of the addresses, or of their remainders, show that they are disjoint.
 pub(super) fn disjoint_by_bounds(program: &Program, a: &AccessRange, b: &AccessRange) -> bool {
+    let in_integers = a.constant_strides().zip(b.constant_strides()).is_some_and(|(a, b)| a.is_disjoint(b));
+    if in_integers {
+        return true;
+    }
     let below = |x: &Bounds, y: &Bounds| matches!((&x.hi, &y.lo), (Some(hi), Some(lo)) if hi < lo);
     let apart = |divisor: i64| {
         let x = a.bounds(program, divisor);
