@@ -15,7 +15,7 @@ use super::Axis;
 use num_bigint::BigInt;
 use num_integer::Integer;
 use num_traits::ToPrimitive;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use symshape::{Dim, Facts, Node, Symbol};
 
 /// The number of examples to search whose sizes are ends of their ranges.
@@ -56,14 +56,20 @@ struct Loop {
 }
 
 impl LinearAddress {
-    /// `None` if the address is not linear in the loop variables, exceeds 64 bits, or a loop has no iteration.
+    /// The addresses in the first iteration of each loop whose variable another extent depends on, and in all
+    /// iterations of the other loops. `None` if the address is not linear in the loop variables, exceeds 64 bits, or a
+    /// loop has no iteration.
     pub(super) fn of(index: &Dim, axes: &[Axis], example: &Example) -> Option<LinearAddress> {
         let linear = Linear::of(index, axes, example)?;
+        let (extents, fixed) = extents(axes, example)?;
         let mut address = LinearAddress { first: linear.constant, loops: Vec::new() };
-        for (axis, stride) in axes.iter().zip(linear.strides) {
-            let last = Linear::of(&axis.extent, axes, example)?.as_constant()?.checked_sub(1)?;
+        for ((axis, stride), extent) in axes.iter().zip(linear.strides).zip(extents) {
+            let last = extent.checked_sub(1)?;
             if last < 0 {
                 return None;
+            }
+            if fixed.contains(&axis.var) {
+                continue;
             }
             if stride < 0 {
                 // Counted down, the variable begins at its largest value.
@@ -100,6 +106,23 @@ impl LinearAddress {
         step.reverse();
         Some(Search { loops: &loops, reach: &reach, step: &step, left: MAX_STEPS }.reaches(0, target))
     }
+}
+
+/// The extents of loops at an example, where the variables that extents depend on are zero; and these variables.
+fn extents(axes: &[Axis], example: &Example) -> Option<(Vec<i64>, BTreeSet<Symbol>)> {
+    let mut fixed = BTreeSet::new();
+    for axis in axes {
+        let used = axes.iter().filter(|other| axis.extent.contains(&other.var));
+        fixed.extend(used.map(|other| other.var.clone()));
+    }
+    if fixed.is_empty() {
+        let extent = |axis: &Axis| Linear::of(&axis.extent, axes, example)?.as_constant();
+        return Some((axes.iter().map(extent).collect::<Option<_>>()?, fixed));
+    }
+    let mut first = example.clone();
+    first.extend(fixed.iter().map(|symbol| (symbol.clone(), BigInt::ZERO)));
+    let extent = |axis: &Axis| Linear::of(&axis.extent, &[], &first)?.as_constant();
+    Some((axes.iter().map(extent).collect::<Option<_>>()?, fixed))
 }
 
 struct Search<'s> {
@@ -298,11 +321,25 @@ mod tests {
     fn other_addresses_have_no_linear_form() {
         let example = example(&[("W", 6), ("Z", 0)]);
         let axes = [axis("i", "W"), axis("j", "i + 1")];
-        for index in ["i*i", "i//2", "i%W", "min(i, 3)", "j", "V + i", "W//Z", "i*4611686018427387904"] {
+        for index in ["i*i", "i//2", "i%W", "min(i, 3)", "V + i", "W//Z", "j*i"] {
             assert!(address(index, &axes, &example).is_none(), "{index}");
         }
+        let far = address("W*i*4611686018427387904", &[axis("i", "W")], &example);
+        assert!(far.is_none(), "the stride has more than 64 bits");
         assert!(address("i", &[axis("i", "Z")], &example).is_none(), "an empty loop has no address");
         assert!(address("i*3", &axes[..1], &example).is_some());
+    }
+
+    #[test]
+    fn loops_whose_extents_vary_are_searched_in_a_first_iteration() {
+        // Four blocks of rows, the last one of two rows.
+        let example = example(&[("N", 14)]);
+        let axes = [axis("b", "(N + 3)//4"), axis("r", "min(N - 4*b, 4)"), axis("c", "10")];
+        let rows = address("400*b + 100*r + c", &axes, &example).expect("it is linear");
+        let meets = |at: i64| rows.meets(&address(&at.to_string(), &[], &example).expect("a constant"));
+        for (at, expected) in [(0, true), (309, true), (310, false), (99, false), (400, false)] {
+            assert_eq!(meets(at), expected, "element {at}");
+        }
     }
 
     #[test]
