@@ -92,6 +92,8 @@ const SHARED: &[&str] = &["error", "external", "parallel", "random", "scalar", "
 const UNSAFE: &[&str] = &[
     "compiler/src/bin/symc.rs",
     "compiler/src/emit/jit.rs",
+    // Calls of functions with more features of the machine, which is checked first.
+    "compiler/src/graph/eval/quick/wide.rs",
     "python/src/array.rs",
     // It generates unsafe code, and has none itself.
     "runtime/src/abi.rs",

@@ -1,8 +1,10 @@
-//! Functions of `f32` without branches, so that the compiler of this crate makes vector code of loops over them.
+//! Functions of `f32` without branches, so that the compiler of this crate makes vector code of loops over them, also
+//! of the loops of [`super::wide`], into which they are inlined.
 //!
 //! They compute in `f64`, with a relative error below 1e-9, and round once.
 
 /// `e^x`.
+#[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
     // Beyond these the result is 0 or infinite in `f32`.
     let y = exp_of(f64::from(x).clamp(-200.0, 200.0)) as f32;
@@ -10,6 +12,7 @@ pub(super) fn exp(x: f32) -> f32 {
 }
 
 /// `tanh x`.
+#[inline(always)]
 pub(super) fn tanh(x: f32) -> f32 {
     let y = f64::from(x);
     let magnitude = y.abs().min(20.0);
@@ -21,6 +24,7 @@ pub(super) fn tanh(x: f32) -> f32 {
 }
 
 /// `erf x`.
+#[inline(always)]
 pub(super) fn erf(x: f32) -> f32 {
     let y = f64::from(x);
     // The result is 1 in `f32` from 4 on.
@@ -34,6 +38,7 @@ pub(super) fn erf(x: f32) -> f32 {
 }
 
 /// The smaller one; NaN if either is NaN, and `-0 < 0`.
+#[inline(always)]
 pub(super) fn min(x: f32, y: f32) -> f32 {
     // Of equal floats only zeros differ, in their sign.
     let smaller = if x == y { f32::from_bits(x.to_bits() | y.to_bits()) } else { y };
@@ -41,9 +46,29 @@ pub(super) fn min(x: f32, y: f32) -> f32 {
 }
 
 /// The larger one; NaN if either is NaN, and `-0 < 0`.
+#[inline(always)]
 pub(super) fn max(x: f32, y: f32) -> f32 {
     let larger = if x == y { f32::from_bits(x.to_bits() & y.to_bits()) } else { y };
     if x.is_nan() | (x > y) { x } else { larger }
+}
+
+/// The sum of the two parts of an element at `bf16x3`, which is exact, and the low part.
+#[inline(always)]
+pub(super) fn whole_and_low(x: f32) -> (f32, f32) {
+    let high = high_of_finite(x);
+    let rest = high_of_finite(x - high);
+    // The rest of an element that rounds to infinity is 0.
+    let low = if high.is_infinite() { 0.0 } else { rest };
+    (high + low, low)
+}
+
+/// As [`crate::scalar::precision::high`], for elements that are not NaN, without branches.
+#[inline(always)]
+pub(super) fn high_of_finite(x: f32) -> f32 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
+    let is_denormal = bits & 0x7f80_0000 == 0;
+    f32::from_bits(if is_denormal { bits & 0x8000_0000 } else { rounded })
 }
 
 /// `2/√π * (-1)^n / (n! (2n + 1))`: the series of `erf x / x` in `x²`.
@@ -91,6 +116,7 @@ const EXP: [f64; 10] = [
 const ROUNDER: f64 = 6_755_399_441_055_744.0;
 
 /// `e^x` for `x` between -700 and 700: `2^k e^r`, where `|r| <= ln 2 / 2`.
+#[inline(always)]
 fn exp_of(x: f64) -> f64 {
     let shifted = x * std::f64::consts::LOG2_E + ROUNDER;
     let remainder = x - (shifted - ROUNDER) * std::f64::consts::LN_2;
@@ -98,6 +124,7 @@ fn exp_of(x: f64) -> f64 {
     power * polynomial(remainder, &EXP)
 }
 
+#[inline(always)]
 fn polynomial<const N: usize>(x: f64, coefficients: &[f64; N]) -> f64 {
     coefficients.iter().rev().fold(0.0, |sum, coefficient| sum * x + coefficient)
 }

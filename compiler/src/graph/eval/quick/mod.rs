@@ -18,5 +18,6 @@ mod reduce;
 mod source;
 mod steps;
 mod threads;
+mod wide;
 
 pub(super) use lanes::{Call, outputs};

@@ -8,6 +8,7 @@ use super::{
     matrix::{Matrix, view},
     parts::{Parts, has_low, is_whole, split},
     threads::run_jobs,
+    wide,
 };
 use crate::{
     error::{Error, Result},
@@ -378,19 +379,19 @@ fn pair(matrices: [&Matrix<'_>; 2], outer: usize, precision: Precision, target: 
 /// The product of a left matrix of one row, such as in depthwise convolutions: the sum of the right matrix's lines at
 /// each depth, without copies of them.
 fn weighted_sum(left: &Matrix<'_>, right: &Matrix<'_>, outer: usize, target: &mut [f32]) {
-    // A product is exact in `f64`, so each step rounds once, as the fused operations of larger matrices do.
-    let add = |sum: &mut f32, weight: f64, x: f32| *sum = (f64::from(*sum) + weight * f64::from(x)) as f32;
     let weights = left.depth.iter().map(|depth| left.elems[left.outer[outer] + left.lines[0] + depth]);
-    for (weight, depth) in weights.map(f64::from).zip(&right.depth) {
+    let mut gathered = Vec::new();
+    for (weight, depth) in weights.zip(&right.depth) {
         let from = &right.elems[right.outer[outer] + depth..];
         if right.runs.is_empty() {
-            target.iter_mut().zip(&right.lines).for_each(|(sum, line)| add(sum, weight, from[*line]));
+            gathered.clear();
+            gathered.extend(right.lines.iter().map(|line| from[*line]));
+            wide::add_scaled(target, &gathered, weight);
             continue;
         }
         for run in &right.runs {
             let start = right.lines[run.start];
-            let sums = &mut target[run.clone()];
-            sums.iter_mut().zip(&from[start..start + run.len()]).for_each(|(sum, x)| add(sum, weight, *x));
+            wide::add_scaled(&mut target[run.clone()], &from[start..start + run.len()], weight);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The parts of elements that a precision multiplies.
 
+use super::{functions::high_of_finite, wide};
 use crate::scalar::Precision;
 
 /// The parts of the elements of a matrix that are multiplied.
@@ -31,26 +32,10 @@ pub(super) fn is_whole(precision: Precision) -> bool {
 /// Replaces elements by the sum of their parts. `low` becomes the low parts if the precision has them.
 pub(super) fn split(elems: &mut [f32], low: &mut [f32], precision: Precision) {
     match precision {
-        Precision::Bf16x3 => {
-            for (x, low) in elems.iter_mut().zip(low) {
-                let high = high_of_finite(*x);
-                let rest = high_of_finite(*x - high);
-                // The rest of an element that rounds to infinity is 0.
-                *low = if high.is_infinite() { 0.0 } else { rest };
-                *x = high + *low;
-            }
-        }
+        Precision::Bf16x3 => wide::split(elems, low),
         Precision::Bf16 => elems.iter_mut().for_each(|x| *x = high_of_finite(*x)),
         Precision::F32 | Precision::Full | Precision::Exact | Precision::Int8 => {}
     }
-}
-
-/// As [`crate::scalar::precision::high`], for elements that are not NaN, without branches.
-fn high_of_finite(x: f32) -> f32 {
-    let bits = x.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
-    let is_denormal = bits & 0x7f80_0000 == 0;
-    f32::from_bits(if is_denormal { bits & 0x8000_0000 } else { rounded })
 }
 
 /// Whether no element is an infinity or NaN.

@@ -1,6 +1,6 @@
 //! Reductions of `f32`.
 
-use super::{functions, map::Reader, source::Source, threads::run_jobs};
+use super::{functions, map::Reader, source::Source, threads::run_jobs, wide};
 use crate::{
     error::Result,
     graph::eval::{
@@ -105,9 +105,7 @@ impl Part {
             if self.is_row_reduced {
                 sums[first] = row.iter().fold(sums[first], |sum, x| combine(sum, f64::from(*x)));
             } else {
-                for (sum, x) in sums[first..].iter_mut().zip(row) {
-                    *sum = combine(*sum, f64::from(*x));
-                }
+                wide::combine(&mut sums[first..], row, &combine);
             }
             Ok(())
         })?;

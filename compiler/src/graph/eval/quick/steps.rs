@@ -1,6 +1,6 @@
 //! The steps of elementwise operators, for a block of elements.
 
-use super::functions;
+use super::{functions, wide};
 use crate::scalar::{BinaryOp, CompareOp, Reg, Scalar, Step, UnaryOp, eval as scalar};
 use std::borrow::Cow;
 use symshape_runtime::DType;
@@ -79,24 +79,31 @@ fn vector<'c>(step: &Step, columns: &[Column<'c>], len: usize) -> Option<Column<
 }
 
 fn unary(op: UnaryOp, x: &[f32]) -> Option<Vec<f32>> {
+    fn all(x: &[f32], f: impl FnOnce(&[f32], &mut [f32])) -> Option<Vec<f32>> {
+        let mut out = vec![0.0; x.len()];
+        f(x, &mut out);
+        Some(out)
+    }
     fn each(x: &[f32], f: impl Fn(f32) -> f32) -> Option<Vec<f32>> {
-        Some(x.iter().map(|x| f(*x)).collect())
+        all(x, |x, out| wide::map(x, out, f))
     }
     match op {
         UnaryOp::Neg => each(x, |x| -x),
         UnaryOp::Abs => each(x, f32::abs),
         UnaryOp::Sqrt => each(x, f32::sqrt),
         UnaryOp::Recip => each(x, |x| 1.0 / x),
-        UnaryOp::Exp => each(x, functions::exp),
-        UnaryOp::Tanh => each(x, functions::tanh),
-        UnaryOp::Erf => each(x, functions::erf),
+        UnaryOp::Exp => all(x, wide::exp),
+        UnaryOp::Tanh => all(x, wide::tanh),
+        UnaryOp::Erf => all(x, wide::erf),
         _ => None,
     }
 }
 
 fn binary(op: BinaryOp, x: &[f32], y: &[f32]) -> Option<Vec<f32>> {
     fn each(x: &[f32], y: &[f32], f: impl Fn(f32, f32) -> f32) -> Option<Vec<f32>> {
-        Some(x.iter().zip(y).map(|(x, y)| f(*x, *y)).collect())
+        let mut out = vec![0.0; x.len()];
+        wide::map_two(x, y, &mut out, f);
+        Some(out)
     }
     match op {
         BinaryOp::Add => each(x, y, |x, y| x + y),
