@@ -3,13 +3,63 @@
 use std::{
     num::NonZero,
     panic::resume_unwind,
-    sync::Mutex,
+    sync::{
+        Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread::{self, available_parallelism},
 };
 
-/// The number of threads that run at once on this machine.
+/// The stack of the thread of [`both`], as large as that of the first thread: terms and nested graphs may be deep.
+const STACK_BYTES: usize = 8 << 20;
+
+/// Pairs of functions that run at once, see [`both`].
+static PAIRS: AtomicUsize = AtomicUsize::new(0);
+
+/// The number of threads that a caller should run at once on this machine.
 pub(crate) fn cores() -> usize {
-    available_parallelism().map_or(1, NonZero::get)
+    all_cores().saturating_sub(PAIRS.load(Ordering::Relaxed)).max(1)
+}
+
+/// The cores of this machine. The operating system reads several files to count them, so they are counted once.
+fn all_cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| available_parallelism().map_or(1, NonZero::get))
+}
+
+/// The results of two functions that run at once, `second` on another thread. [`cores`] leaves a core to the other
+/// function until one of them ends. On a machine with one core, `second` runs before `first`.
+pub(crate) fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send) -> (A, B) {
+    if all_cores() == 1 {
+        let second = second();
+        return (first(), second);
+    }
+
+    let is_paired = AtomicBool::new(true);
+    PAIRS.fetch_add(1, Ordering::Relaxed);
+    thread::scope(|scope| {
+        let second = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, || {
+            let _end = PairEnd(&is_paired);
+            second()
+        });
+        let second = second.expect("the operating system has one more thread");
+        let first = {
+            let _end = PairEnd(&is_paired);
+            first()
+        };
+        (first, second.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
+}
+
+/// Ends a pair when the first of its functions ends, by a panic too.
+struct PairEnd<'p>(&'p AtomicBool);
+
+impl Drop for PairEnd<'_> {
+    fn drop(&mut self) {
+        if self.0.swap(false, Ordering::Relaxed) {
+            PAIRS.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The results of `work` for all jobs, in their order, on at most `threads` threads. Each takes the next job that no
@@ -60,6 +110,18 @@ mod tests {
             assert_eq!(squares, expected, "{threads} threads");
         }
         assert!(map(Vec::<u8>::new(), 4, |job| job).is_empty());
+    }
+
+    #[test]
+    fn both_functions_end_before_the_results_are_returned() {
+        let results = both(|| map(vec![1, 2, 3], cores(), |job| job + 1), || "second");
+        assert_eq!(results, (vec![2, 3, 4], "second"));
+    }
+
+    #[test]
+    #[should_panic(expected = "the second of both")]
+    fn a_panic_of_the_second_function_reaches_the_caller() {
+        both(|| (), || panic!("the second of both"));
     }
 
     #[test]

@@ -110,6 +110,15 @@ impl Facts {
         self
     }
 
+    /// As [`Facts::remembering`], but with a new memory. Questions about these facts then have no effect on the answers
+    /// about others, whose searches may end early after the work of all searches that share a memory.
+    #[must_use]
+    pub fn remembering_alone(mut self) -> Self {
+        let inner = Arc::make_mut(&mut self.0);
+        inner.memory = Some(Memory { set: SetId::FIRST, answers: Arc::default() });
+        self
+    }
+
     /// The answer to `question`, from memory if it was asked about the same facts before.
     pub(crate) fn answer<Q: Hash + Eq, A: Clone>(
         &self,

@@ -17,6 +17,13 @@ pub struct PrecisionChoice {
     pub report: Option<TrialReport>,
 }
 
+impl PrecisionChoice {
+    /// A precision without a check.
+    pub(super) fn unchecked(precision: Precision) -> PrecisionChoice {
+        PrecisionChoice { precision, kept: BTreeSet::new(), note: None, report: None }
+    }
+}
+
 /// The precision of the model of a trial if no error may exceed `max_error`.
 ///
 /// # Errors

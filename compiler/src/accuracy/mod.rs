@@ -28,9 +28,9 @@ use crate::{
     error::{Error, ErrorKind, Result},
     graph::Graph,
     options::CompileOptions,
+    parallel,
     scalar::Precision,
 };
-use std::collections::BTreeSet;
 
 /// Default limit of the error in an accuracy check, relative to the largest element of an output.
 ///
@@ -58,23 +58,56 @@ pub enum AccuracyCheck {
 /// # Errors
 /// When `max_error` is negative or NaN, and as [`check_accuracy`].
 pub fn choose_precision(graph: &Graph, options: &CompileOptions, max_error: f64) -> Result<PrecisionChoice> {
+    Ok(match trial(graph, options, max_error)? {
+        Some(trial) => chosen(&trial, options.precision, max_error),
+        None => PrecisionChoice::unchecked(options.precision),
+    })
+}
+
+/// As [`choose_precision`], with `attempt` at the same time. Its result is returned if the choice is the precision of
+/// `options` for all contractions: then it is that of a later run, too.
+///
+/// Lowering and code generation mostly use one core, and most models keep their precision. So the check adds little to
+/// the time of a compile if there are more cores.
+///
+/// # Errors
+/// As [`choose_precision`].
+pub(crate) fn choose_beside<R>(
+    graph: &Graph,
+    options: &CompileOptions,
+    max_error: f64,
+    attempt: impl FnOnce() -> R,
+) -> Result<(PrecisionChoice, Option<R>)> {
+    let precision = options.precision;
+    let Some(trial) = trial(graph, options, max_error)? else {
+        return Ok((PrecisionChoice::unchecked(precision), Some(attempt())));
+    };
+    let (attempted, choice) = parallel::both(attempt, move || chosen(&trial, precision, max_error));
+    let is_attempted = choice.precision == precision && choice.kept.is_empty();
+    Ok((choice, is_attempted.then_some(attempted)))
+}
+
+/// The trial that decides about the precision of a model. `None` if it is not checked.
+///
+/// # Errors
+/// As [`choose_precision`].
+fn trial(graph: &Graph, options: &CompileOptions, max_error: f64) -> Result<Option<Trial>> {
     if max_error.is_nan() || max_error < 0.0 {
         let message =
             format!("maximum error {max_error}: expected a number of 0 or more, such as 1e-4, or infinity");
         return Err(Error::new(ErrorKind::Usage, message));
     }
 
-    let precision = options.precision;
-    let requested = PrecisionChoice { precision, kept: BTreeSet::new(), note: None, report: None };
-    if precision != Precision::Bf16x3 || max_error == f64::INFINITY || !options.support.has_tiles() {
-        return Ok(requested);
-    }
-    let Some(trial) = Trial::of(graph, precision)? else { return Ok(requested) };
-    let choice = choice::choose(&trial, max_error);
-    Ok(choice.unwrap_or_else(|why| PrecisionChoice {
+    let is_checked = options.precision == Precision::Bf16x3 && max_error != f64::INFINITY;
+    if is_checked && options.support.has_tiles() { Trial::of(graph, options.precision) } else { Ok(None) }
+}
+
+/// The choice after a trial, or `precision` if it can't run.
+fn chosen(trial: &Trial, precision: Precision, max_error: f64) -> PrecisionChoice {
+    choice::choose(trial, max_error).unwrap_or_else(|why| PrecisionChoice {
         note: Some(format!("accuracy not checked: {why}")),
-        ..requested
-    }))
+        ..PrecisionChoice::unchecked(precision)
+    })
 }
 
 /// Evaluates a graph at `f32` and at the precision of `options`, as machines with tile registers multiply.

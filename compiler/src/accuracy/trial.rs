@@ -75,6 +75,8 @@ impl Trial {
         let mut graph = graph.clone();
         graph.facts = graph.facts.remembering();
         opt::optimize(&mut graph)?;
+        // The trial may run beside other work on the model, so it must not affect how long searches there may be.
+        remember_alone(&mut graph);
         let lower = lowered(&graph, precision, &BTreeSet::new())?;
         let mut count = 0;
         visit(&lower, &mut |_, node| count += usize::from(is_lower(node)));
@@ -261,6 +263,12 @@ fn lowered(graph: &Graph, precision: Precision, kept: &BTreeSet<String>) -> Resu
     opt::apply_precision(&mut graph, precision)?;
     keep_f32_without_tiles(&mut graph);
     Ok(graph)
+}
+
+/// Gives the facts of a graph and of its regions new memories.
+fn remember_alone(graph: &mut Graph) {
+    graph.facts = std::mem::take(&mut graph.facts).remembering_alone();
+    graph.nodes.values_mut().flat_map(|node| node.op.regions_mut()).for_each(remember_alone);
 }
 
 /// Whether a node is a contraction at the lower precision.

@@ -134,19 +134,38 @@ impl PrecisionArgs {
         options: &CompileOptions,
         progress: &Progress,
     ) -> Result<Chosen> {
+        let request = PrecisionRequest { path, targets, options, progress };
+        Ok(self.choose_beside(&request, graph, &mut |_, _| Ok(()))?.0)
+    }
+
+    /// As [`Self::choose`], with the result of `compile` for the graph and the options of the choice. It runs at the
+    /// same time as the accuracy check, with the precision of the command line, and again if the choice is another.
+    ///
+    /// # Errors
+    /// As [`Self::choose`] and `compile`.
+    pub(super) fn choose_beside<T>(
+        &self,
+        request: &PrecisionRequest<'_>,
+        graph: &mut Graph,
+        compile: &mut dyn FnMut(&Graph, CompileOptions) -> Result<T>,
+    ) -> Result<(Chosen, T)> {
+        let PrecisionRequest { path, targets, options, progress } = request;
         let mut kept = self.keep_named(graph)?;
         let precision = self.precision;
         let options = options.precision(precision);
         if precision != Precision::Bf16x3 || self.max_error == f64::INFINITY {
-            return Ok(Chosen { options, kept, report: None });
+            let compiled = compile(graph, options)?;
+            return Ok((Chosen { options, kept, report: None }, compiled));
         }
 
         progress.say("checking the accuracy of bf16x3");
-        let choice = if targets.is_empty() {
-            accuracy::choose_precision(graph, &options, self.max_error).at(|| path.display().to_string())?
+        let (choice, compiled) = if targets.is_empty() {
+            accuracy::choose_beside(graph, &options, self.max_error, || compile(graph, options))
+                .at(|| path.display().to_string())?
         } else {
             let note = "accuracy not checked: offload targets may take over parts of the model";
-            PrecisionChoice { precision, kept: BTreeSet::new(), note: Some(note.into()), report: None }
+            let kept = BTreeSet::new();
+            (PrecisionChoice { precision, kept, note: Some(note.into()), report: None }, None)
         };
         if let Some(note) = &choice.note {
             eprintln!("symc: {}: --precision bf16x3: {note}", path.display());
@@ -157,8 +176,18 @@ impl PrecisionArgs {
         // At `f32`, no contraction of `f32` needs tile registers.
         let require_tiles = options.require_tiles && choice.precision != Precision::F32;
         let options = options.precision(choice.precision).require_tiles(require_tiles);
-        Ok(Chosen { options, kept, report: choice.report })
+        let compiled = compiled.unwrap_or_else(|| compile(graph, options))?;
+        Ok((Chosen { options, kept, report: choice.report }, compiled))
     }
+}
+
+/// What the choice of a precision depends on, next to the graph.
+pub(super) struct PrecisionRequest<'r> {
+    pub(super) path: &'r Path,
+    pub(super) targets: &'r Targets,
+    /// The options for any precision.
+    pub(super) options: &'r CompileOptions,
+    pub(super) progress: &'r Progress,
 }
 
 /// The precision of a model.

@@ -8,11 +8,11 @@ pub(super) use self::args::Args;
 
 use self::{
     args::Stage,
-    model::{command_line, import_options, lower, quantised},
+    model::{Generate, command_line, import_options, quantised},
     request::{Request, validate},
 };
 use super::{
-    artefact::{self, OutputKind, Summary},
+    artefact::{self, Output, OutputKind, Summary},
     errors::{at_path, usage},
     output::{Verdict, print_line},
     passes,
@@ -50,12 +50,21 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
         return Ok(Verdict::Yes);
     }
 
-    let mut model = lower(request, &mut watch, &progress)?;
-    let weights_path = weights_path(request, &model.lowered);
-    model.lowered.options.weights_file = weights_path.is_some();
-    let lowered = &model.lowered;
-    source::print_warnings(&args.model, lowered);
     let place = || args.model.display().to_string();
+    let artifact = match &request.output {
+        Some(Output { kind: OutputKind::Artifact(artifact), .. }) => Some(*artifact),
+        _ => None,
+    };
+    let generate: &Generate<'_> = &|lowered| {
+        lowered.options.weights_file = weights_path(request, lowered).is_some();
+        progress.say("generating code");
+        artifact.map(|artifact| lowered.compile(target, artifact).at(place)).transpose()
+    };
+    let mut model = model::compile(request, generate, &mut watch, &progress)?;
+    let compiled = model.compiled.take();
+    let lowered = &model.lowered;
+    let weights_path = weights_path(request, lowered);
+    source::print_warnings(&args.model, lowered);
     if let Some(stage) = args.emit {
         print(stage, lowered, target).at(place)?;
         watch.lap("print");
@@ -70,12 +79,10 @@ fn compile(request: &Request<'_>) -> Result<Verdict> {
     let stage_report = |path: &PathBuf| emit::stage(path, lowered.report().as_bytes());
     let report = args.report.as_ref().map(stage_report).transpose()?;
     watch.lap("report");
-    progress.say("generating code");
     let mut summary = match output.kind {
         OutputKind::Artifact(artifact) => {
-            let mut compiled = lowered.compile(target, artifact).at(place)?;
+            let mut compiled = compiled.ok_or_else(|| Error::internal("an artefact without code"))?;
             compiled.object.command_line = command_line(args, target, &model);
-            watch.lap("code");
             progress.say("writing");
             let libraries = &args.dims.customs.libraries;
             let files = artefact::Files { path: output.path, weights: weights_path.as_deref(), libraries };
@@ -134,15 +141,18 @@ fn weights_path(request: &Request<'_>, lowered: &Lowered) -> Option<PathBuf> {
 pub(super) fn object(args: &Args, progress: &Progress) -> Result<emit::Object> {
     let request = validate(args)?;
     let mut watch = passes::Watch::new(&args.passes)?;
-    let mut model = lower(&request, &mut watch, progress)?;
-    model.lowered.options.weights_file = true;
     let artifact = match request.output.as_ref().map(|output| output.kind) {
         Some(OutputKind::Artifact(artifact)) => artifact,
         _ => return Err(usage("C source and WebAssembly have no weights file that can be replaced")),
     };
-    progress.say("packing weights");
-    let compiled =
-        model.lowered.compile(&request.target, artifact).at(|| args.model.display().to_string())?;
+    let generate: &Generate<'_> = &|lowered| {
+        lowered.options.weights_file = true;
+        progress.say("packing weights");
+        let compiled = lowered.compile(&request.target, artifact);
+        compiled.map(Some).at(|| args.model.display().to_string())
+    };
+    let model = model::compile(&request, generate, &mut watch, progress)?;
+    let compiled = model.compiled.ok_or_else(|| Error::internal("an artefact without code"))?;
     Ok(compiled.object)
 }
 

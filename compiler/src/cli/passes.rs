@@ -45,6 +45,11 @@ impl Watch<'_> {
         Ok(Watch { args, times: Vec::new(), last: Instant::now() })
     }
 
+    /// Whether passes are timed or printed.
+    pub(super) fn is_observed(&self) -> bool {
+        self.args.time_passes || !self.args.print_after.is_empty()
+    }
+
     /// Records the time since the previous step as that of work outside of the pipeline.
     pub(super) fn lap(&mut self, name: &'static str) {
         self.times.push((name, self.last.elapsed()));

@@ -514,20 +514,28 @@ fn models_above_the_error_limit_stay_f32() {
     let folder = tempfile::tempdir().unwrap();
     let out = path(folder.path(), "tried.so");
     let compile = |more: &[&str]| {
-        let levels = ["--cpu", "x86-64-v2,x86-64-v4-amx", "--precision", "bf16x3"];
-        let output = symc(&[&["compile", BLOCK, "-o", &out][..], &levels, &DIMS, more].concat());
+        let precision: &[&str] = if more.contains(&"--precision") { &[] } else { &["--precision", "bf16x3"] };
+        let levels = ["--cpu", "x86-64-v2,x86-64-v4-amx"];
+        let output = symc(&[&["compile", BLOCK, "-o", &out][..], &levels, &DIMS, precision, more].concat());
         let header = std::fs::read_to_string(folder.path().join("tried.h")).unwrap_or_default();
         (output.status.code(), String::from_utf8(output.stderr).unwrap(), header)
     };
     let (code, err, header) = compile(&["--max-error", "1e-9"]);
+    let checked = std::fs::read(&out).unwrap();
+    // The pipeline ran at bf16x3 beside the check, and again.
+    let (_, _, unchecked_header) = compile(&["--precision", "f32"]);
+    assert_eq!(header, unchecked_header);
+    assert!(checked == std::fs::read(&out).unwrap(), "the artefact differs from that at f32");
     assert!(err.contains("the error at N="), "{err}");
     assert!(err.contains("so contractions multiply f32; a limit of"), "{err}");
     assert!(code == Some(0) && !header.contains("PRECISION"), "{header}");
-    for limit in [&[][..], &["--max-error", "inf"]] {
+    let artefacts = [&[][..], &["--max-error", "inf"], &["--time-passes"]].map(|limit| {
         let (code, err, header) = compile(limit);
-        assert!(code == Some(0) && err.is_empty(), "{err}");
+        assert!(code == Some(0) && err.is_empty() != limit.contains(&"--time-passes"), "{err}");
         assert!(header.contains("#define BLOCK_PRECISION \"bf16x3\""), "{header}");
-    }
+        std::fs::read(&out).unwrap()
+    });
+    assert!(artefacts[1..].iter().all(|other| *other == artefacts[0]), "the check changes the artefact");
     for wrong in ["-1", "nan", "much"] {
         let (code, err, _) = compile(&[&format!("--max-error={wrong}")]);
         assert!(code == Some(2) && err.contains("a number of 0 or more, such as 1e-4, or inf"), "{err}");

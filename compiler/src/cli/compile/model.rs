@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        args::{self, Chosen},
+        args::{self, Chosen, PrecisionRequest},
         grow, passes,
         progress::Progress,
         source, stateful,
@@ -15,16 +15,19 @@ use crate::{
     error::{At, Result},
     graph::Graph,
     import::ImportOptions,
-    pipeline::{Ir, Lowered, Pipeline},
+    options::CompileOptions,
+    pipeline::{Compiled, Ir, Lowered, Pipeline},
     quantise::{ActivationSummary, Quantised, RoundedActivations, WeightTable},
     target::Target,
 };
 use clap::{ValueEnum, builder::PossibleValue};
 use std::{collections::BTreeSet, ffi::OsString};
 
-/// A lowered model, and a note about the sizes that `--dynamic-memory` allows.
+/// A compiled model, and a note about the sizes that `--dynamic-memory` allows.
 pub(super) struct ModelToCompile {
     pub(super) lowered: Lowered,
+    /// The result of [`Generate`].
+    pub(super) compiled: Option<Compiled>,
     pub(super) size_note: Option<String>,
     /// The types of the weights, if the command line names any.
     pub(super) weight_table: Option<WeightTable>,
@@ -38,29 +41,34 @@ pub(super) struct ModelToCompile {
     pub(super) trial: Option<TrialReport>,
 }
 
+/// Generates machine code, if the command line requests any, and sets the options of the model that it depends on.
+pub(super) type Generate<'g> = dyn Fn(&mut Lowered) -> Result<Option<Compiled>> + 'g;
+
 /// The importer's options of the command line.
 pub(super) fn import_options(args: &Args) -> Result<ImportOptions> {
     Ok(ImportOptions { name: args.name.clone(), ..args.dims.options(&args.model)? })
 }
 
-/// Imports and lowers the model.
-pub(super) fn lower(
+/// Imports and compiles the model.
+pub(super) fn compile(
     request: &Request<'_>,
+    generate: &Generate<'_>,
     watch: &mut passes::Watch<'_>,
     progress: &Progress,
 ) -> Result<ModelToCompile> {
     let options = import_options(request.args)?;
     if request.args.dynamic_memory {
-        lower_with_dynamic_memory(request, &options, progress)
+        compile_with_dynamic_memory(request, &options, generate, progress)
     } else {
-        lower_with_bounds(request, &options, watch, progress)
+        compile_with_bounds(request, &options, generate, watch, progress)
     }
 }
 
-/// Imports and lowers the model with the bounds of the command line.
-fn lower_with_bounds(
+/// Imports and compiles the model with the bounds of the command line.
+fn compile_with_bounds(
     request: &Request<'_>,
     options: &ImportOptions,
+    generate: &Generate<'_>,
     watch: &mut passes::Watch<'_>,
     progress: &Progress,
 ) -> Result<ModelToCompile> {
@@ -77,27 +85,41 @@ fn lower_with_bounds(
         None => (graph, None),
     };
     watch.lap("quantise");
-    let Chosen { options, kept, report } =
-        args.precision.choose(&args.model, &mut graph, targets, &request.options, progress)?;
-    let options = options.half_weights(weight_table.as_ref().is_some_and(WeightTable::has_halves));
-    watch.lap("accuracy");
     let state = args.dims.state.request()?;
     // The text of a stage has no summary.
     let state_error =
         if args.emit.is_none() { stateful::row_error(&args.model, &graph, &state, progress)? } else { None };
     watch.lap("state error");
 
-    progress.say("lowering");
-    let observer = &mut |name, result: Ir<'_>| watch.step(name, result);
-    let pipeline = Pipeline::new(&graph)
-        .targets(targets)
-        .options(options)
-        .state(state)
-        .ragged(args.ragged.request())
-        .observe(observer);
-    let lowered = pipeline.lower().at(|| args.model.display().to_string())?;
+    let has_halves = weight_table.as_ref().is_some_and(WeightTable::has_halves);
+    let is_observed = watch.is_observed();
+    let mut compile = |graph: &Graph, options: CompileOptions| {
+        watch.lap("accuracy");
+        progress.say("lowering");
+        let observer = &mut |name, result: Ir<'_>| watch.step(name, result);
+        let pipeline = Pipeline::new(graph)
+            .targets(targets)
+            .options(options.half_weights(has_halves))
+            .state(state.clone())
+            .ragged(args.ragged.request())
+            .observe(observer);
+        let mut lowered = pipeline.lower().at(|| args.model.display().to_string())?;
+        let compiled = generate(&mut lowered)?;
+        watch.lap("code");
+        Ok((lowered, compiled))
+    };
+    let (Chosen { kept, report, .. }, (lowered, compiled)) = if is_observed {
+        // The times and texts of a check and of passes are those of a run one after another.
+        let chosen = args.precision.choose(&args.model, &mut graph, targets, &request.options, progress)?;
+        let compiled = compile(&graph, chosen.options)?;
+        (chosen, compiled)
+    } else {
+        let request = PrecisionRequest { path: &args.model, targets, options: &request.options, progress };
+        args.precision.choose_beside(&request, &mut graph, &mut compile)?
+    };
     let size_note = None;
-    Ok(ModelToCompile { lowered, size_note, weight_table, activations, state_error, kept, trial: report })
+    let trial = report;
+    Ok(ModelToCompile { lowered, compiled, size_note, weight_table, activations, state_error, kept, trial })
 }
 
 /// The graph with the types of weights that the command line names, and their table.
@@ -109,19 +131,23 @@ pub(super) fn quantised(args: &Args, graph: Graph) -> Result<(Graph, Option<Weig
     })
 }
 
-/// Imports and lowers the model with upper bounds for all symbols, see [`grow`].
-fn lower_with_dynamic_memory(
+/// Imports and compiles the model with upper bounds for all symbols, see [`grow`].
+fn compile_with_dynamic_memory(
     request: &Request<'_>,
     options: &ImportOptions,
+    generate: &Generate<'_>,
     progress: &Progress,
 ) -> Result<ModelToCompile> {
     let Request { args, targets, .. } = request;
     progress.say("looking for bounds");
     let choose =
         |graph: &mut Graph| args.precision.choose(&args.model, graph, targets, &request.options, progress);
-    let (lowered, chosen, note) = grow::lowered(&args.model, options, targets, &request.options, &choose)?;
+    let (mut lowered, chosen, note) =
+        grow::lowered(&args.model, options, targets, &request.options, &choose)?;
+    let compiled = generate(&mut lowered)?;
     Ok(ModelToCompile {
         lowered,
+        compiled,
         size_note: Some(note),
         weight_table: None,
         activations: None,
