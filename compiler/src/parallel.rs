@@ -10,10 +10,10 @@ use std::{
     thread::{self, available_parallelism},
 };
 
-/// The stack of the thread of [`both`], as large as that of the first thread: terms and nested graphs may be deep.
+/// The stack of the thread of [`join`], as large as that of the first thread: terms and nested graphs may be deep.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Pairs of functions that run at once, see [`both`].
+/// Pairs of functions that run at once, see [`join`].
 static PAIRS: AtomicUsize = AtomicUsize::new(0);
 
 /// The number of threads that a caller should run at once on this machine.
@@ -29,7 +29,7 @@ fn all_cores() -> usize {
 
 /// The results of two functions that run at once, `second` on another thread. [`cores`] leaves a core to the other
 /// function until one of them ends. On a machine with one core, `second` runs before `first`.
-pub(crate) fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send) -> (A, B) {
+pub(crate) fn join<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send) -> (A, B) {
     if all_cores() == 1 {
         let second = second();
         return (first(), second);
@@ -114,14 +114,14 @@ mod tests {
 
     #[test]
     fn both_functions_end_before_the_results_are_returned() {
-        let results = both(|| map(vec![1, 2, 3], cores(), |job| job + 1), || "second");
+        let results = join(|| map(vec![1, 2, 3], cores(), |job| job + 1), || "second");
         assert_eq!(results, (vec![2, 3, 4], "second"));
     }
 
     #[test]
-    #[should_panic(expected = "the second of both")]
+    #[should_panic(expected = "the second of two")]
     fn a_panic_of_the_second_function_reaches_the_caller() {
-        both(|| (), || panic!("the second of both"));
+        join(|| (), || panic!("the second of two"));
     }
 
     #[test]

@@ -158,6 +158,17 @@ impl Tensor {
         }
     }
 
+    /// Whether `holds` is true for all parts of `part_bytes` bytes each, which are read up to the first other one. Of
+    /// computed bytes, a part is a whole number of units, or a unit is one of parts. `false` if bytes are left over.
+    pub(crate) fn all_parts(&self, part_bytes: usize, holds: impl Fn(&[u8]) -> bool) -> bool {
+        let chunk_bytes = (CHUNK_BYTES / part_bytes).max(1) * part_bytes;
+        let visit = &mut |chunk: &[u8]| {
+            let (parts, rest) = (chunk.chunks_exact(part_bytes), chunk.len() % part_bytes);
+            if rest == 0 && parts.into_iter().all(&holds) { Ok(()) } else { Err(()) }
+        };
+        self.visit(chunk_bytes, visit).is_ok()
+    }
+
     /// Whether `holds` is true for each element of an `f32` tensor, which is read up to the first other one.
     pub(crate) fn all_f32s(&self, holds: impl Fn(f32) -> bool) -> bool {
         let all = |bytes: &[u8]| {

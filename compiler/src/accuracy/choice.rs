@@ -19,7 +19,7 @@ pub struct PrecisionChoice {
 
 impl PrecisionChoice {
     /// A precision without a check.
-    pub(super) fn unchecked(precision: Precision) -> PrecisionChoice {
+    pub(crate) fn unchecked(precision: Precision) -> PrecisionChoice {
         PrecisionChoice { precision, kept: BTreeSet::new(), note: None, report: None }
     }
 }

@@ -58,10 +58,7 @@ pub enum AccuracyCheck {
 /// # Errors
 /// When `max_error` is negative or NaN, and as [`check_accuracy`].
 pub fn choose_precision(graph: &Graph, options: &CompileOptions, max_error: f64) -> Result<PrecisionChoice> {
-    Ok(match trial(graph, options, max_error)? {
-        Some(trial) => chosen(&trial, options.precision, max_error),
-        None => PrecisionChoice::unchecked(options.precision),
-    })
+    Ok(choose_in_parallel(graph, options, max_error, || ())?.0)
 }
 
 /// As [`choose_precision`], with `attempt` at the same time. Its result is returned if the choice is the precision of
@@ -72,7 +69,7 @@ pub fn choose_precision(graph: &Graph, options: &CompileOptions, max_error: f64)
 ///
 /// # Errors
 /// As [`choose_precision`].
-pub(crate) fn choose_beside<R>(
+pub(crate) fn choose_in_parallel<R>(
     graph: &Graph,
     options: &CompileOptions,
     max_error: f64,
@@ -82,7 +79,13 @@ pub(crate) fn choose_beside<R>(
     let Some(trial) = trial(graph, options, max_error)? else {
         return Ok((PrecisionChoice::unchecked(precision), Some(attempt())));
     };
-    let (attempted, choice) = parallel::both(attempt, move || chosen(&trial, precision, max_error));
+    let choose = move || {
+        choice::choose(&trial, max_error).unwrap_or_else(|why| PrecisionChoice {
+            note: Some(format!("accuracy not checked: {why}")),
+            ..PrecisionChoice::unchecked(precision)
+        })
+    };
+    let (attempted, choice) = parallel::join(attempt, choose);
     let is_attempted = choice.precision == precision && choice.kept.is_empty();
     Ok((choice, is_attempted.then_some(attempted)))
 }
@@ -100,14 +103,6 @@ fn trial(graph: &Graph, options: &CompileOptions, max_error: f64) -> Result<Opti
 
     let is_checked = options.precision == Precision::Bf16x3 && max_error != f64::INFINITY;
     if is_checked && options.support.has_tiles() { Trial::of(graph, options.precision) } else { Ok(None) }
-}
-
-/// The choice after a trial, or `precision` if it can't run.
-fn chosen(trial: &Trial, precision: Precision, max_error: f64) -> PrecisionChoice {
-    choice::choose(trial, max_error).unwrap_or_else(|why| PrecisionChoice {
-        note: Some(format!("accuracy not checked: {why}")),
-        ..PrecisionChoice::unchecked(precision)
-    })
 }
 
 /// Evaluates a graph at `f32` and at the precision of `options`, as machines with tile registers multiply.

@@ -135,7 +135,7 @@ impl PrecisionArgs {
         progress: &Progress,
     ) -> Result<Chosen> {
         let request = PrecisionRequest { path, targets, options, progress };
-        Ok(self.choose_beside(&request, graph, &mut |_, _| Ok(()))?.0)
+        Ok(self.choose_in_parallel(&request, graph, &mut |_, _| Ok(()))?.0)
     }
 
     /// As [`Self::choose`], with the result of `compile` for the graph and the options of the choice. It runs at the
@@ -143,7 +143,7 @@ impl PrecisionArgs {
     ///
     /// # Errors
     /// As [`Self::choose`] and `compile`.
-    pub(super) fn choose_beside<T>(
+    pub(super) fn choose_in_parallel<T>(
         &self,
         request: &PrecisionRequest<'_>,
         graph: &mut Graph,
@@ -160,12 +160,11 @@ impl PrecisionArgs {
 
         progress.say("checking the accuracy of bf16x3");
         let (choice, compiled) = if targets.is_empty() {
-            accuracy::choose_beside(graph, &options, self.max_error, || compile(graph, options))
+            accuracy::choose_in_parallel(graph, &options, self.max_error, || compile(graph, options))
                 .at(|| path.display().to_string())?
         } else {
             let note = "accuracy not checked: offload targets may take over parts of the model";
-            let kept = BTreeSet::new();
-            (PrecisionChoice { precision, kept, note: Some(note.into()), report: None }, None)
+            (PrecisionChoice { note: Some(note.into()), ..PrecisionChoice::unchecked(precision) }, None)
         };
         if let Some(note) = &choice.note {
             eprintln!("symc: {}: --precision bf16x3: {note}", path.display());
@@ -181,7 +180,7 @@ impl PrecisionArgs {
     }
 }
 
-/// What the choice of a precision depends on, next to the graph.
+/// The inputs of the choice of a precision, next to the graph.
 pub(super) struct PrecisionRequest<'r> {
     pub(super) path: &'r Path,
     pub(super) targets: &'r Targets,

@@ -28,8 +28,8 @@ pub(super) fn reserved_bytes(program: &Program, buffer: BufferId) -> Dim {
 
 /// Upper bound of a buffer's bytes: of each copy, rounded up to [`ALIGN_BYTES`], times the number of copies.
 ///
-/// The rounded size is not bounded as a formula: it may be written in other symbols than the size, whose ranges are
-/// wider than what the facts allow. [`super::verify`] expects the bound of the size.
+/// The rounded size is not bounded as a formula: it may be written in other symbols than the size, and the ranges of
+/// those may be wider than the facts allow. [`super::verify`] expects the bound of the size.
 ///
 /// # Errors
 /// The formula of the size has no upper bound, or the bound exceeds [`MAX_BYTES`].

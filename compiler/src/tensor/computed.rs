@@ -111,7 +111,7 @@ impl ComputedBytes {
 mod tests {
     use super::*;
     use crate::tensor::{ByContent, Bytes, Tensor};
-    use std::cmp::Ordering;
+    use std::{cell::Cell, cmp::Ordering};
     use symshape_runtime::DType;
 
     /// Units of six bytes that count up from a first value.
@@ -164,6 +164,24 @@ mod tests {
         assert_eq!(bytes[..], all);
         assert_eq!(chunks(&bytes, 1000), [all]);
         assert!(chunks(&Bytes::Computed(ComputedBytes::new(Counting { first: 0, units: 0 })), 8).is_empty());
+    }
+
+    #[test]
+    fn parts_are_checked_up_to_the_first_other_one() {
+        let tensor = Tensor::computed(DType::U8, Counting { first: 0, units: 4 }).expect("bytes");
+        for part_bytes in [2, 3, 6, 12, 24] {
+            let ascends = |part: &[u8]| part.len() == part_bytes && part.is_sorted();
+            assert!(tensor.all_parts(part_bytes, ascends), "parts of {part_bytes}");
+            assert!(!tensor.all_parts(part_bytes, |part| !part.contains(&23)), "parts of {part_bytes}");
+        }
+        assert!(!tensor.all_parts(7, |_| true), "bytes are left over");
+        let calls = Cell::new(0);
+        let is_first = |part: &[u8]| {
+            calls.set(calls.get() + 1);
+            part[0] == 0
+        };
+        assert!(!tensor.all_parts(6, is_first));
+        assert_eq!(calls.get(), 2);
     }
 
     #[test]

@@ -115,7 +115,7 @@ fn compile_with_bounds(
         (chosen, compiled)
     } else {
         let request = PrecisionRequest { path: &args.model, targets, options: &request.options, progress };
-        args.precision.choose_beside(&request, &mut graph, &mut compile)?
+        args.precision.choose_in_parallel(&request, &mut graph, &mut compile)?
     };
     let size_note = None;
     let trial = report;

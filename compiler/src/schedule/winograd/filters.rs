@@ -60,8 +60,7 @@ impl Filters {
     fn fits(&self, form: &Form) -> bool {
         /// The largest magnitude of an input byte.
         const MAX_INPUT: i64 = 255;
-        let packed = self.packed.read();
-        packed.chunks_exact(self.packed_panel_bytes()).all(|panel| {
+        self.packed.all_parts(self.packed_panel_bytes(), |panel| {
             (0..self.width).all(|column| {
                 let taps = panel.iter().skip(column).step_by(self.width);
                 let sum: i64 = taps.map(|byte| i64::from((*byte as i8).unsigned_abs())).sum();
@@ -139,6 +138,7 @@ impl Computation for ChangedFilters {
         let packed_bytes = self.filters.packed_panel_bytes();
         let chunk_bytes = (CHUNK_BYTES / packed_bytes).max(1) * packed_bytes;
         let visited: Result<(), Infallible> = self.filters.packed.visit(chunk_bytes, &mut |chunk| {
+            debug_assert_eq!(chunk.len() % packed_bytes, 0, "a panel is divided");
             let jobs = chunk.chunks_exact(packed_bytes).zip(&mut panels).collect();
             parallel::map(jobs, parallel::cores(), |(packed, mut out)| {
                 self.filters.change(packed, &mut self.form.filter_change(), &mut out);
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_head_of_changed_filters_is_their_begin() {
+    fn changed_filters_begin_with_their_head() {
         let floats: Vec<f32> = (0..3 * 9 * 5 * 8).map(|at| (at % 101) as f32 - 50.0).collect();
         let packed = Tensor::from_f32(vec![floats.len()], &floats).expect("floats");
         let filters = Filters { packed, is_whole: false, channels: 5, width: 8, panels: 3 };

@@ -17,10 +17,5 @@ pub(super) fn pairs_fit(program: &Program, contraction: &Contraction, weights: B
         sum.abs() <= MAX_PAIR
     };
 
-    let all_fit = tensor
-        .bytes()
-        .chunks_exact(depth as usize * PANEL)
-        .all(|panel| panel.iter().zip(&panel[PANEL..]).all(fits));
-    tensor.release();
-    all_fit
+    tensor.all_parts(depth as usize * PANEL, |panel| panel.iter().zip(&panel[PANEL..]).all(fits))
 }
