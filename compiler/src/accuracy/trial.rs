@@ -75,7 +75,7 @@ impl Trial {
         let mut graph = graph.clone();
         graph.facts = graph.facts.remembering();
         opt::optimize(&mut graph)?;
-        // The trial may run in parallel with other work on the model, so it must not affect how long searches there may be.
+        // Other work on the model may run at the same time. The trial must not affect how long its searches may be.
         remember_alone(&mut graph);
         let lower = lowered(&graph, precision, &BTreeSet::new())?;
         let mut count = 0;
