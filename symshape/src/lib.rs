@@ -83,6 +83,6 @@ pub use engine::bounds::Bounds;
 pub use engine::proof::Proof;
 pub use engine::rules::{RULES, Rule};
 pub use eval::{EvalError, MAX_BITS};
-pub use normal_forms::NormalForms;
+pub use normal_forms::{Displacement, NormalForms};
 pub use prove::{Answer, Counterexample};
 pub use text::ParseError;
