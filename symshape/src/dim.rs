@@ -12,14 +12,14 @@ mod term;
 pub use term::{Dim, Node, Symbol};
 pub(crate) use term::{MAX_DEPTH, MAX_SIZE, is_negation, operations, rounded_up};
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
 
-use crate::memo::FastHasher;
+use crate::memo::{FastHasher, FastMap};
 
 /// Terms of at most this many nodes, counted as trees, are walked by recursion, which allocates nothing.
 const SMALL: u32 = 64;
@@ -152,7 +152,10 @@ impl Dim {
     /// assert_eq!(e.substitute(&|s| (s.name() == "N").then(|| Dim::from(4))), Dim::from(9));
     /// ```
     pub fn substitute(&self, value_of: &dyn Fn(&Symbol) -> Option<Dim>) -> Dim {
-        let mut done: HashMap<usize, Dim> = HashMap::new();
+        if self.size() <= SMALL {
+            return self.substitute_in_tree(value_of);
+        }
+        let mut done: FastMap<usize, Dim> = FastMap::default();
         for dim in self.post_order() {
             let new = match dim.node() {
                 Node::Int(_) => dim.clone(),
@@ -162,6 +165,21 @@ impl Dim {
             done.insert(dim.address(), new);
         }
         done[&self.address()].clone()
+    }
+
+    /// [`Dim::substitute`] in a small term.
+    fn substitute_in_tree(&self, value_of: &dyn Fn(&Symbol) -> Option<Dim>) -> Dim {
+        let operands = match self.node() {
+            Node::Int(_) => return self.clone(),
+            Node::Symbol(symbol) => return value_of(symbol).unwrap_or_else(|| self.clone()),
+            node => node.operands(),
+        };
+        let new: Vec<Dim> = operands.iter().map(|operand| operand.substitute_in_tree(value_of)).collect();
+        if new.iter().zip(operands).all(|(new, old)| new.address() == old.address()) {
+            return self.clone();
+        }
+        let mut new = new.into_iter();
+        rebuild(self, self.node(), |_| new.next().expect("as many operands as before"))
     }
 }
 
