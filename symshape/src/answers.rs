@@ -103,6 +103,7 @@ pub(crate) struct Answers {
     pub(crate) simple: Kept<Dim, Dim>,
     pub(crate) bounds: Kept<Dim, Bounds>,
     pub(crate) verdicts: Kept<Relation, Verdict>,
+    pub(crate) refuted: Kept<Relation, bool>,
     pub(crate) linear: Kept<(Dim, Symbol), Option<(Dim, Dim)>>,
     pub(crate) in_loops: Kept<(Vec<Dim>, Vec<Symbol>), Vec<Dim>>,
     /// The terms of all polynomials that searches have bounded.

@@ -178,15 +178,18 @@ impl Facts {
 
     /// Whether `relation` is known to fail for all values that the facts allow.
     pub(crate) fn refutes(&self, relation: &Relation) -> bool {
-        let Relation { comparison, a, b } = relation;
-        let negation = match comparison {
-            Comparison::Eq => Relation::ne(a, b),
-            Comparison::Ne => Relation::eq(a, b),
-            Comparison::Lt => Relation::le(b, a),
-            Comparison::Le => Relation::lt(b, a),
-            Comparison::Divides => Relation::ne(b.modulo(a), 0),
+        let derive_negation = || {
+            let Relation { comparison, a, b } = relation;
+            let negation = match comparison {
+                Comparison::Eq => Relation::ne(a, b),
+                Comparison::Ne => Relation::eq(a, b),
+                Comparison::Lt => Relation::le(b, a),
+                Comparison::Le => Relation::lt(b, a),
+                Comparison::Divides => Relation::ne(b.modulo(a), 0),
+            };
+            self.derive(&negation).is_some()
         };
-        self.derive(&negation).is_some()
+        self.answer(|answers| &answers.refuted, || relation.clone(), derive_negation)
     }
 
     /// Whether normal forms and bounds alone show `relation`, in microseconds.

@@ -52,7 +52,7 @@ pub(crate) fn size_requirements(
 /// Requires that `at` is in `0..size` over all of `shape`.
 fn require_inside(graph: &Graph, shape: &[Dim], at: &Dim, size: &Dim, requirements: &mut Vec<Requirement>) {
     // An empty shape addresses nothing.
-    if shape.iter().any(|extent| extent.as_i64() == Some(0)) {
+    if shape.iter().any(|extent| extent.as_i64().is_some_and(|extent| extent < 1)) {
         return;
     }
 
@@ -64,7 +64,8 @@ fn require_inside(graph: &Graph, shape: &[Dim], at: &Dim, size: &Dim, requiremen
 
     // If an axis is empty, nothing is addressed. So all axes may be assumed to have an element.
     let mut facts = graph.facts.clone();
-    if !shape.iter().all(|extent| facts.assume(Relation::le(Dim::one(), extent), "an element").is_ok()) {
+    let mut symbolic = shape.iter().filter(|extent| extent.as_int().is_none());
+    if !symbolic.all(|extent| facts.assume(Relation::le(Dim::one(), extent), "an element").is_ok()) {
         return;
     }
 
