@@ -17,7 +17,7 @@ use crate::{
 };
 use num_bigint::BigInt;
 use std::collections::HashMap;
-use symshape::{Dim, Facts, Symbol};
+use symshape::{Dim, Displacement, Facts, NormalForms, Symbol};
 use symshape_runtime::DType;
 
 /// An access along the microkernel's loops.
@@ -63,6 +63,15 @@ pub(crate) struct BodyBuilder<'a> {
     pub(crate) sum: Option<Ty>,
     /// The checks of the current body.
     pub(super) gathers: Gathers,
+    known: KnownStreams,
+}
+
+/// The streams of addresses so far. Most addresses are at a constant distance from another one, and have its strides.
+struct KnownStreams {
+    forms: NormalForms,
+    /// By the buffer, the variable of the column loop and the varying part of the address: the constant part of one
+    /// address, and its stream.
+    streams: HashMap<(BufferId, Option<Symbol>, usize), (BigInt, Stream)>,
 }
 
 /// The type of the lanes that hold elements of this type, if there are such lanes.
@@ -129,6 +138,7 @@ impl<'a> BodyBuilder<'a> {
             may_fail: false,
             sum: None,
             gathers: Gathers::default(),
+            known: KnownStreams { forms: facts.normal_forms(), streams: HashMap::new() },
         }
     }
 
@@ -279,6 +289,24 @@ impl<'a> BodyBuilder<'a> {
     /// The index of the stream for an access, which is added if it is new, and the type of its lanes.
     pub(super) fn stream(&mut self, access: &Access, column: Option<&Symbol>) -> Result<(u32, Ty), Obstacle> {
         let ty = self.lane_type(self.program.buffers[access.buffer].dtype)?;
+        let Displacement { varying, constant } = self.known.forms.displacement(&access.index);
+        let key = (access.buffer, column.cloned(), varying);
+        let stream = match self.known.streams.get(&key) {
+            Some((first, stream)) => {
+                let index = &stream.origin.index + Dim::from(constant - first);
+                Stream { origin: Access { buffer: access.buffer, index }, ..stream.clone() }
+            }
+            None => {
+                let stream = self.linear_stream(access, column)?;
+                self.known.streams.insert(key, (constant, stream.clone()));
+                stream
+            }
+        };
+        Ok((position(&mut self.streams, stream), ty))
+    }
+
+    /// The stream of an address that is linear in the rows and columns.
+    fn linear_stream(&self, access: &Access, column: Option<&Symbol>) -> Result<Stream, Obstacle> {
         let not_linear = || Obstacle::Address(access.index.clone());
         let (column, rest) = linear_parts(self.facts, &access.index, column).ok_or_else(not_linear)?;
         let (row, origin) = linear_parts(self.facts, &rest, self.row).ok_or_else(not_linear)?;
@@ -286,9 +314,7 @@ impl<'a> BodyBuilder<'a> {
         if self.row.is_some_and(|symbol| column.contains(symbol)) {
             return Err(not_linear());
         }
-
-        let origin = Access { buffer: access.buffer, index: origin };
-        Ok((position(&mut self.streams, Stream { origin, row, column }), ty))
+        Ok(Stream { origin: Access { buffer: access.buffer, index: origin }, row, column })
     }
 }
 
