@@ -1,10 +1,11 @@
 //! Symbols for new loop variables: `i0`, `i1`, …, without those in use.
 
-use crate::kernel::{Program, walk};
+use crate::kernel::{Program, Stmt, walk};
 use std::collections::BTreeSet;
 use symshape::Symbol;
 
 /// A supply of unused symbols.
+#[derive(Clone)]
 pub(super) struct FreshSymbols {
     taken: BTreeSet<Symbol>,
     next: usize,
@@ -23,6 +24,13 @@ impl FreshSymbols {
     /// Symbols that the model does not use; other kernels may.
     pub(super) fn for_one_kernel(program: &Program) -> FreshSymbols {
         FreshSymbols { taken: program.all_symbols().cloned().collect(), next: 0 }
+    }
+
+    /// Symbols that are unused so far and that no statement in `body` uses.
+    pub(super) fn outside_of(&self, body: &[Stmt]) -> FreshSymbols {
+        let mut symbols = self.clone();
+        walk::symbols(body, &mut |symbol| symbols.reserve(symbol.clone()));
+        symbols
     }
 
     /// Reserves this symbol.

@@ -15,14 +15,17 @@
 //! that number of steps. Then all of them use an element as soon as it is loaded, which takes few registers. Every
 //! output is computed by the same instructions as before.
 
+mod addresses;
+
 use super::fresh_symbols::FreshSymbols;
 use crate::{
     Result,
     kernel::{Access, Axis, BufferId, Inst, InstSeq, Program, Stmt, walk::Rewrite},
     scalar::{BinaryOp, Reg},
 };
+use addresses::{Addresses, Offsets, OldVariable, OldVariables};
 use num_traits::ToPrimitive;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use symshape::{Dim, Facts, Symbol};
 
 /// The largest number of neighbours along the outer and the inner loop. Their accumulators fit into few registers, and
@@ -46,9 +49,11 @@ const MAX_DELAY: (usize, usize) = (1, 3);
 
 /// Rewrites all loops for which it pays.
 pub(super) fn unroll_and_jam(program: &mut Program) -> Result<()> {
-    let mut symbols = FreshSymbols::new(program);
+    let symbols = FreshSymbols::for_one_kernel(program);
     let facts = program.facts.clone();
     for kernel in &mut program.kernels {
+        // Kernels of equal layers get equal symbols, so that the facts remember answers about their addresses.
+        let mut symbols = symbols.outside_of(&kernel.body);
         kernel.body = stmts(&mut symbols, &facts, std::mem::take(&mut kernel.body));
     }
     Ok(())
@@ -115,9 +120,6 @@ struct Nest<'a> {
     along: &'a Axis,
     code: &'a InstSeq,
 }
-
-/// A neighbour, by its distance along the outer and the inner loop.
-type Offsets = [i64; 2];
 
 impl<'a> Nest<'a> {
     fn of(axis: &'a Axis, parallel: bool, body: &'a [Stmt]) -> Option<Nest<'a>> {
@@ -262,27 +264,17 @@ impl<'a> Nest<'a> {
         let mut loops = Vec::new();
         for (first, extent, width) in runs(facts, &axis.extent, max_width) {
             let inner = Axis { var: symbols.fresh(), extent };
-            let mut facts = facts.clone();
-            facts.declare_index(&inner.var, &inner.extent);
+            let mut inside = facts.clone();
+            inside.declare_index(&inner.var, &inner.extent);
             let along = Axis { var: symbols.fresh(), extent: self.along.extent.clone() };
             let column = Dim::from(&inner.var) * width + first;
-
-            // Neighbours have many addresses in common, which are simplified once.
-            let mut forms = facts.normal_forms();
-            let mut simple = BTreeMap::<usize, Dim>::new();
-            let mut known = HashMap::<(Dim, Offsets), Dim>::new();
-            let mut at = |dim: &Dim, offsets: Offsets| {
-                let simplified = || {
-                    let to = dim.substitute(&|symbol| match symbol {
-                        _ if *symbol == axis.var => Some(&column + offsets[1]),
-                        _ if *symbol == self.along.var => Some(Dim::from(&along.var)),
-                        _ => self.outer.filter(|(outer, _)| *symbol == outer.var).map(|_| row + offsets[0]),
-                    });
-                    simple.entry(forms.id(&to)).or_insert_with(|| facts.simplify(&to)).clone()
-                };
-                known.entry((dim.clone(), offsets)).or_insert_with(simplified).clone()
+            let outer = self.outer.map(|(axis, _)| OldVariable { var: &axis.var, first: row.clone() });
+            let old = OldVariables {
+                loops: [outer, Some(OldVariable { var: &axis.var, first: column })],
+                along: OldVariable { var: &self.along.var, first: Dim::from(&along.var) },
             };
-
+            let mut addresses = Addresses::new(old, &self.declared(facts), &inside);
+            let mut at = |dim: &Dim, offsets| addresses.at(dim, offsets);
             let code = interleaved(self.code, [height, width], &mut at);
             loops.push(Stmt::For { axis: inner, parallel, body: vec![Stmt::Strip { axis: along, code }] });
         }
