@@ -13,7 +13,9 @@ use crate::{
     kernel::{Access, Axis, Check, Inst, InstSeq, Stmt, hoist, walk},
     scalar::Reg,
 };
-use symshape::{Dim, Facts, Node, Symbol};
+use num_bigint::BigInt;
+use std::collections::HashMap;
+use symshape::{Dim, Displacement, Facts, Node, Symbol};
 
 /// The largest number of splitting passes, more than any composition of reshapes needs.
 const MAX_SPLITS: usize = 16;
@@ -183,9 +185,22 @@ impl Nest {
         let var = scope.fresh("i");
         scope.facts.declare_index(&var, &extent);
 
-        let merged: Option<Vec<Dim>> =
-            self.exprs.iter().map(|expr| merged(&scope.facts, expr, &outer, &inner, &var)).collect();
-        let Some(exprs) = merged else { return false };
+        // Most expressions are at a constant distance from another one, which moves in the same way.
+        let mut forms = scope.facts.normal_forms();
+        let mut known = HashMap::<usize, (BigInt, Dim)>::new();
+        let mut merge = |expr: &Dim| {
+            if !expr.contains(&outer.var) && !expr.contains(&inner.var) {
+                return Some(expr.clone());
+            }
+            let Displacement { varying, constant } = forms.displacement(expr);
+            if let Some((first, merged)) = known.get(&varying) {
+                return Some(merged + Dim::from(constant - first));
+            }
+            let merged = merged(&scope.facts, expr, &outer, &inner, &var)?;
+            known.insert(varying, (constant, merged.clone()));
+            Some(merged)
+        };
+        let Some(exprs) = self.exprs.iter().map(&mut merge).collect() else { return false };
         self.exprs = exprs;
         self.axes.splice(position..=position + 1, [(role, Axis { var, extent })]);
 
@@ -199,10 +214,8 @@ pub(super) fn step(facts: &Facts, address: &Dim, axis: &Axis) -> i64 {
     coef.map_or(i64::MAX, |coef| estimate(facts, &coef).abs())
 }
 
+/// `expr` along the merged axis `var`, if it moves along `outer` by as much as along all of `inner`.
 fn merged(facts: &Facts, expr: &Dim, outer: &Axis, inner: &Axis, var: &Symbol) -> Option<Dim> {
-    if !expr.contains(&outer.var) && !expr.contains(&inner.var) {
-        return Some(expr.clone());
-    }
     let (far, rest) = facts.linear_in(expr, &outer.var)?;
     let (near, rest) = facts.linear_in(&rest, &inner.var)?;
     let contiguous = facts.prove_eq(&far, &(&near * &inner.extent)).is_yes();
