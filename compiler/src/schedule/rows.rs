@@ -28,6 +28,9 @@ pub(super) fn fuse(program: &mut Program) -> Result<()> {
     let shared = written_by_several(&kernels);
 
     program.kernels = neighbours::fuse(kernels, &|before, after| {
+        if !may_flow(&shared, before, after) {
+            return None;
+        }
         let forms = [
             (before.clone(), after.clone()),
             (by_rows(before), after.clone()),
@@ -128,6 +131,21 @@ fn written_by_several(kernels: &[Kernel]) -> BTreeSet<BufferId> {
     }
 
     several
+}
+
+/// Whether `after` reads a buffer that `before` alone writes.
+fn may_flow(shared: &BTreeSet<BufferId>, before: &Kernel, after: &Kernel) -> bool {
+    let mut written = BTreeSet::new();
+    walk::accesses(&before.body, &mut |site| {
+        if site.is_store && !shared.contains(&site.access.buffer) {
+            written.insert(site.access.buffer);
+        }
+    });
+    let mut is_read = false;
+    walk::accesses(&after.body, &mut |site| {
+        is_read |= !site.is_store && written.contains(&site.access.buffer);
+    });
+    is_read
 }
 
 /// Whether two kernels can be fused, and a buffer between them may become scratch.
