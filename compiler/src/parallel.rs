@@ -1,6 +1,7 @@
 //! Independent work on several threads, with results in order.
 
 use std::{
+    cmp::Reverse,
     num::NonZero,
     panic::resume_unwind,
     sync::{
@@ -62,6 +63,20 @@ impl Drop for PairEnd<'_> {
     }
 }
 
+/// As [`map`], but large jobs start first, because a large one that starts last keeps one thread busy alone.
+pub(crate) fn map_largest_first<J: Send, R: Send>(
+    jobs: Vec<J>,
+    threads: usize,
+    size: impl Fn(&J) -> usize,
+    work: impl Fn(J) -> R + Sync,
+) -> Vec<R> {
+    let mut jobs: Vec<(usize, J)> = jobs.into_iter().enumerate().collect();
+    jobs.sort_by_key(|(_, job)| Reverse(size(job)));
+    let mut results = map(jobs, threads, |(idx, job)| (idx, work(job)));
+    results.sort_unstable_by_key(|(idx, _)| *idx);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
 /// The results of `work` for all jobs, in their order, on at most `threads` threads. Each takes the next job that no
 /// other has, so the order of the work differs from run to run.
 pub(crate) fn map<J: Send, R: Send>(jobs: Vec<J>, threads: usize, work: impl Fn(J) -> R + Sync) -> Vec<R> {
@@ -110,6 +125,17 @@ mod tests {
             assert_eq!(squares, expected, "{threads} threads");
         }
         assert!(map(Vec::<u8>::new(), 4, |job| job).is_empty());
+    }
+
+    #[test]
+    fn large_jobs_start_first() {
+        let started = Mutex::new(Vec::new());
+        let work = |job: usize| {
+            started.lock().expect("no panic").push(job);
+            10 * job
+        };
+        assert_eq!(map_largest_first(vec![2, 5, 1, 4], 1, |job| *job, work), [20, 50, 10, 40]);
+        assert_eq!(started.into_inner().expect("no panic"), [5, 4, 2, 1]);
     }
 
     #[test]

@@ -23,7 +23,9 @@ impl ModuleBuilder<'_> {
     pub(crate) fn define_pending(&mut self) -> Result<()> {
         let pending = std::mem::take(&mut self.pending);
         let target = self.module.isa();
-        for compiled in parallel::map(pending, self.threads, |function| function.compile(target)) {
+        for compiled in parallel::map_largest_first(pending, self.threads, Pending::insts, |function| {
+            function.compile(target)
+        }) {
             let (id, name, code) = compiled?;
             code.define(id, self.module).map_err(|error| internal(&name, *error))?;
             self.functions.push(FunctionSummary { name, code_bytes: code.len_bytes() });

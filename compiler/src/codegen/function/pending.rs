@@ -42,6 +42,14 @@ impl Microkernel {
 }
 
 impl Pending {
+    /// Number of instructions that are left to compile. Microkernels are short, and have none yet.
+    pub(super) fn insts(&self) -> usize {
+        match &self.body {
+            Body::Clif(function) => function.dfg.num_insts(),
+            Body::Microkernel(_) | Body::Encoded(_) => 0,
+        }
+    }
+
     /// Compiles the function, and returns its code with its id and name.
     pub(super) fn compile(self, target: &dyn TargetIsa) -> Result<(FuncId, String, MachineCode)> {
         let Pending { id, name, body } = self;
