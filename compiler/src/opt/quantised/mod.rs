@@ -22,6 +22,7 @@
 mod columns;
 mod exact;
 pub(super) mod few_bits;
+mod integers;
 mod real;
 mod requantise;
 mod small_sums;
@@ -29,12 +30,13 @@ mod tables;
 
 use super::rebuild_by_uses::rebuild_by_uses;
 use crate::{
-    error::Result,
+    error::{Error, Result},
     graph::{Graph, Node, Op, Value},
     scalar::{Precision, ReduceOp},
-    tensor::{Bytes, Tensor},
+    tensor::Tensor,
 };
 use columns::ConstantAxes;
+use integers::Integers;
 use real::{Real, Zero};
 use symshape_runtime::DType;
 
@@ -54,7 +56,7 @@ pub(crate) fn quantised(graph: &mut Graph) -> Result<()> {
 /// The constant operand of a contraction.
 struct Weights {
     /// The integers, as stored.
-    stored: Value,
+    stored: Tensor,
     /// The scale of each integer, of the same shape. `None` means 1.
     scale: Option<Value>,
 }
@@ -83,7 +85,8 @@ fn contraction(new: &mut Graph, node: &Node) -> Result<Option<Value>> {
         let axes = ConstantAxes::new(labels[1 - side], out);
         let Some(weights) = weights(new, fixed, dtype, &axes.reduced)? else { continue };
 
-        let operands = if side == 0 { [real.stored, weights.stored] } else { [weights.stored, real.stored] };
+        let stored = new.constant(weights.stored.clone())?;
+        let operands = if side == 0 { [real.stored, stored] } else { [stored, real.stored] };
         let op = Op::Contraction {
             lhs: lhs.clone(),
             rhs: rhs.clone(),
@@ -115,31 +118,15 @@ fn weights(new: &mut Graph, fixed: Value, dtype: DType, reduced: &[usize]) -> Re
         return Ok(None);
     }
 
-    let Some(tensor) = real::evaluated(new, integers) else { return Ok(None) };
-    let Some(stored) = narrowed(&tensor) else { return Ok(None) };
+    let Some(Integers { stored, largest }) = Integers::of(new, integers)? else { return Ok(None) };
 
-    let largest = tensor.to_i64s().into_iter().map(i64::abs).max().unwrap_or(0);
-    let depth: i64 = reduced.iter().map(|k| tensor.shape()[*k] as i64).product();
+    let depth: i64 = reduced.iter().map(|k| stored.shape()[*k] as i64).product();
     // Integer sums wrap around in any order of evaluation; float sums do not.
     let fits = depth.checked_mul(MAX_MAGNITUDE).and_then(|bound| bound.checked_mul(largest));
     if dtype != DType::I32 && fits.is_none_or(|bound| bound > MAX_SUM) {
         return Ok(None);
     }
-    Ok(Some(Weights { stored: new.constant(stored)?, scale }))
-}
-
-/// The tensor with one byte per element, or with two where its values need them.
-fn narrowed(tensor: &Tensor) -> Option<Tensor> {
-    let elems = tensor.to_i64s();
-    let within = |lo: i64, hi: i64| elems.iter().all(|elem| (lo..=hi).contains(elem));
-    let (dtype, bytes): (DType, Vec<u8>) = if within(-128, 127) {
-        (DType::I8, elems.iter().map(|elem| *elem as u8).collect())
-    } else if within(-255, 255) {
-        (DType::I16, elems.iter().flat_map(|elem| (*elem as i16).to_le_bytes()).collect())
-    } else {
-        return None;
-    };
-    Tensor::new(dtype, tensor.shape().to_vec(), Bytes::Owned(bytes.into()))
+    Ok(Some(Weights { stored, scale }))
 }
 
 /// Both operands of a contraction, and the values that turn the sum of stored integers into the result.
@@ -155,8 +142,9 @@ impl QuantisedOperands<'_> {
         if matches!(self.real.zero, Zero::Number(0)) {
             return Ok(sum);
         }
-        let wide = new.cast(DType::I32, self.weights.stored)?;
-        let columns = new.reduce(ReduceOp::Sum, wide, &self.axes.reduced, false)?;
+        let sums = integers::sums(&self.weights.stored, &self.axes.reduced);
+        let sums = sums.ok_or_else(|| Error::internal("there is a sum for each column"))?;
+        let columns = new.constant(sums)?;
 
         // A data-dependent zero point is multiplied at run time, a constant one here.
         let columns = match self.real.zero {
