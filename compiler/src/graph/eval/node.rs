@@ -289,15 +289,19 @@ pub(super) fn gather_rows(
     tensor(x.dtype(), shape, bytes).map(Some)
 }
 
-/// The elements `base + Σ step * index` of `x`, all inside. They are copied in runs along the last axis.
+/// The elements `base + Σ step * index` of `x`, all inside. They are copied in runs along the last axis. All elements
+/// in order, as in a reshape, share the memory of `x`.
 fn strided(x: &Tensor, shape: &[usize], base: i64, steps: &[i64]) -> Result<Tensor> {
-    let (Some((len, outer)), Some((step, outer_steps))) = (shape.split_last(), steps.split_last()) else {
-        let width = x.dtype().size_bytes();
-        return tensor(x.dtype(), shape, x.bytes()[base as usize * width..][..width].to_vec());
-    };
+    let (sizes, steps) = merged_axes(shape, steps);
+    let [outer @ .., len] = &sizes[..] else { return Err(Error::internal("merged axes of rank 0")) };
+    let [outer_steps @ .., step] = &steps[..] else { return Err(Error::internal("merged axes of rank 0")) };
     let width = x.dtype().size_bytes();
-    let mut bytes = Vec::with_capacity(shape.iter().product::<usize>() * width);
+    if outer.is_empty() && *step == 1 && *len == x.elems() {
+        let shared = Tensor::new(x.dtype(), shape.to_vec(), x.shared_bytes());
+        return shared.ok_or_else(|| Error::internal("a reshape has another number of elements"));
+    }
 
+    let mut bytes = Vec::with_capacity(shape.iter().product::<usize>() * width);
     each(outer, |at| {
         let first = at.iter().zip(outer_steps).fold(base, |flat, (idx, step)| flat + *idx as i64 * step);
         if *step == 1 {
@@ -311,6 +315,24 @@ fn strided(x: &Tensor, shape: &[usize], base: i64, steps: &[i64]) -> Result<Tens
         Ok(())
     })?;
     tensor(x.dtype(), shape, bytes)
+}
+
+/// Axes that address the same elements in the same order, as few as possible but at least one. Neighbours are one axis
+/// if an index of the outer one moves as far as all of the inner one.
+fn merged_axes(shape: &[usize], steps: &[i64]) -> (Vec<usize>, Vec<i64>) {
+    let mut sizes = vec![1];
+    let mut merged = vec![1];
+    for (size, step) in shape.iter().zip(steps).filter(|(size, _)| **size != 1) {
+        let last = sizes.len() - 1;
+        if sizes[last] == 1 || merged[last] == step * *size as i64 {
+            sizes[last] *= size;
+            merged[last] = *step;
+        } else {
+            sizes.push(*size);
+            merged.push(*step);
+        }
+    }
+    (sizes, merged)
 }
 
 fn scatter(coords: &[Coord], mode: ScatterMode, operands: &[Tensor], binding: &Binding) -> Result<Tensor> {
@@ -334,4 +356,47 @@ fn scatter(coords: &[Coord], mode: ScatterMode, operands: &[Tensor], binding: &B
     let mut out = TensorBuilder::new(data.dtype(), data.shape());
     elems.into_iter().for_each(|elem| out.push(elem));
     out.finish(data.shape())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The elements `base + Σ step * index` of 0, 1, … 23, and whether they share the memory of these.
+    fn numbers(shape: &[usize], base: i64, steps: &[i64]) -> (Vec<i64>, bool) {
+        let x = Tensor::from_i64(vec![24], &(0..24).collect::<Vec<_>>()).expect("24 elements");
+        let result = strided(&x, shape, base, steps).expect("inside");
+        assert_eq!(result.shape(), shape);
+        (result.to_i64s(), std::ptr::eq(result.stored(), x.stored()))
+    }
+
+    #[test]
+    fn strided_elements_are_those_of_their_indices() {
+        let all: Vec<i64> = (0..24).collect();
+        for shape in [&[24][..], &[2, 12], &[2, 1, 3, 4], &[1, 24, 1]] {
+            assert_eq!(
+                numbers(shape, 0, &strides(shape).iter().map(|step| *step as i64).collect::<Vec<_>>()),
+                (all.clone(), true)
+            );
+        }
+        let cases: [(&[usize], i64, &[i64]); 8] = [
+            (&[2, 3], 1, &[12, 4]),
+            (&[4, 6], 0, &[1, 4]),
+            (&[2, 3, 4], 23, &[-12, -4, -1]),
+            (&[2, 3, 2], 0, &[12, 4, 1]),
+            (&[3, 2, 2], 5, &[0, 0, 0]),
+            (&[2, 2, 3], 0, &[0, 3, 1]),
+            (&[1, 1], 7, &[9, 9]),
+            (&[], 11, &[]),
+        ];
+        for (shape, base, steps) in cases {
+            let mut expected = Vec::new();
+            each(shape, |at| {
+                expected.push(at.iter().zip(steps).fold(base, |flat, (idx, step)| flat + *idx as i64 * step));
+                Ok(())
+            })
+            .expect("no error");
+            assert_eq!(numbers(shape, base, steps), (expected, false), "{shape:?} by {steps:?}");
+        }
+    }
 }
