@@ -157,7 +157,7 @@ fn scaled(
         let k = labels.iter().position(|label| *label == out[axis])?;
         let weights = operands[side];
         let tensor = fixed(new, weights).filter(|_| new.dtype(weights) == dtype && used[weights] == 1)?;
-        (!is_bf16(tensor) && tensor.few_bits().is_none()).then_some((side, k))
+        (tensor.few_bits().is_none() && !is_bf16(tensor)).then_some((side, k))
     });
 
     let Some((side, k)) = side else { return Ok(None) };
@@ -178,5 +178,5 @@ fn fixed(graph: &Graph, value: Value) -> Option<&Tensor> {
 fn is_bf16(tensor: &Tensor) -> bool {
     tensor.dtype() == DType::F32
         && tensor.elems() >= (precision::MIN_SPLIT_EXTENT * precision::MIN_SPLIT_EXTENT) as usize
-        && (0..tensor.elems()).all(|idx| precision::is_bf16(tensor.get(idx).as_f64() as f32))
+        && tensor.all_f32s(precision::is_bf16)
 }
