@@ -47,7 +47,7 @@ impl Tensor {
     /// A tensor of one axis whose bytes are computed when they are read. `None` unless the elements have a whole number
     /// of bytes each.
     pub(crate) fn computed(dtype: DType, computation: impl Computation + 'static) -> Option<Tensor> {
-        let bytes = Bytes::Computed(ComputedBytes::new(computation));
+        let bytes = Bytes::computed(computation);
         Tensor::new(dtype, vec![bytes.len() / dtype.size_bytes()], bytes)
     }
 
@@ -119,6 +119,14 @@ impl Tensor {
         match &self.elements {
             Elements::Bytes(bytes) => bytes.clone(),
             Elements::FewBits(weights) => Bytes::Owned(weights.expanded().clone()),
+        }
+    }
+
+    /// The bytes of the elements for a writer. Weights of few bits are expanded while they are written.
+    pub(crate) fn written_bytes(&self) -> Bytes {
+        match &self.elements {
+            Elements::Bytes(bytes) => bytes.clone(),
+            Elements::FewBits(weights) => Bytes::computed(few_bits::Expansion(weights.clone())),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The bytes of constants: on the heap, in a mapped file, or computed when they are read.
 
-use super::computed::ComputedBytes;
+use super::computed::{Computation, ComputedBytes};
 use std::{
     borrow::Cow,
     cmp::Ordering,
@@ -95,6 +95,27 @@ impl Bytes {
         }
     }
 
+    /// Bytes that are computed when they are read.
+    pub(crate) fn computed(computation: impl Computation + 'static) -> Bytes {
+        Bytes::Computed(ComputedBytes::new(computation))
+    }
+
+    /// The number of bytes that are computed at once; 1 if they are in memory or mapped.
+    pub(crate) fn unit_bytes(&self) -> usize {
+        match self {
+            Bytes::Computed(bytes) => bytes.unit_bytes(),
+            _ => 1,
+        }
+    }
+
+    /// Some of the bytes, as [`Bytes::read`]. Only the units that the range has a part of are computed.
+    pub(crate) fn read_part(&self, range: Range<usize>) -> Cow<'_, [u8]> {
+        match self {
+            Bytes::Computed(bytes) => bytes.read_part(range),
+            _ => Cow::Borrowed(&self[range]),
+        }
+    }
+
     /// Orders by contents.
     pub(super) fn compare(&self, other: &Bytes) -> Ordering {
         let is_same = match (self, other) {
@@ -146,9 +167,13 @@ impl Bytes {
         })
     }
 
-    /// Tells the system that the bytes are not needed soon, if they are mapped. See [`FileMap::release`].
+    /// Tells the system that the bytes are not needed soon, if they are mapped or computed from mapped bytes. See
+    /// [`FileMap::release`].
     pub(crate) fn release(&self) {
-        self.release_part(0..self.len());
+        match self {
+            Bytes::Computed(bytes) => bytes.release(),
+            _ => self.release_part(0..self.len()),
+        }
     }
 
     /// As [`Self::release`], for some of the bytes.

@@ -5,6 +5,7 @@
 
 use std::{
     borrow::Cow,
+    ops::Range,
     sync::{Arc, OnceLock},
 };
 
@@ -67,6 +68,29 @@ impl ComputedBytes {
         }
     }
 
+    /// The number of bytes that are computed at once, at least 1.
+    pub(super) fn unit_bytes(&self) -> usize {
+        self.0.computation.unit_bytes().max(1)
+    }
+
+    /// Some of the bytes. Nothing stays in memory.
+    pub(super) fn read_part(&self, range: Range<usize>) -> Cow<'_, [u8]> {
+        if let Some(all) = self.0.all.get() {
+            return Cow::Borrowed(&all[range]);
+        }
+        let unit_bytes = self.unit_bytes();
+        let first_unit = range.start / unit_bytes;
+        let begin = first_unit * unit_bytes;
+        let end = range.end.next_multiple_of(unit_bytes).min(self.len());
+        let mut bytes = vec![0; end.saturating_sub(begin)];
+        if !bytes.is_empty() {
+            self.0.computation.compute(first_unit, &mut bytes);
+        }
+        bytes.truncate(range.end - begin);
+        bytes.drain(..range.start - begin);
+        Cow::Owned(bytes)
+    }
+
     fn computed(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len()];
         if !bytes.is_empty() {
@@ -86,7 +110,7 @@ impl ComputedBytes {
             return all.chunks(max_bytes).try_for_each(visit);
         }
         let computation = &self.0.computation;
-        let unit_bytes = computation.unit_bytes().max(1);
+        let unit_bytes = self.unit_bytes();
         let n_units = (max_bytes / unit_bytes).max(1);
         let mut buffer = vec![0; self.len().min(n_units * unit_bytes)];
         let mut done = 0;
@@ -99,6 +123,11 @@ impl ComputedBytes {
         }
         computation.release();
         result
+    }
+
+    /// See [`Computation::release`].
+    pub(super) fn release(&self) {
+        self.0.computation.release();
     }
 
     /// Whether both are the same computation in memory.
@@ -159,6 +188,11 @@ mod tests {
             let chunks = chunks(&bytes, chunk_bytes);
             assert_eq!(chunks.len(), count, "chunks of {chunk_bytes}");
             assert_eq!(chunks.concat(), all, "chunks of {chunk_bytes}");
+        }
+        for begin in 0..all.len() {
+            for end in begin..=all.len() {
+                assert_eq!(*bytes.read_part(begin..end), all[begin..end], "bytes {begin}..{end}");
+            }
         }
         assert_eq!(*bytes.read(), all);
         assert_eq!(bytes[..], all);

@@ -4,7 +4,7 @@
 //! integers is exact, and the product is rounded once. A block has a size along each axis of the tensor; the last one
 //! along an axis may be cut short.
 
-use super::bytes::OwnedBytes;
+use super::{bytes::OwnedBytes, computed::Computation};
 use half::{bf16, f16};
 use std::{
     cmp::Ordering,
@@ -159,7 +159,7 @@ impl FewBits {
     /// The block of each element.
     fn blocks(&self) -> Vec<u32> {
         let strides = self.block_strides();
-        let row = self.shape.last().copied().unwrap_or(1).max(1);
+        let row = self.row();
         let block = self.block.last().copied().unwrap_or(1);
         let mut blocks = Vec::with_capacity(self.elems());
         for first in (0..self.elems()).step_by(row) {
@@ -240,29 +240,59 @@ impl FewBits {
     /// All elements in little-endian bytes.
     pub(super) fn expanded(&self) -> &OwnedBytes {
         self.expanded.get_or_init(|| {
-            let strides = self.block_strides();
-            let mut bytes = Vec::with_capacity(4 * self.elems());
-            let mut index = vec![0; self.shape.len()];
-            for idx in 0..self.elems() {
-                let block = index.iter().zip(&self.block).zip(&strides);
-                let block: usize = block.map(|((at, size), stride)| at / size * stride).sum();
-                bytes.extend_from_slice(&self.element(idx, block).to_le_bytes());
-                for (at, dim) in index.iter_mut().zip(&self.shape).rev() {
-                    *at += 1;
-                    if *at < *dim {
-                        break;
-                    }
-                    *at = 0;
-                }
-            }
+            let mut bytes = vec![0; 4 * self.elems()];
+            self.expand_rows(0, &mut bytes);
             bytes.into()
         })
+    }
+
+    /// Elements of a row along the last axis.
+    fn row(&self) -> usize {
+        self.shape.last().copied().unwrap_or(1).max(1)
+    }
+
+    /// Sets `out` to the elements of adjacent rows in little-endian bytes. The first row has the index `first`.
+    fn expand_rows(&self, first: usize, out: &mut [u8]) {
+        let row = self.row();
+        let inner_block = self.block.last().copied().unwrap_or(1);
+        let strides = self.block_strides();
+        for (out, first) in out.chunks_exact_mut(4 * row).zip((first * row..).step_by(row)) {
+            let block = self.block_with(first, &strides);
+            for (at, slot) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                *slot = self.element(first + at, block + at / inner_block).to_le_bytes();
+            }
+        }
     }
 
     /// Everything but the codes.
     pub(super) fn scaling(&self) -> Scaling<'_> {
         Scaling { shape: &self.shape, block: &self.block, zeros: &self.zeros, scales: ByBits(&self.scales) }
     }
+}
+
+/// The elements in little-endian bytes, which are computed by rows.
+pub(super) struct Expansion(pub(super) Arc<FewBits>);
+
+impl Computation for Expansion {
+    fn len(&self) -> usize {
+        4 * self.0.elems()
+    }
+
+    fn unit_bytes(&self) -> usize {
+        4 * self.0.row()
+    }
+
+    fn compute(&self, unit: usize, out: &mut [u8]) {
+        self.0.expand_rows(unit, out);
+    }
+
+    fn head(&self) -> Vec<u8> {
+        let mut row = vec![0; self.unit_bytes().min(self.len())];
+        self.compute(0, &mut row);
+        row
+    }
+
+    fn release(&self) {}
 }
 
 /// The number of bits of the codes of integers from `lo` to `hi`, and the offset between integers and codes. With the
@@ -300,3 +330,38 @@ impl PartialEq for ByBits<'_> {
 }
 
 impl Eq for ByBits<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::Tensor;
+
+    #[test]
+    fn expanded_elements_are_single_elements() {
+        let cases =
+            [(vec![], vec![]), (vec![7], vec![3]), (vec![3, 5], vec![2, 4]), (vec![2, 3, 4], vec![1, 2, 4])];
+        for (shape, block) in cases {
+            let elems: usize = shape.iter().product();
+            let blocks: usize =
+                shape.iter().zip(&block).map(|(dim, block): (&usize, &usize)| dim.div_ceil(*block)).product();
+            let integers: Vec<i16> = (0..elems as i16).map(|idx| idx * 11 % 200 - 100).collect();
+            let scales = (0..blocks).map(|block| 0.1 + block as f32).collect();
+            let zeros: Vec<i16> = (0..blocks as i16).map(|block| block - 2).collect();
+            let weights =
+                FewBits::new(shape, block, &integers, scales, &zeros).expect("as many as the shape has");
+            let expected: Vec<u8> = (0..elems).flat_map(|idx| weights.get(idx).to_le_bytes()).collect();
+
+            let tensor = Tensor::from_few_bits(weights);
+            let written = tensor.written_bytes();
+            assert_eq!(written.len(), expected.len());
+            let mut rows = Vec::new();
+            let visited = written.visit(1, &mut |row| {
+                rows.extend_from_slice(row);
+                Ok::<(), ()>(())
+            });
+            assert_eq!((visited, rows), (Ok(()), expected.clone()));
+            assert!(expected.starts_with(written.read_part(0..4).as_ref()));
+            assert_eq!(tensor.bytes(), expected);
+        }
+    }
+}

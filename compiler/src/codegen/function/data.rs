@@ -31,27 +31,33 @@ impl ModuleBuilder<'_> {
         self.data_pool.add_form(buffer, None, n_bytes);
 
         let place = if self.has_weights_file() {
-            self.file_constant(self.program.weight_name(buffer), tensor.shared_bytes())
-        } else if self.form.kind != ModuleKind::InProcess && n_bytes >= MIN_LENT_BYTES {
-            // One byte, which the writer of the object file replaces by the weights.
-            let id = self.data(&name, [0].into(), 1)?;
-            self.data_pool.lent.push((id, tensor.shared_bytes()));
-            ConstantPlace::Object(id)
+            self.file_constant(self.program.weight_name(buffer), tensor.written_bytes())
         } else {
-            ConstantPlace::Object(self.data(&name, tensor.read().into(), ALIGN_BYTES as u64)?)
+            ConstantPlace::Object(self.weight(&name, tensor.written_bytes())?)
         };
 
         self.data_pool.constants.insert(buffer, place);
         Ok(place)
     }
 
-    /// The constant in `buffer` in the packed form `form`, which is computed once for each name.
+    /// The data object of a constant in the artefact. The writer of an object file adds the bytes of a large one.
+    fn weight(&mut self, name: &str, bytes: Bytes) -> Result<DataId> {
+        if self.form.kind == ModuleKind::InProcess || bytes.len() < MIN_LENT_BYTES {
+            return self.data(name, bytes.read().into(), ALIGN_BYTES as u64);
+        }
+        // One byte, which is replaced.
+        let id = self.data(name, [0].into(), 1)?;
+        self.data_pool.lent.push((id, bytes));
+        Ok(id)
+    }
+
+    /// The constant in `buffer` in the packed form `form`, which has one place for each name.
     pub(crate) fn constant_as(
         &mut self,
         buffer: BufferId,
         name: &str,
         form: &str,
-        bytes: impl FnOnce() -> Vec<u8>,
+        bytes: impl FnOnce() -> Bytes,
     ) -> Result<ConstantPlace> {
         if let Some(place) = self.data_pool.packed.get(name) {
             return Ok(*place);
@@ -60,9 +66,9 @@ impl ModuleBuilder<'_> {
         self.data_pool.add_form(buffer, Some(form.to_string()), bytes.len());
         let place = if self.has_weights_file() {
             let name = format!("{} ({form})", self.program.weight_name(buffer));
-            self.file_constant(name, Bytes::Owned(bytes.into()))
+            self.file_constant(name, bytes)
         } else {
-            ConstantPlace::Object(self.data(name, bytes.into(), ALIGN_BYTES as u64)?)
+            ConstantPlace::Object(self.weight(name, bytes)?)
         };
         self.data_pool.packed.insert(name.into(), place);
         Ok(place)

@@ -14,6 +14,7 @@ mod lhs;
 mod line_batch;
 mod packed_constant;
 mod packed_lhs;
+mod packed_panels;
 mod packing;
 mod reduction;
 mod rhs;
