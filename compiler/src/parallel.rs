@@ -5,7 +5,7 @@ use std::{
     num::NonZero,
     panic::resume_unwind,
     sync::{
-        Mutex, OnceLock,
+        Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::{self, available_parallelism},
@@ -13,6 +13,9 @@ use std::{
 
 /// The stack of the thread of [`join`], as large as that of the first thread: terms and nested graphs may be deep.
 const STACK_BYTES: usize = 8 << 20;
+
+/// The stack of other threads of [`map`], as large as the standard library's.
+const MAP_STACK_BYTES: usize = 2 << 20;
 
 /// Pairs of functions that run at once, see [`join`].
 static PAIRS: AtomicUsize = AtomicUsize::new(0);
@@ -29,26 +32,43 @@ fn all_cores() -> usize {
 }
 
 /// The results of two functions that run at once, `second` on another thread. [`cores`] leaves a core to the other
-/// function until one of them ends. On a machine with one core, `second` runs before `first`.
+/// function until one of them ends. On a machine with one core, or if the system has no more threads, `second` runs
+/// before `first`.
 pub(crate) fn join<A, B: Send>(first: impl FnOnce() -> A, second: impl FnOnce() -> B + Send) -> (A, B) {
     if all_cores() == 1 {
         let second = second();
         return (first(), second);
     }
+    join_with(STACK_BYTES, first, second)
+}
 
+/// As [`join`], with a stack of this size for `second`.
+fn join_with<A, B: Send>(
+    stack_bytes: usize,
+    first: impl FnOnce() -> A,
+    second: impl FnOnce() -> B + Send,
+) -> (A, B) {
+    // A thread that does not start drops its function, so `second` is not a part of that function.
+    let second = Mutex::new(Some(second));
+    let take = || second.lock().unwrap_or_else(PoisonError::into_inner).take();
     let is_paired = AtomicBool::new(true);
     PAIRS.fetch_add(1, Ordering::Relaxed);
     thread::scope(|scope| {
-        let second = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, || {
+        let other = thread::Builder::new().stack_size(stack_bytes).spawn_scoped(scope, || {
             let _end = PairEnd(&is_paired);
-            second()
+            take().map(|second| second())
         });
-        let second = second.expect("the operating system has one more thread");
+        let Ok(other) = other else {
+            drop(PairEnd(&is_paired));
+            let second = take().map(|second| second());
+            return (first(), second.expect("no thread took the function"));
+        };
         let first = {
             let _end = PairEnd(&is_paired);
             first()
         };
-        (first, second.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        let second = other.join().unwrap_or_else(|panic| resume_unwind(panic));
+        (first, second.expect("only the thread takes the function"))
     })
 }
 
@@ -78,8 +98,18 @@ pub(crate) fn map_largest_first<J: Send, R: Send>(
 }
 
 /// The results of `work` for all jobs, in their order, on at most `threads` threads. Each takes the next job that no
-/// other has, so the order of the work differs from run to run.
+/// other has, so the order of the work differs from run to run. There are fewer threads if the system has no more.
 pub(crate) fn map<J: Send, R: Send>(jobs: Vec<J>, threads: usize, work: impl Fn(J) -> R + Sync) -> Vec<R> {
+    map_with(MAP_STACK_BYTES, jobs, threads, work)
+}
+
+/// As [`map`], with a stack of this size for each other thread.
+fn map_with<J: Send, R: Send>(
+    stack_bytes: usize,
+    jobs: Vec<J>,
+    threads: usize,
+    work: impl Fn(J) -> R + Sync,
+) -> Vec<R> {
     let n_jobs = jobs.len();
     let others = threads.min(n_jobs).saturating_sub(1);
     if others == 0 {
@@ -88,7 +118,7 @@ pub(crate) fn map<J: Send, R: Send>(jobs: Vec<J>, threads: usize, work: impl Fn(
 
     let jobs = Mutex::new(jobs.into_iter().enumerate());
     // A panic of another thread is resumed below, so the state of the iterator does not matter.
-    let next = || jobs.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
+    let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
     let run = || {
         let mut results = Vec::new();
         while let Some((idx, job)) = next() {
@@ -97,7 +127,8 @@ pub(crate) fn map<J: Send, R: Send>(jobs: Vec<J>, threads: usize, work: impl Fn(
         results
     };
     let mut results = thread::scope(|scope| {
-        let others: Vec<_> = (0..others).map(|_| scope.spawn(run)).collect();
+        let start = |_| thread::Builder::new().stack_size(stack_bytes).spawn_scoped(scope, run).ok();
+        let others: Vec<_> = (0..others).map_while(start).collect();
         let mut results = run();
         for other in others {
             results.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic)));
@@ -142,6 +173,23 @@ mod tests {
     fn both_functions_end_before_the_results_are_returned() {
         let results = join(|| map(vec![1, 2, 3], cores(), |job| job + 1), || "second");
         assert_eq!(results, (vec![2, 3, 4], "second"));
+    }
+
+    /// A stack that no system has.
+    const NO_STACK: usize = usize::MAX / 4;
+
+    #[test]
+    fn the_calling_thread_runs_both_functions_if_no_thread_starts() {
+        let caller = thread::current().id();
+        let id = || thread::current().id();
+        assert_eq!(join_with(NO_STACK, || (1, id()), || (2, id())), ((1, caller), (2, caller)));
+    }
+
+    #[test]
+    fn the_calling_thread_runs_all_jobs_if_no_thread_starts() {
+        let caller = thread::current().id();
+        let results = map_with(NO_STACK, vec![1, 2, 3], 4, |job| (job + 1, thread::current().id()));
+        assert_eq!(results, [(2, caller), (3, caller), (4, caller)]);
     }
 
     #[test]

@@ -28,7 +28,8 @@ impl Progress {
 
         let (done, wait) = channel::<()>();
         let shown = bar.clone();
-        std::thread::spawn(move || {
+        // If the system has no more threads, nothing is shown.
+        let _ = std::thread::Builder::new().spawn(move || {
             if wait.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
                 shown.set_draw_target(ProgressDrawTarget::stderr());
                 shown.enable_steady_tick(Duration::from_millis(100));

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     error::{At, Error, ErrorKind, Result},
+    parallel,
     tensor::Bytes,
 };
 use ar_archive_writer::{ArchiveKind, DEFAULT_OBJECT_READER, NewArchiveMember, write_archive_to_stream};
@@ -14,7 +15,6 @@ use std::{
     fs::File,
     io::{Cursor, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
-    thread,
 };
 use symshape_runtime::{PartHasher, SealedPart};
 use tempfile::NamedTempFile;
@@ -121,10 +121,7 @@ pub(super) fn write_weight(
             part.update(chunk);
             out.write_all(chunk)?;
         } else {
-            thread::scope(|scope| {
-                scope.spawn(|| part.update(chunk));
-                out.write_all(chunk)
-            })?;
+            parallel::join(|| out.write_all(chunk), || part.update(chunk)).0?;
         }
         Ok(())
     })
