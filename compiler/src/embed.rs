@@ -182,18 +182,23 @@ impl Embed {
 
         let target = Target::parse(env::var("TARGET").ok().as_deref(), self.cpu.as_deref())?;
         let options = CompileOptions::for_target(&target).precision(self.precision);
-        let PrecisionChoice { precision, kept, note, .. } =
-            accuracy::choose_precision(&graph, &options, self.max_error).at(place)?;
+        let options = options.half_weights(has_halves);
+        let lower_and_compile = |graph: &Graph, options: CompileOptions| {
+            let lowered = Pipeline::new(graph).options(options).lower().at(place)?;
+            let compiled = lowered.compile(&target, Artifact::Archive).at(place)?;
+            Ok((lowered, compiled))
+        };
+        let (choice, compiled) = accuracy::choose_in_parallel(&graph, &options, self.max_error, || {
+            lower_and_compile(&graph, options)
+        })
+        .at(place)?;
+        let PrecisionChoice { precision, kept, note, .. } = choice;
         if let Some(note) = note {
             println!("cargo:warning=symshape: {}: {}: {note}", self.model.display(), self.precision);
         }
-
         graph.keep_f32(&kept);
-        let lowered = Pipeline::new(&graph)
-            .options(options.precision(precision).half_weights(has_halves))
-            .lower()
-            .at(place)?;
-        let compiled = lowered.compile(&target, Artifact::Archive).at(place)?;
+        let (lowered, compiled) =
+            compiled.unwrap_or_else(|| lower_and_compile(&graph, options.precision(precision)))?;
 
         let name = &lowered.program.name;
         let archive = emit::archive(name, &compiled.object.into_bytes()?)?;

@@ -9,7 +9,7 @@ use symshape_compiler::{
     emit,
     graph::Graph,
     import::{self, Bounds, Custom, ImportOptions, InputConstant},
-    pipeline::{self, Artifact, Lowered, Pipeline},
+    pipeline::{self, Artifact, Compiled, Lowered, Pipeline},
     profile::{Baseline, KernelProfile, Machine, Profile, Profiler, Profiles},
     quantise::{self, Activations, Quantised, RoundedActivations, WeightRequest, WeightTable},
     scalar::Precision,
@@ -106,10 +106,11 @@ pub(crate) fn compile<'py>(
                     called.and_then(|_| py.check_signals()).err()
                 });
             }
+            interrupt.is_none()
         };
-        let lowered = request.lower(&mut observe)?;
+        let model = request.compile(&mut observe)?;
         // After an exception, nothing is written.
-        if interrupt.is_some() { Ok(None) } else { request.write(lowered, &artefact).map(Some) }
+        if interrupt.is_some() { Ok(None) } else { request.write(model, &artefact).map(Some) }
     });
     if let Some(error) = interrupt {
         return Err(error);
@@ -177,10 +178,11 @@ struct Measured {
     names: Vec<String>,
 }
 
-/// A lowered model, its target, and sentences for the caller.
-struct LoweredModel {
+/// A compiled model, and sentences for the caller.
+struct CompiledModel {
     lowered: Lowered,
-    target: Target,
+    /// `None` after an exception of the observer.
+    compiled: Option<Compiled>,
     notes: Vec<String>,
     warnings: Vec<String>,
     weight_table: Option<WeightTable>,
@@ -197,7 +199,8 @@ struct Output {
 }
 
 impl Request {
-    fn lower(&self, observe: &mut dyn FnMut(&str)) -> Result<LoweredModel> {
+    /// Compiles the model. `observe` sees the name of each pass after it has run, and returns whether code is needed.
+    fn compile(&self, observe: &mut dyn FnMut(&str) -> bool) -> Result<CompiledModel> {
         let model = match (&self.source, &self.path) {
             (Some(bytes), _) => import::Model::from_bytes(bytes)?,
             (None, Some(path)) => import::Model::open(path)?,
@@ -214,16 +217,30 @@ impl Request {
         let target = Target::parse(None, self.options.cpu.as_deref())?;
         let options = CompileOptions::for_target(&target).threads(self.options.threads.max(1));
         let options = options.half_weights(weight_table.as_ref().is_some_and(WeightTable::has_halves));
-        let options = self.options.with_precision(&mut graph, options, &mut notes)?;
-        let mut observer = |step: &'static str, _: pipeline::Ir<'_>| observe(step);
-        let lowered = Pipeline::new(&graph)
-            .options(options)
-            .state(state)
-            .ragged(self.options.ragged_request())
-            .observe(&mut observer)
-            .lower()?;
+        let options = options.precision(self.options.precision()?);
+        let state = &state;
+        let mut lower_and_compile = |graph: &Graph, options: CompileOptions| {
+            let mut needs_code = true;
+            let mut observer = |step: &'static str, _: pipeline::Ir<'_>| needs_code = observe(step);
+            let lowered = Pipeline::new(graph)
+                .options(options)
+                .state(state.clone())
+                .ragged(self.options.ragged_request())
+                .observe(&mut observer)
+                .lower()?;
+            let compiled = needs_code.then(|| lowered.compile(&target, Artifact::Shared)).transpose()?;
+            Ok((lowered, compiled))
+        };
+        let (choice, compiled) = accuracy::choose_in_parallel(&graph, &options, accuracy::MAX_ERROR, || {
+            lower_and_compile(&graph, options)
+        })?;
+        let PrecisionChoice { precision, kept, note, .. } = choice;
+        notes.extend(note.map(|note| format!("precision bf16x3: {note}")));
+        graph.keep_f32(&kept);
+        let (lowered, compiled) =
+            compiled.unwrap_or_else(|| lower_and_compile(&graph, options.precision(precision)))?;
         warnings.extend(lowered.warnings.iter().cloned());
-        Ok(LoweredModel { lowered, target, notes, warnings, weight_table })
+        Ok(CompiledModel { lowered, compiled, notes, warnings, weight_table })
     }
 
     fn profile(
@@ -233,7 +250,7 @@ impl Request {
         baseline: Option<&Path>,
     ) -> Result<Measured> {
         let baseline = baseline.map(Baseline::read).transpose()?;
-        let LoweredModel { lowered, .. } = self.lower(&mut |_| ())?;
+        let CompiledModel { lowered, .. } = self.compile(&mut |_| false)?;
         let profiler = Profiler::new(&lowered)?;
         let mut profiles =
             sizes.iter().map(|sizes| profiler.at(&profiler.dims(sizes)?)).collect::<Result<Vec<_>>>()?;
@@ -247,9 +264,9 @@ impl Request {
         Ok(Measured { page, machine, profiles, names })
     }
 
-    fn write(&self, model: LoweredModel, artefact: &Path) -> Result<Output> {
-        let LoweredModel { lowered, target, notes, warnings, weight_table } = model;
-        let compiled = lowered.compile(&target, Artifact::Shared)?;
+    fn write(&self, model: CompiledModel, artefact: &Path) -> Result<Output> {
+        let CompiledModel { lowered, compiled, notes, warnings, weight_table } = model;
+        let compiled = compiled.ok_or_else(|| Error::internal("an artefact without code"))?;
         emit::shared::shared(compiled.object, &self.options.libraries, artefact)?;
         let weights = weight_table.map(|table| table.json().to_string());
         Ok(Output { notes, warnings, header: compiled.header, report: lowered.report(), weights })
@@ -308,28 +325,14 @@ impl Options {
         Ok(graph)
     }
 
-    /// The options at the requested precision, or at `f32` if bf16x3 is too inaccurate for the model.
-    fn with_precision(
-        &self,
-        graph: &mut Graph,
-        options: CompileOptions,
-        notes: &mut Vec<String>,
-    ) -> Result<CompileOptions> {
+    /// The requested precision.
+    fn precision(&self) -> Result<Precision> {
         let known = Precision::ALL.iter().find(|precision| precision.name() == self.precision);
-        let precision = *known.ok_or_else(|| {
+        known.copied().ok_or_else(|| {
             let names: Vec<&str> = Precision::ALL.iter().map(|precision| precision.name()).collect();
             let message = format!("precision {:?}: expected one of {}", self.precision, names.join(", "));
             Error::new(ErrorKind::Usage, message)
-        })?;
-        let options = options.precision(precision);
-        if precision != Precision::Bf16x3 {
-            return Ok(options);
-        }
-        let PrecisionChoice { precision, kept, note, .. } =
-            accuracy::choose_precision(graph, &options, accuracy::MAX_ERROR)?;
-        graph.keep_f32(&kept);
-        notes.extend(note.map(|note| format!("precision bf16x3: {note}")));
-        Ok(options.precision(precision))
+        })
     }
 }
 

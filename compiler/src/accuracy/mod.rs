@@ -65,11 +65,11 @@ pub fn choose_precision(graph: &Graph, options: &CompileOptions, max_error: f64)
 /// `options` for all contractions: then it is that of a later run, too.
 ///
 /// Lowering and code generation mostly use one core, and most models keep their precision. So the check adds little to
-/// the time of a compile if there are more cores.
+/// the time of a compile if there are more cores. `attempt` runs on the calling thread.
 ///
 /// # Errors
 /// As [`choose_precision`].
-pub(crate) fn choose_in_parallel<R>(
+pub fn choose_in_parallel<R>(
     graph: &Graph,
     options: &CompileOptions,
     max_error: f64,

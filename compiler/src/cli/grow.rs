@@ -1,7 +1,7 @@
 //! `--dynamic-memory`: symbols without an upper bound get one that no call reaches, as large as the arena's address
 //! space allows.
 
-use super::{args::Chosen, errors::usage, source};
+use super::{errors::usage, source};
 use crate::{
     error::{Error, ErrorKind, Result},
     graph::{Graph, Op},
@@ -37,32 +37,34 @@ struct Fitting {
     lowered: Lowered,
 }
 
-/// The model at `path`, lowered with the largest possible upper bounds and the precision that `choose` chooses,
-/// and a note that states the bounds.
+/// A model with upper bounds for all symbols.
+pub(super) struct Bounded {
+    pub(super) graph: Graph,
+    pub(super) lowered: Lowered,
+    /// A sentence that states the bounds.
+    pub(super) note: String,
+}
+
+/// The model at `path`, lowered with the largest possible upper bounds.
 ///
 /// # Errors
 /// When every symbol has an upper bound already; as importing and lowering.
-pub(super) fn lowered(
+pub(super) fn bounded(
     path: &Path,
-    options: &ImportOptions,
+    import: &ImportOptions,
     targets: &Targets,
-    compile_options: &CompileOptions,
-    choose: &dyn Fn(&mut Graph) -> Result<Chosen>,
-) -> Result<(Lowered, Chosen, String)> {
-    if source::graph(path, options).is_ok() {
+    options: &CompileOptions,
+) -> Result<Bounded> {
+    if source::graph(path, import).is_ok() {
         return Err(usage(
             "--dynamic-memory: every symbol has an upper bound, so memory does not depend on larger sizes; omit the flag",
         ));
     }
 
-    let attempts = Attempts { path, import: options, targets, options: compile_options };
-    let Fitting { idx, mut graph, lowered } = attempts.largest()?;
-    let chosen = choose(&mut graph)?;
-    let is_same = chosen.options == *compile_options && chosen.kept.is_empty();
-    let lowered =
-        if is_same { lowered } else { attempts.pipeline(&graph).options(chosen.options).lower()? };
+    let attempts = Attempts { path, import, targets, options };
+    let Fitting { idx, graph, lowered } = attempts.largest()?;
     let note = bounds_note(&lowered.program, CAPS[idx]);
-    Ok((lowered, chosen, note))
+    Ok(Bounded { graph, lowered, note })
 }
 
 impl<'a> Attempts<'a> {

@@ -3,7 +3,8 @@
 use super::{
     super::{
         args::{self, Chosen, PrecisionRequest},
-        grow, passes,
+        grow::{self, Bounded},
+        passes,
         progress::Progress,
         source, stateful,
     },
@@ -140,11 +141,21 @@ fn compile_with_dynamic_memory(
 ) -> Result<ModelToCompile> {
     let Request { args, targets, .. } = request;
     progress.say("looking for bounds");
-    let choose =
-        |graph: &mut Graph| args.precision.choose(&args.model, graph, targets, &request.options, progress);
-    let (mut lowered, chosen, note) =
-        grow::lowered(&args.model, options, targets, &request.options, &choose)?;
-    let compiled = generate(&mut lowered)?;
+    let Bounded { mut graph, lowered, note } =
+        grow::bounded(&args.model, options, targets, &request.options)?;
+    let mut unchanged = Some(lowered);
+    let mut compile = |graph: &Graph, options: CompileOptions| {
+        let is_unchanged = options == request.options && graph.f32_nodes.is_empty();
+        let mut lowered = match unchanged.take_if(|_| is_unchanged) {
+            Some(lowered) => lowered,
+            None => Pipeline::new(graph).targets(targets).options(options).lower()?,
+        };
+        let compiled = generate(&mut lowered)?;
+        Ok((lowered, compiled))
+    };
+    let precision = PrecisionRequest { path: &args.model, targets, options: &request.options, progress };
+    let (chosen, (lowered, compiled)) =
+        args.precision.choose_in_parallel(&precision, &mut graph, &mut compile)?;
     Ok(ModelToCompile {
         lowered,
         compiled,
