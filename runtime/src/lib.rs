@@ -33,6 +33,8 @@ pub mod abi;
 mod arena;
 #[cfg(feature = "std")]
 mod batcher;
+#[cfg(feature = "std")]
+mod benefit;
 mod bytes;
 #[cfg(feature = "alloc")]
 mod call;

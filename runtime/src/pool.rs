@@ -6,12 +6,14 @@
 //!
 //! A round is divided as [`claims`](crate::claims) describes. A thread begins with its own part, so that its cache has
 //! the results of that part of the previous round. A thread that is done takes work from the parts of others, so that a
-//! round never waits for a thread to wake up, and hardly for one that was interrupted.
+//! round never waits for a thread to wake up, and for an interrupted one only until its claimed units are done. A thread
+//! that costs more time in this way than it saves rests for a while, see [`benefit`](crate::benefit).
 
 use crate::abi::Exec;
 #[cfg(feature = "std")]
 use crate::{
     abi::Task,
+    benefit::Benefit,
     claims::{Left, iterations, own_units, units},
 };
 #[cfg(feature = "std")]
@@ -26,6 +28,7 @@ use core::{
 use std::{
     sync::Arc,
     thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 /// Runs a call on the calling thread.
@@ -40,6 +43,10 @@ pub(crate) const SERIAL: Exec = Exec {
 /// Spins before a thread parks: about 100 microseconds, longer than a call spends between two kernels.
 #[cfg(feature = "std")]
 const SPINS: u32 = if cfg!(miri) { 10 } else { 20_000 };
+
+/// Spins for the last units before the threads that have some count as interrupted: about 20 microseconds.
+#[cfg(feature = "std")]
+const SPINS_OF_LAST_UNITS: u32 = if cfg!(miri) { 2 } else { 4_000 };
 
 /// Spins for the last units before the caller yields its core to other threads.
 #[cfg(feature = "std")]
@@ -70,6 +77,19 @@ struct Seat {
     done: Line<AtomicU64>,
     /// The thread is parked or about to park.
     is_parked: Line<AtomicBool>,
+    /// The thread claims no units. Only the caller writes it, before a round.
+    is_resting: AtomicBool,
+    /// Only the caller uses it.
+    benefit: UnsafeCell<Benefit>,
+}
+
+#[cfg(feature = "std")]
+impl Seat {
+    /// The units of a round that the thread has done.
+    fn done_in(&self, round: Stamped) -> u64 {
+        let done = Stamped::of(self.done.0.load(Ordering::Acquire));
+        if done.round == round.round { done.number } else { 0 }
+    }
 }
 
 /// A value that shares no cache line with others.
@@ -120,7 +140,8 @@ struct PoolState {
 
 // SAFETY: the caller writes `job` only between rounds, when every unit of the last round is done. A thread reads it
 // only after it has claimed units, and the next write waits for those units. `wake` is written before the first round
-// and never again while threads run. `Job::data` points to the frame of compiled code, which its tasks may share.
+// and never again while threads run. Only the caller uses `Seat::benefit`. `Job::data` points to the frame of compiled
+// code, which its tasks may share.
 #[cfg(feature = "std")]
 unsafe impl Sync for PoolState {}
 // SAFETY: as above; no field is bound to a thread.
@@ -163,11 +184,8 @@ impl PoolState {
             // number of seats, and a worker runs one range at a time.
             unsafe { task(job.data, range.start, range.end, worker as u32) };
         }
-        let done = &self.seats[worker].done.0;
-        let last = Stamped::of(done.load(Ordering::Relaxed));
-        let before = if last.round == round.round { last.number } else { 0 };
-        let number = before + claimed.end - claimed.start;
-        done.store(Stamped { number, ..round }.word(), Ordering::Release);
+        let number = self.seats[worker].done_in(round) + claimed.end - claimed.start;
+        self.seats[worker].done.0.store(Stamped { number, ..round }.word(), Ordering::Release);
     }
 
     /// Runs the worker's own part, then the rest of the other parts.
@@ -182,8 +200,7 @@ impl PoolState {
 
     /// Whether all units of a round are done.
     fn is_done(&self, round: Stamped) -> bool {
-        let done = self.seats.iter().map(|seat| Stamped::of(seat.done.0.load(Ordering::Acquire)));
-        let units: u64 = done.filter(|done| done.round == round.round).map(|done| done.number).sum();
+        let units: u64 = self.seats.iter().map(|seat| seat.done_in(round)).sum();
         units == round.number
     }
 
@@ -193,26 +210,29 @@ impl PoolState {
         self.ready.fetch_add(1, Ordering::Release);
         while !self.is_stopping.load(Ordering::Acquire) {
             let round = self.await_round(worker, last);
-            if round != last {
+            if round != last && !self.seats[worker].is_resting.load(Ordering::Relaxed) {
                 self.work(worker, Stamped::of(round));
-                last = round;
             }
+            last = round;
         }
     }
 
     /// Waits for a round after `last`. May also return `last`, when the pool stops or on a spurious wake-up.
     fn await_round(&self, worker: usize, last: u64) -> u64 {
+        let seat = &self.seats[worker];
         for _ in 0..SPINS {
             let round = self.round.load(Ordering::Acquire);
             if round != last {
                 return round;
+            }
+            if seat.is_resting.load(Ordering::Relaxed) {
+                break;
             }
             core::hint::spin_loop();
         }
 
         // The caller stores the round and then reads `is_parked`; this thread stores `is_parked` and then reads the
         // round. At least one of them sees the other's store.
-        let seat = &self.seats[worker];
         seat.is_parked.0.store(true, Ordering::SeqCst);
         if self.round.load(Ordering::SeqCst) == last && !self.is_stopping.load(Ordering::SeqCst) {
             thread::park();
@@ -225,7 +245,7 @@ impl PoolState {
         // SAFETY: it is written before the first round.
         let threads = unsafe { &*self.wake.get() };
         for (seat, thread) in self.seats[1..].iter().zip(threads) {
-            if seat.is_parked.0.load(Ordering::SeqCst) {
+            if !seat.is_resting.load(Ordering::Relaxed) && seat.is_parked.0.load(Ordering::SeqCst) {
                 thread.unpark();
             }
         }
@@ -237,14 +257,47 @@ impl PoolState {
         unsafe { *self.job.get() = job };
         let last = Stamped::of(self.round.load(Ordering::Relaxed));
         let round = Stamped { round: last.round + 1, number: units(job.count, self.seats.len()) };
+
+        let begin = Instant::now();
+        for seat in &self.seats[1..] {
+            // SAFETY: only the caller uses it.
+            let is_resting = unsafe { &*seat.benefit.get() }.is_resting(begin);
+            seat.is_resting.store(is_resting, Ordering::Relaxed);
+        }
         self.round.store(round.word(), Ordering::SeqCst);
         self.wake();
-        self.work(0, round);
 
+        self.work(0, round);
+        let own = begin.elapsed();
+        self.await_units(round);
+        self.add_benefits(round, own, begin.elapsed() - own);
+    }
+
+    /// Waits until all units of a round are done, and notes which threads were interrupted.
+    fn await_units(&self, round: Stamped) {
         let mut spins = 0;
         while !self.is_done(round) {
             spins += 1;
+            if spins == SPINS_OF_LAST_UNITS {
+                for seat in &self.seats[1..] {
+                    // SAFETY: only the caller uses it.
+                    unsafe { &mut *seat.benefit.get() }.note(seat.done_in(round));
+                }
+            }
             if spins < SPINS_AT_END { core::hint::spin_loop() } else { thread::yield_now() }
+        }
+    }
+
+    /// Adds up the time that the threads saved and cost in a round, in which the caller worked for `own` and waited for
+    /// `waited`.
+    fn add_benefits(&self, round: Stamped, own: Duration, waited: Duration) {
+        let own_units = self.seats[0].done_in(round);
+        let now = Instant::now();
+        for seat in self.seats[1..].iter().filter(|seat| !seat.is_resting.load(Ordering::Relaxed)) {
+            let units = seat.done_in(round);
+            let saved = if own_units == 0 { waited } else { own.mul_f64(units as f64 / own_units as f64) };
+            // SAFETY: only the caller uses it.
+            unsafe { &mut *seat.benefit.get() }.add(units, saved, waited, now);
         }
     }
 }
@@ -265,6 +318,8 @@ impl Pool {
             claimed: Line(AtomicU64::new(0)),
             done: Line(AtomicU64::new(0)),
             is_parked: Line(AtomicBool::new(false)),
+            is_resting: AtomicBool::new(false),
+            benefit: UnsafeCell::new(Benefit::new(Instant::now())),
         };
         let shared = Arc::new(PoolState {
             round: AtomicU64::new(0),
@@ -355,14 +410,18 @@ mod tests {
         assert_eq!(counters[100].load(Ordering::Relaxed), 0, "worker ids");
     }
 
-    /// The first iteration waits until all are done that no thread claims together with it.
+    /// The first iteration waits until all are done that no thread claims together with it, or until it seems that the
+    /// other thread rests. The second counter counts the first case.
     unsafe extern "C" fn wait_for_others(data: *mut c_void, begin: i64, end: i64, _: u32) {
-        // SAFETY: the test passes one counter.
-        let done = unsafe { &*data.cast::<AtomicU64>() };
+        // SAFETY: the test passes two counters.
+        let [done, waits] = unsafe { &*data.cast::<[AtomicU64; 2]>() };
         for at in begin..end {
-            while at == 0 && done.load(Ordering::Relaxed) < 12 {
+            let mut yields = 0;
+            while at == 0 && done.load(Ordering::Relaxed) < 12 && yields < 100_000 {
                 thread::yield_now();
+                yields += 1;
             }
+            waits.fetch_add(u64::from(at == 0 && done.load(Ordering::Relaxed) == 12), Ordering::Relaxed);
             done.fetch_add(u64::from(at >= 4), Ordering::Relaxed);
         }
     }
@@ -371,12 +430,42 @@ mod tests {
     fn a_thread_that_waits_loses_the_rest_of_its_part() {
         let mut pool = Pool::new(2).expect("threads");
         let exec = pool.exec();
+        let mut times = 0;
         for _ in 0..if cfg!(miri) { 3 } else { 300 } {
-            let done = AtomicU64::new(0);
-            let data = (&raw const done).cast_mut().cast();
-            // SAFETY: the task may run on disjoint ranges at once, and the counter outlives the call.
+            let counters = [const { AtomicU64::new(0) }; 2];
+            let data = (&raw const counters).cast_mut().cast();
+            // SAFETY: the task may run on disjoint ranges at once, and the counters outlive the call.
             unsafe { exec.parallel_for.expect("a pool")(exec.host, 16, wait_for_others, data) };
-            assert_eq!(done.load(Ordering::Relaxed), 12);
+            assert_eq!(counters[0].load(Ordering::Relaxed), 12);
+            times += counters[1].load(Ordering::Relaxed);
         }
+        assert_ne!(times, 0, "no thread took the units of the other");
+    }
+
+    /// Counts the ranges of all workers but the caller.
+    unsafe extern "C" fn count_others(data: *mut c_void, _: i64, _: i64, worker: u32) {
+        // SAFETY: the test passes one counter.
+        let others = unsafe { &*data.cast::<AtomicU64>() };
+        others.fetch_add(u64::from(worker > 0), Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_resting_thread_claims_no_units() {
+        let mut pool = Pool::new(2).expect("threads");
+        let exec = pool.exec();
+        let others = AtomicU64::new(0);
+        let data = (&raw const others).cast_mut().cast();
+        for round in 0..100 {
+            // SAFETY: no round runs.
+            let benefit = unsafe { &mut *pool.shared.seats[1].benefit.get() };
+            // Rests double, up to a second.
+            for _ in 0..if round == 0 { 8 } else { 1 } {
+                benefit.note(0);
+                benefit.add(1, Duration::ZERO, Duration::from_secs(1), Instant::now());
+            }
+            // SAFETY: the task may run on disjoint ranges at once, and the counter outlives the call.
+            unsafe { exec.parallel_for.expect("a pool")(exec.host, 16, count_others, data) };
+        }
+        assert_eq!(others.load(Ordering::Relaxed), 0);
     }
 }
