@@ -139,10 +139,11 @@ pub(super) fn store(b: &mut Builder, mem: Mem, ty: Ty, value: Vector) {
     }
 }
 
-/// The first `n` lanes to consecutive elements.
-pub(super) fn store_first(b: &mut Builder, mem: Mem, ty: Ty, value: Vector, n: Int, mask: Mask) {
+/// The first `n` lanes to consecutive elements. The mask is theirs; only shapes with `masked_stores` need it.
+pub(super) fn store_first(b: &mut Builder, mem: Mem, ty: Ty, value: Vector, n: Int, mask: Option<Mask>) {
     let Some(narrow) = narrow_int(ty) else { return b.store_first(mem, value, n, mask) };
-    if b.shape().narrow_masks && !matches!(ty, Ty::F16 | Ty::Bf16 | Ty::RoundToBf16) {
+    let has_masks = b.shape().narrow_masks && !matches!(ty, Ty::F16 | Ty::Bf16 | Ty::RoundToBf16);
+    if let Some(mask) = mask.filter(|_| has_masks) {
         return b.store_narrow_first(mem, value, mask, narrow);
     }
     let scratch = b.narrow_scratch();

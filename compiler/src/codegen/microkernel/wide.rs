@@ -72,7 +72,7 @@ pub(super) fn store_first(b: &mut Builder, mem: Mem, value: Wide, n: Int) {
     let counts = counts(b, n);
     for half in [0, 1] {
         let mask = b.mask_first(counts[half]);
-        b.store_first(halves[half], value[half], counts[half], mask);
+        b.store_first(halves[half], value[half], counts[half], Some(mask));
     }
 }
 

@@ -227,10 +227,7 @@ fn victim(
 ) -> Option<VReg> {
     let file = files.file(current.reg);
     let rivals = active.iter().filter(|other| files.file(other.reg) == file).chain([current]);
-    // Masks that are vectors have no spill code. There are always other vectors to spill.
-    let stays =
-        |reg: VReg| short_lived.contains(&reg) || matches!(reg, VReg::Mask(_)) && file != FileClass::Masks;
-    let candidates = rivals.filter(|other| !stays(other.reg));
+    let candidates = rivals.filter(|other| !short_lived.contains(&other.reg));
     let cost = |interval: &Interval| interval.weight / (interval.end - interval.start) as f64;
     candidates.min_by(|a, b| cost(a).total_cmp(&cost(b))).map(|interval| interval.reg)
 }

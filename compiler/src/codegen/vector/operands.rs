@@ -128,6 +128,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
         VInst::StoreNarrow(mem, src, temp, _) | VInst::StoreBf16(mem, src, temp) => {
             none.read_mem(mem).read(*src).set_early(*temp)
         }
+        VInst::StorePart(mem, src, temp, n) => none.read_mem(mem).read(*src).read(*n).set_early(*temp),
         VInst::StoreBf16First(mem, src, temp, _, mask) => {
             none.read_mem(mem).read(*src).read(*mask).set_early(*temp)
         }
@@ -299,7 +300,7 @@ fn rename_other(
             *n = int(*n, false);
             *dst = vector(*dst, true);
         }
-        VInst::StoreFirst(at, src, n, _) => {
+        VInst::StoreFirst(at, src, n, _) | VInst::StorePart(at, src, _, n) => {
             mem(at, int);
             *n = int(*n, false);
             *src = vector(*src, false);

@@ -366,6 +366,9 @@ pub enum VInst {
     Store(Mem, Vector),
     /// The first `n` lanes, see `LoadFirst`.
     StoreFirst(Mem, Vector, Int, Mask),
+    /// The first `n` lanes, without a mask. The second register is clobbered. Only on ISAs whose shape has no
+    /// `masked_stores`.
+    StorePart(Mem, Vector, Vector, Int),
     /// Lane `i` to address `i`. The second register is clobbered.
     StoreLanes(Vec<Mem>, Vector, Vector),
     /// Lane 0.
@@ -409,9 +412,9 @@ pub enum VInst {
     Mask(MaskOp, Mask, Mask, Mask),
     /// The mask of the first `n` lanes. The vector register is clobbered.
     MaskFirst(Mask, Int, Vector),
-    /// A mask from memory, on ISAs with mask registers.
+    /// A mask from memory, in the form of [`VInst::StoreMask`].
     LoadMask(Mask, Mem),
-    /// A mask to memory, in the form of [`VInst::LoadMask`].
+    /// A mask to memory.
     StoreMask(Mem, Mask),
     /// `a` where the mask holds, else `b`.
     Select(Vector, Mask, Vector, Vector),

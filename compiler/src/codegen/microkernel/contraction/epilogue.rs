@@ -77,8 +77,8 @@ impl Tile<'_> {
             let mut lanes = VectorAccess { tile: self, accumulator, vector };
             match self.tail.get(vector) {
                 None => body::emit(epilogue, b, &mut lanes),
-                Some(&(columns, _)) => {
-                    b.when(CompareOp::Gt, columns, 0, |b| body::emit(epilogue, b, &mut lanes));
+                Some(tail) => {
+                    b.when(CompareOp::Gt, tail.count, 0, |b| body::emit(epilogue, b, &mut lanes));
                 }
             }
         }
@@ -191,8 +191,9 @@ impl LaneAccess for VectorAccess<'_> {
         match (self.tile.key.streams[stream as usize], self.tile.tail.get(self.vector)) {
             (StreamStep::Fixed, _) => memory::broadcast(b, self.tile.streams[stream as usize].into(), ty),
             (StreamStep::Unit, None) => memory::load(b, self.unit(b, stream, ty), ty),
-            (StreamStep::Unit, Some(&(n, mask))) => {
-                memory::load_first(b, self.unit(b, stream, ty), ty, n, mask)
+            (StreamStep::Unit, Some(tail)) => {
+                let mask = tail.mask(b);
+                memory::load_first(b, self.unit(b, stream, ty), ty, tail.count, mask)
             }
             (StreamStep::Stride, _) => {
                 let (first, stride) = self.first(b, stream);
@@ -207,17 +208,18 @@ impl LaneAccess for VectorAccess<'_> {
                 memory::store_one(b, self.tile.streams[stream as usize].into(), ty, value);
             }
             (StreamStep::Unit, None) => memory::store(b, self.unit(b, stream, ty), ty, value),
-            (StreamStep::Unit, Some(&(n, mask))) => {
-                memory::store_first(b, self.unit(b, stream, ty), ty, value, n, mask);
+            (StreamStep::Unit, Some(tail)) => {
+                let mask = tail.store_mask(b);
+                memory::store_first(b, self.unit(b, stream, ty), ty, value, tail.count, mask);
             }
             (StreamStep::Stride, None) => {
                 let (first, stride) = self.first(b, stream);
                 let addresses = b.lane_addresses(first, stride);
                 memory::store_lanes(b, addresses, ty, value);
             }
-            (StreamStep::Stride, Some(&(n, _))) => {
+            (StreamStep::Stride, Some(tail)) => {
                 let (first, stride) = self.first(b, stream);
-                store_existing(b, first, stride, ty, value, n);
+                store_existing(b, first, stride, ty, value, tail.count);
             }
         }
     }

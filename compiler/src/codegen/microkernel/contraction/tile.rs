@@ -43,11 +43,44 @@ pub(super) struct Tile<'a> {
     pub(super) prefetch: Option<PanelPrefetch>,
     /// The sums of pairs of rows, if [`DotOp::pairs_rows`]. Empty otherwise.
     pub(super) pairs: Vec<Pair>,
-    /// In tail tiles, for each vector the number of columns from its first lane on, and the mask of its existing
-    /// columns.
-    pub(super) tail: Vec<(Int, Mask)>,
+    /// The existing columns of each vector, in tail tiles.
+    pub(super) tail: Vec<TailColumns>,
     /// The streams that are the same for all rows and are held in registers.
     pub(super) held: Vec<RowInvariant>,
+}
+
+/// The existing columns of a vector in a tail tile.
+#[derive(Clone, Copy)]
+pub(super) struct TailColumns {
+    /// The number of columns from the first lane of the vector on.
+    pub(super) count: Int,
+    /// Their mask, if a register holds it.
+    held: Option<Mask>,
+}
+
+impl TailColumns {
+    /// For each vector of a tail tile. Where masks take vector registers, these hold none during the reduction that
+    /// does not need it.
+    fn of(b: &mut Builder, key: &TileKey) -> Vec<TailColumns> {
+        let columns = b.arg(TileKey::COLUMNS);
+        let is_held = b.shape().masked_stores || matches!(key.rhs, Rhs::Rows);
+        (0..key.vectors as usize)
+            .map(|vector| {
+                let count = b.int_op(IntOp::Sub, columns, (vector * b.lanes()) as i32);
+                TailColumns { count, held: is_held.then(|| b.mask_first(count)) }
+            })
+            .collect()
+    }
+
+    /// The mask of the columns.
+    pub(super) fn mask(&self, b: &mut Builder) -> Mask {
+        self.held.unwrap_or_else(|| b.mask_first(self.count))
+    }
+
+    /// The mask of the columns, if stores need it.
+    pub(super) fn store_mask(&self, b: &mut Builder) -> Option<Mask> {
+        b.shape().masked_stores.then(|| self.mask(b))
+    }
 }
 
 /// A stream of the epilogue that registers hold.
@@ -74,7 +107,7 @@ impl<'a> Tile<'a> {
 
         let accumulators = (0..key.rows).map(|_| (0..key.vectors).map(|_| b.vector()).collect()).collect();
         let streams = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect();
-        let tail = if key.tail { tail_lanes(b, key) } else { Vec::new() };
+        let tail = if key.tail { TailColumns::of(b, key) } else { Vec::new() };
         let prefetch = PanelPrefetch::new(b, key, rhs);
         let mut tile = Tile {
             key,
@@ -99,7 +132,7 @@ impl<'a> Tile<'a> {
         let lhs = b.arg(TileKey::LHS);
         let rhs = b.arg(TileKey::RHS);
         let streams = (0..key.streams.len()).map(|stream| b.arg(key.stream(stream as u32))).collect();
-        let tail = if key.tail { tail_lanes(b, key) } else { Vec::new() };
+        let tail = if key.tail { TailColumns::of(b, key) } else { Vec::new() };
 
         let mut tile = Tile {
             key,
@@ -145,7 +178,10 @@ impl<'a> Tile<'a> {
                 let mem = Mem::from(row).plus(4 * vector * b.lanes());
                 let partial_sum = match self.tail.get(vector) {
                     None => b.load(mem),
-                    Some(&(n, mask)) => b.load_first(mem, n, mask),
+                    Some(tail) => {
+                        let mask = tail.mask(b);
+                        b.load_first(mem, tail.count, mask)
+                    }
                 };
                 b.set(accumulator, partial_sum);
             }
@@ -414,7 +450,10 @@ impl<'a> Tile<'a> {
                 let mem = Mem::from(rhs).plus(self.element_bytes() * first);
                 match self.tail.get(vector) {
                     None => memory::load(b, mem, self.key.rhs_element),
-                    Some(&(n, mask)) => memory::load_first(b, mem, self.key.rhs_element, n, mask),
+                    Some(tail) => {
+                        let mask = tail.mask(b);
+                        memory::load_first(b, mem, self.key.rhs_element, tail.count, mask)
+                    }
                 }
             }
             Rhs::Scattered => self.gather(b, vector, rhs, column.expect("read with the strides")),
@@ -437,7 +476,7 @@ impl<'a> Tile<'a> {
         stride: Int,
         ty: Ty,
     ) -> Vector {
-        let Some(&(n, _)) = self.tail.get(vector) else {
+        let Some(&TailColumns { count: n, .. }) = self.tail.get(vector) else {
             let addresses = b.lane_addresses(first, stride);
             return memory::load_lanes(b, addresses, ty);
         };
@@ -459,17 +498,6 @@ impl<'a> Tile<'a> {
 
         b.load(lanes)
     }
-}
-
-/// See [`Tile::tail`].
-fn tail_lanes(b: &mut Builder, key: &TileKey) -> Vec<(Int, Mask)> {
-    let columns = b.arg(TileKey::COLUMNS);
-    (0..key.vectors as usize)
-        .map(|vector| {
-            let remaining = b.int_op(IntOp::Sub, columns, (vector * b.lanes()) as i32);
-            (remaining, b.mask_first(remaining))
-        })
-        .collect()
 }
 
 /// Alignment of the accumulators of tile registers in memory.

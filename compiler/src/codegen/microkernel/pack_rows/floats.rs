@@ -39,7 +39,7 @@ impl RowPacker for Floats {
         b.when(CompareOp::Lt, all, lanes, |b| {
             let mask = b.mask_first(all);
             let x = memory::load_first(b, from.into(), self.from, all, mask);
-            b.store_first(to, x, all, mask);
+            b.store_first(to, x, all, Some(mask));
             let bytes = b.int_op(IntOp::Mul, all, BYTES);
             b.advance(to, bytes);
         });

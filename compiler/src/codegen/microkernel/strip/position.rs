@@ -203,7 +203,7 @@ impl LaneAccess for VectorAccess<'_> {
             (StreamStep::Fixed, _) => memory::store_one(b, self.fixed(stream), ty, value),
             (StreamStep::Unit, ActiveLanes::All) => memory::store(b, self.unit(stream, ty), ty, value),
             (StreamStep::Unit, ActiveLanes::First(n, mask)) => {
-                memory::store_first(b, self.unit(stream, ty), ty, value, n, mask);
+                memory::store_first(b, self.unit(stream, ty), ty, value, n, Some(mask));
             }
             (StreamStep::Unit, ActiveLanes::One(_)) => {
                 memory::store_one(b, self.unit(stream, ty), ty, value);

@@ -78,6 +78,7 @@ impl VectorIsa for Aarch64 {
             bf16_matrix_dots: self.bf16,
             byte_pairs: false,
             narrow_masks: false,
+            masked_stores: true,
             tiles: false,
             f16: true,
             long_ints: false,

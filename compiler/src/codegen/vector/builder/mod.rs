@@ -38,6 +38,8 @@ pub struct VectorShape {
     pub byte_pairs: bool,
     /// Whether there are [`VInst::LoadNarrowFirst`] and [`VInst::StoreNarrowFirst`].
     pub narrow_masks: bool,
+    /// Whether [`VInst::StoreFirst`] takes about as long as other stores. Otherwise there is [`VInst::StorePart`].
+    pub masked_stores: bool,
     /// Whether there are tile registers.
     pub tiles: bool,
     /// Whether there are instructions that convert f16: [`VInst::LoadF16`] and the next three.
@@ -375,9 +377,13 @@ impl Builder {
         self.push(VInst::Prefetch(mem.into()));
     }
 
-    /// The first `n` lanes to memory.
-    pub(crate) fn store_first(&mut self, mem: impl Into<Mem>, src: Vector, n: Int, mask: Mask) {
-        self.push(VInst::StoreFirst(mem.into(), src, n, mask));
+    /// The first `n` lanes to memory. The mask is theirs; only shapes with `masked_stores` need it.
+    pub(crate) fn store_first(&mut self, mem: impl Into<Mem>, src: Vector, n: Int, mask: Option<Mask>) {
+        let step = match mask.filter(|_| self.shape.masked_stores) {
+            Some(mask) => VInst::StoreFirst(mem.into(), src, n, mask),
+            None => VInst::StorePart(mem.into(), src, self.vector(), n),
+        };
+        self.push(step);
     }
 
     /// Lane by lane to memory.

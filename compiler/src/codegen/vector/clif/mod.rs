@@ -77,6 +77,7 @@ impl VectorIsa for Portable {
             bf16_matrix_dots: false,
             byte_pairs: false,
             narrow_masks: false,
+            masked_stores: true,
             tiles,
             f16: false,
             long_ints: false,

@@ -85,6 +85,7 @@ fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
         | VInst::StoreOne(_, a)
         | VInst::StoreF16(_, a)
         | VInst::StoreFirst(_, a, ..)
+        | VInst::StorePart(_, a, ..)
         | VInst::StoreLanes(_, a, _)
         | VInst::StoreNarrow(_, a, ..)
         | VInst::StoreNarrowFirst(_, a, ..)

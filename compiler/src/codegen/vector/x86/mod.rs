@@ -90,6 +90,7 @@ impl VectorIsa for X86 {
             bf16_matrix_dots: false,
             byte_pairs: true,
             narrow_masks: self.simd == Simd::Avx512,
+            masked_stores: self.simd == Simd::Avx512,
             tiles: self.tiles,
             f16: true,
             long_ints,

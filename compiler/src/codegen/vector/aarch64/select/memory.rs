@@ -95,6 +95,7 @@ impl Selector<'_> {
     pub(super) fn memory(&mut self, step: &VInst) {
         match step {
             VInst::Load(dst, mem) => self.load(self.vector(*dst), *mem),
+            VInst::LoadMask(dst, mem) => self.load(self.mask(*dst), *mem),
             VInst::LoadFirst(dst, mem, n, _) => self.load_first(*dst, *mem, *n),
             VInst::LoadLanes(dst, _, mems) => self.load_lanes(*dst, mems),
             VInst::LoadQuads(dst, mems) => self.access(Transfer::LDR_Q, self.vector(*dst), mems[0]),
@@ -145,6 +146,7 @@ impl Selector<'_> {
                 self.store_narrow(*mem, self.vector(*src), self.vector(*temp), *narrow);
             }
             VInst::Store(mem, src) => self.access(Transfer::STR_Q, self.vector(*src), *mem),
+            VInst::StoreMask(mem, src) => self.access(Transfer::STR_Q, self.mask(*src), *mem),
             VInst::StoreFirst(mem, src, n, _) => self.store_first(*mem, *src, *n),
             VInst::StoreLanes(mems, src, _) => self.store_lanes(mems, *src),
             VInst::StoreOne(mem, src) => self.access(Transfer::STR_S, self.vector(*src), *mem),

@@ -2,7 +2,8 @@
 
 use super::Selector;
 use crate::codegen::vector::{
-    vcode::{Mask, Mem, NarrowInt, VInst, Vector},
+    listing::Label,
+    vcode::{Int, Mask, Mem, NarrowInt, VInst, Vector},
     x86::{asm::Operand, simd::Simd},
 };
 use iced_x86::{Code, MemoryOperand, Register};
@@ -63,6 +64,7 @@ impl Selector<'_> {
                 self.asm.op(self.simd.store(), &[self.mem(*mem).into(), self.vector(*src).into()]);
             }
             VInst::StoreFirst(mem, src, _, mask) => self.store_first(*mem, *src, *mask),
+            VInst::StorePart(mem, src, temp, n) => self.store_part(*mem, *src, *temp, *n),
             VInst::StoreLanes(mems, src, temp) => self.store_lanes(mems, *src, *temp),
             VInst::StoreOne(mem, src) => self.store_one(*mem, self.low(*src)),
             VInst::Prefetch(mem) => self.asm.op(Code::Prefetcht1_m8, &[self.mem(*mem).into()]),
@@ -88,6 +90,54 @@ impl Selector<'_> {
             Simd::Avx2 => self.asm.op(Code::VEX_Vmaskmovps_m256_ymm_ymm, &[mem, mask.into(), src]),
             Simd::Avx512 => self.asm.op_masked(self.simd.store(), &[mem, src], mask, false),
         }
+    }
+
+    /// Stores the first `n` lanes by branches. Some machines take a dozen cycles for a masked store on AVX2.
+    fn store_part(&mut self, mem: Mem, src: Vector, temp: Vector, n: Int) {
+        let n = self.int(n);
+        let low = self.low(src);
+        let high = self.low(temp);
+        let half = self.asm.label();
+        let end = self.asm.label();
+
+        self.asm.op(Code::Cmp_rm64_imm8, &[n.into(), 8.into()]);
+        self.asm.branch(Code::Jl_rel32_64, half);
+        self.asm.op(self.simd.store(), &[self.mem(mem).into(), self.vector(src).into()]);
+        self.asm.branch(Code::Jmp_rel32_64, end);
+
+        self.asm.place(half);
+        let quarter = self.asm.label();
+        self.asm.op(Code::Cmp_rm64_imm8, &[n.into(), 4.into()]);
+        self.asm.branch(Code::Jl_rel32_64, quarter);
+        self.asm.op(Code::VEX_Vmovups_xmmm128_xmm, &[self.mem(mem).into(), low.into()]);
+        self.asm
+            .op(Code::VEX_Vextractf128_xmmm128_ymm_imm8, &[high.into(), self.vector(src).into(), 1.into()]);
+        self.store_rest(mem.plus(16), high, n, end);
+        self.asm.branch(Code::Jmp_rel32_64, end);
+
+        self.asm.place(quarter);
+        self.asm.op(Code::Cmp_rm64_imm8, &[n.into(), 0.into()]);
+        self.asm.branch(Code::Jle_rel32_64, end);
+        self.store_rest(mem, low, n, end);
+        self.asm.place(end);
+    }
+
+    /// Stores the first lanes of `src`, as many as the two lowest bits of `n` say.
+    fn store_rest(&mut self, mem: Mem, src: Register, n: Register, end: Label) {
+        let one = self.asm.label();
+        self.asm.op(Code::Test_rm64_imm32, &[n.into(), 2.into()]);
+        self.asm.branch(Code::Je_rel32_64, one);
+        self.asm.op(Code::VEX_Vmovlps_m64_xmm, &[self.mem(mem).into(), src.into()]);
+        self.asm.op(Code::Test_rm64_imm32, &[n.into(), 1.into()]);
+        self.asm.branch(Code::Je_rel32_64, end);
+        self.asm
+            .op(Code::VEX_Vextractps_rm32_xmm_imm8, &[self.mem(mem.plus(8)).into(), src.into(), 2.into()]);
+        self.asm.branch(Code::Jmp_rel32_64, end);
+
+        self.asm.place(one);
+        self.asm.op(Code::Test_rm64_imm32, &[n.into(), 1.into()]);
+        self.asm.branch(Code::Je_rel32_64, end);
+        self.store_one(mem, src);
     }
 
     pub(super) fn load_one(&mut self, dst: Register, mem: Mem) {

@@ -427,10 +427,12 @@ impl SelectSteps for Selector<'_> {
             VInst::Mask(op, dst, a, b) => self.mask_op(*op, *dst, *a, *b),
             VInst::MaskFirst(dst, n, temp) => self.mask_first(*dst, *n, *temp),
             VInst::LoadMask(dst, mem) => {
-                self.asm.op(Code::VEX_Kmovw_kr_km16, &[self.mask(*dst).into(), self.mem(*mem).into()]);
+                let code = self.simd.pick(self.simd.load(), Code::VEX_Kmovw_kr_km16);
+                self.asm.op(code, &[self.mask(*dst).into(), self.mem(*mem).into()]);
             }
             VInst::StoreMask(mem, src) => {
-                self.asm.op(Code::VEX_Kmovw_m16_kr, &[self.mem(*mem).into(), self.mask(*src).into()]);
+                let code = self.simd.pick(self.simd.store(), Code::VEX_Kmovw_m16_kr);
+                self.asm.op(code, &[self.mem(*mem).into(), self.mask(*src).into()]);
             }
             VInst::Select(dst, mask, a, b) => self.blend(*dst, *mask, *a, *b),
             VInst::TileConfig(_)
