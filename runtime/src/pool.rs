@@ -6,8 +6,8 @@
 //!
 //! A round is divided as [`claims`](crate::claims) describes. A thread begins with its own part, so that its cache has
 //! the results of that part of the previous round. A thread that is done takes work from the parts of others, so that a
-//! round never waits for a thread to wake up, and for an interrupted one only until its claimed units are done. A thread
-//! that costs more time in this way than it saves rests for a while, see [`benefit`](crate::benefit).
+//! round never waits for a thread to wake up, and for an interrupted one only until its claimed units are done. A
+//! thread that costs more time in this way than it saves rests for a while, see [`benefit`](crate::benefit).
 
 use crate::abi::Exec;
 #[cfg(feature = "std")]
