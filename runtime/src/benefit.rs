@@ -1,9 +1,9 @@
 //! Whether a thread of a pool makes calls faster.
 //!
 //! A thread that shares its core with another process is interrupted for milliseconds, and the caller then waits for
-//! the units that it has claimed. In short calls that costs more time than the thread saves. So the caller adds up both,
-//! and a thread that costs time rests: it claims no units, and parks. Rests end by themselves, since the other process
-//! may end. Each is longer than the one before, until the thread has worked for as long as it rested.
+//! the units that it has claimed. In short calls that costs more time than the thread saves. So the caller adds up
+//! both, and a thread that costs time rests: it claims no units, and parks. Rests end by themselves, since the other
+//! process may end. Each is longer than the one before, until the thread has worked for as long as it rested.
 
 use std::time::{Duration, Instant};
 
