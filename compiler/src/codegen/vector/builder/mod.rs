@@ -38,7 +38,7 @@ pub struct VectorShape {
     pub byte_pairs: bool,
     /// Whether there are [`VInst::LoadNarrowFirst`] and [`VInst::StoreNarrowFirst`].
     pub narrow_masks: bool,
-    /// Whether [`VInst::StoreFirst`] takes about as long as other stores. Otherwise there is [`VInst::StorePart`].
+    /// Whether a part of a vector is stored by [`VInst::StoreFirst`], and not by [`VInst::StorePart`].
     pub masked_stores: bool,
     /// Whether there are tile registers.
     pub tiles: bool,
