@@ -292,8 +292,8 @@ impl PoolState {
         }
     }
 
-    /// Adds up the time that the threads saved and cost in a round: when it began, when the caller had no more work, and
-    /// when all units were done.
+    /// Adds up the time that the threads saved and cost in a round. The times are its begin, the end of the caller's
+    /// work, and the end of all units.
     fn add_benefits(&self, round: Stamped, [begin, worked, end]: [Instant; 3]) {
         let own_units = self.seats[0].done_in(round);
         let [own, waited] = [worked - begin, end - worked];
@@ -432,7 +432,7 @@ mod tests {
         let mut pool = Pool::new(2).expect("threads");
         let exec = pool.exec();
         for _ in 0..if cfg!(miri) { 3 } else { 300 } {
-            // If the thread was interrupted in the last round, it does not rest, because the first iteration waits for it.
+            // The thread must not rest, even if it was interrupted: the first iteration waits for it.
             // SAFETY: no round runs.
             unsafe { *pool.shared.seats[1].benefit.0.get() = Benefit::new(Instant::now()) };
             let done = AtomicU64::new(0);
