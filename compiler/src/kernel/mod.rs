@@ -12,6 +12,7 @@
 //! [`verify`] lists the rules of the IR, [`text`] prints and parses it, and [`eval`] interprets it. The interpreter is
 //! the reference for every later stage.
 
+pub(crate) mod at_distance;
 mod batch_blocks;
 pub(crate) mod batch_strides;
 pub(crate) mod bf16_matrices;

@@ -10,12 +10,10 @@
 
 use super::{index::estimate, lowering::KernelScope};
 use crate::{
-    kernel::{Access, Axis, Check, Inst, InstSeq, Stmt, hoist, walk},
+    kernel::{Access, Axis, Check, Inst, InstSeq, Stmt, at_distance::AtDistance, hoist, walk},
     scalar::Reg,
 };
-use num_bigint::BigInt;
-use std::collections::HashMap;
-use symshape::{Dim, Displacement, Facts, Node, Symbol};
+use symshape::{Dim, Facts, Node, Symbol};
 
 /// The largest number of splitting passes, more than any composition of reshapes needs.
 const MAX_SPLITS: usize = 16;
@@ -185,20 +183,14 @@ impl Nest {
         let var = scope.fresh("i");
         scope.facts.declare_index(&var, &extent);
 
-        // Most expressions are at a constant distance from another one, which moves in the same way.
-        let mut forms = scope.facts.normal_forms();
-        let mut known = HashMap::<usize, (BigInt, Dim)>::new();
+        let mut known = AtDistance::new(&scope.facts);
         let mut merge = |expr: &Dim| {
             if !expr.contains(&outer.var) && !expr.contains(&inner.var) {
                 return Some(expr.clone());
             }
-            let Displacement { varying, constant } = forms.displacement(expr);
-            if let Some((first, merged)) = known.get(&varying) {
-                return Some(merged + Dim::from(constant - first));
-            }
-            let merged = merged(&scope.facts, expr, &outer, &inner, &var)?;
-            known.insert(varying, (constant, merged.clone()));
-            Some(merged)
+            let merged = || merged(&scope.facts, expr, &outer, &inner, &var).ok_or(());
+            let (merged, distance) = known.get((), expr, merged).ok()?;
+            Some(merged + distance)
         };
         let Some(exprs) = self.exprs.iter().map(&mut merge).collect() else { return false };
         self.exprs = exprs;

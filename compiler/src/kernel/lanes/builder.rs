@@ -12,12 +12,12 @@ use super::{
     op::{Body, Op, Ty},
 };
 use crate::{
-    kernel::{Access, Axis, BufferId, Inst, InstSeq, Kernel, Local, Program},
+    kernel::{Access, Axis, BufferId, Inst, InstSeq, Kernel, Local, Program, at_distance::AtDistance},
     scalar::{Reg, Scalar, UnaryOp},
 };
 use num_bigint::BigInt;
 use std::collections::HashMap;
-use symshape::{Dim, Displacement, Facts, NormalForms, Symbol};
+use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
 /// An access along the microkernel's loops.
@@ -63,15 +63,8 @@ pub(crate) struct BodyBuilder<'a> {
     pub(crate) sum: Option<Ty>,
     /// The checks of the current body.
     pub(super) gathers: Gathers,
-    known: KnownStreams,
-}
-
-/// The streams of addresses so far. Most addresses are at a constant distance from another one, and have its strides.
-struct KnownStreams {
-    forms: NormalForms,
-    /// By the buffer, the variable of the column loop and the varying part of the address: the constant part of one
-    /// address, and its stream.
-    streams: HashMap<(BufferId, Option<Symbol>, usize), (BigInt, Stream)>,
+    /// The streams of addresses, by the buffer and the variable of the column loop.
+    known_streams: AtDistance<(BufferId, Option<Symbol>), Stream>,
 }
 
 /// The type of the lanes that hold elements of this type, if there are such lanes.
@@ -138,7 +131,7 @@ impl<'a> BodyBuilder<'a> {
             may_fail: false,
             sum: None,
             gathers: Gathers::default(),
-            known: KnownStreams { forms: facts.normal_forms(), streams: HashMap::new() },
+            known_streams: AtDistance::new(facts),
         }
     }
 
@@ -289,33 +282,30 @@ impl<'a> BodyBuilder<'a> {
     /// The index of the stream for an access, which is added if it is new, and the type of its lanes.
     pub(super) fn stream(&mut self, access: &Access, column: Option<&Symbol>) -> Result<(u32, Ty), Obstacle> {
         let ty = self.lane_type(self.program.buffers[access.buffer].dtype)?;
-        let Displacement { varying, constant } = self.known.forms.displacement(&access.index);
-        let key = (access.buffer, column.cloned(), varying);
-        let stream = match self.known.streams.get(&key) {
-            Some((first, stream)) => {
-                let index = &stream.origin.index + Dim::from(constant - first);
-                Stream { origin: Access { buffer: access.buffer, index }, ..stream.clone() }
-            }
-            None => {
-                let stream = self.linear_stream(access, column)?;
-                self.known.streams.insert(key, (constant, stream.clone()));
-                stream
-            }
-        };
+        let key = (access.buffer, column.cloned());
+        let (facts, row) = (self.facts, self.row);
+        let linear = || linear_stream(facts, access, row, column);
+        let (mut stream, distance) = self.known_streams.get(key, &access.index, linear)?;
+        stream.origin.index = &stream.origin.index + distance;
         Ok((position(&mut self.streams, stream), ty))
     }
+}
 
-    /// The stream of an address that is linear in the rows and columns.
-    fn linear_stream(&self, access: &Access, column: Option<&Symbol>) -> Result<Stream, Obstacle> {
-        let not_linear = || Obstacle::Address(access.index.clone());
-        let (column, rest) = linear_parts(self.facts, &access.index, column).ok_or_else(not_linear)?;
-        let (row, origin) = linear_parts(self.facts, &rest, self.row).ok_or_else(not_linear)?;
-        // The strides are arguments, which are the same for all rows.
-        if self.row.is_some_and(|symbol| column.contains(symbol)) {
-            return Err(not_linear());
-        }
-        Ok(Stream { origin: Access { buffer: access.buffer, index: origin }, row, column })
+/// The stream of an address that is linear in the rows and columns.
+fn linear_stream(
+    facts: &Facts,
+    access: &Access,
+    row: Option<&Symbol>,
+    column: Option<&Symbol>,
+) -> Result<Stream, Obstacle> {
+    let not_linear = || Obstacle::Address(access.index.clone());
+    let (column, rest) = linear_parts(facts, &access.index, column).ok_or_else(not_linear)?;
+    let (step, origin) = linear_parts(facts, &rest, row).ok_or_else(not_linear)?;
+    // The strides are arguments, which are the same for all rows.
+    if row.is_some_and(|symbol| column.contains(symbol)) {
+        return Err(not_linear());
     }
+    Ok(Stream { origin: Access { buffer: access.buffer, index: origin }, row: step, column })
 }
 
 /// For each instruction whether only casts read it.

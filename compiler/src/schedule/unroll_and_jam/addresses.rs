@@ -1,8 +1,9 @@
 //! The addresses of neighbours.
 
+use crate::kernel::at_distance::AtDistance;
 use num_bigint::BigInt;
-use std::collections::HashMap;
-use symshape::{Dim, Displacement, Facts, NormalForms, Symbol};
+use std::{collections::HashMap, convert::Infallible};
+use symshape::{Dim, Facts, NormalForms, Symbol};
 
 /// A neighbour, by its distance along the outer and the inner loop.
 pub(super) type Offsets = [i64; 2];
@@ -29,12 +30,9 @@ pub(super) struct Addresses<'a> {
     old: OldVariables<'a>,
     /// The facts inside the new loops.
     facts: &'a Facts,
+    simplified: AtDistance<(), Dim>,
     /// The normal forms inside the old loops.
     old_forms: NormalForms,
-    /// The normal forms inside the new loops.
-    forms: NormalForms,
-    /// By the varying part: the constant of one expression, and the expression.
-    simplified: HashMap<usize, (BigInt, Dim)>,
     steps: HashMap<Dim, [Option<BigInt>; 2]>,
     known: HashMap<(Dim, Offsets), Dim>,
 }
@@ -45,9 +43,8 @@ impl<'a> Addresses<'a> {
         Addresses {
             old,
             facts,
+            simplified: AtDistance::new(facts),
             old_forms: old_facts.normal_forms(),
-            forms: facts.normal_forms(),
-            simplified: HashMap::new(),
             steps: HashMap::new(),
             known: HashMap::new(),
         }
@@ -88,10 +85,9 @@ impl<'a> Addresses<'a> {
 
     fn simplified(&mut self, dim: &Dim, offsets: Offsets) -> Dim {
         let moved = self.moved(dim, offsets);
-        let Displacement { varying, constant } = self.forms.displacement(&moved);
-        let (first, simplified) =
-            self.simplified.entry(varying).or_insert_with(|| (constant.clone(), self.facts.simplify(&moved)));
-        &*simplified + Dim::from(constant - &*first)
+        let simplify = || Ok::<_, Infallible>(self.facts.simplify(&moved));
+        let Ok((simplified, distance)) = self.simplified.get((), &moved, simplify);
+        simplified + distance
     }
 
     fn moved(&self, dim: &Dim, offsets: Offsets) -> Dim {
