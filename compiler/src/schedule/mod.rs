@@ -11,6 +11,7 @@ mod index_arithmetic;
 mod indices;
 mod invariants;
 mod leaves;
+mod lhs_blocks;
 mod merge_constants;
 mod neighbours;
 mod pack_buffers;
@@ -36,6 +37,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("rows", rows::fuse),
     ("blocks", blocks::fuse),
     ("panels", panels::pack),
+    ("lhs_blocks", lhs_blocks::copy),
     ("winograd", winograd::transform),
     ("unroll_and_jam", unroll_and_jam::unroll_and_jam),
     ("indices", indices::tabulate),

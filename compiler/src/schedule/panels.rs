@@ -1,4 +1,4 @@
-//! Packs right operands that contractions would have to gather.
+//! Packs right operands that contractions would have to gather, or to read from too many pages.
 //!
 //! If the columns of a right operand are not adjacent, as for the keys of attention, a tile would gather them lane by
 //! lane, again for every few rows. Instead they are copied to scratch memory as packed panels, see [`Rhs::Panels`], in
@@ -15,6 +15,9 @@
 //! for o { for block of columns { P = panels of B(o, block);  C(o, block, P) } }
 //! ```
 //!
+//! Columns of an image are adjacent, but each channel begins in another page. Where the left operand has many rows,
+//! such columns are copied, too: in larger blocks if the reduction is deep.
+//!
 //! Which of the two forms a large operand gets is decided at run time where a loop may have one iteration or more: a
 //! decoder reads a prompt in many rows, and then has one token at a time.
 //!
@@ -28,6 +31,7 @@ use crate::{
         walk::Rewrite,
     },
     scalar::{CompareOp, Precision, Scalar},
+    target::PAGE_BYTES,
 };
 use cranelift_entity::PrimaryMap;
 use symshape::{Dim, Facts, Symbol};
@@ -50,6 +54,12 @@ const BLOCK_STEP: i64 = 64;
 
 /// With fewer rows, the copy takes longer than it saves.
 const MIN_ROWS: i64 = 8;
+
+/// As [`MIN_ROWS`], for columns that are adjacent.
+const MIN_ROWS_OF_ADJACENT: i64 = 24;
+
+/// The pages of this many reduction points stay in a first-level TLB, beside those of the other operand and the result.
+const NEAR_PAGES: i64 = 48;
 
 /// Packs all operands for which the copy pays.
 pub(super) fn pack(program: &mut Program) -> Result<()> {
@@ -96,14 +106,13 @@ impl Packing<'_> {
                     let (body, outside) = self.stmts(&facts, Some((&axis, parallel)), body);
                     (Stmt::For { axis, parallel, body }, outside)
                 }
-                // Scratch memory belongs to one iteration of a parallel loop, so outside of all loops none exists.
-                Stmt::Contraction(contraction) if around.is_some() => {
-                    let operand = Operand::of(self.program, facts, &contraction);
-                    match operand {
-                        Some(operand) => self.contraction(&operand, around, contraction),
-                        None => (Stmt::Contraction(contraction), Vec::new()),
+                Stmt::Contraction(contraction) => match Operand::of(self.program, facts, &contraction) {
+                    // Scratch memory belongs to one iteration of a parallel loop, so outside of all loops none exists.
+                    Some(operand) if around.is_some() || operand.is_adjacent => {
+                        self.contraction(&operand, around, contraction)
                     }
-                }
+                    _ => (Stmt::Contraction(contraction), Vec::new()),
+                },
                 other => (other, Vec::new()),
             };
 
@@ -132,15 +141,17 @@ impl Packing<'_> {
         };
         let runs_once = |axis: &Axis| axis.extent.as_i64() == Some(1);
         let Some(blocks) = shared.filter(|axis| !runs_once(axis)) else {
-            return match self.pack_in_blocks(operand, &contraction) {
+            let is_parallel = operand.is_adjacent && around.is_none_or(|(_, parallel)| parallel);
+            return match self.pack_in_blocks(operand, &contraction, is_parallel) {
                 Some(blocks) => (blocks, Vec::new()),
+                None if around.is_none() => (Stmt::Contraction(contraction), Vec::new()),
                 None => self.pack_before(operand, contraction),
             };
         };
 
         let is_large = operand.elems(&contraction.n.extent);
         let is_large = self.program.facts.bounds(&is_large).hi.is_none_or(|hi| hi > NEAR_ELEMS.into());
-        let in_blocks = if is_large { self.pack_in_blocks(operand, &contraction) } else { None };
+        let in_blocks = if is_large { self.pack_in_blocks(operand, &contraction, false) } else { None };
         let (stmt, mut before) = self.pack_before(operand, contraction);
         let Some(in_blocks) = in_blocks else { return (stmt, before) };
         let Some(copy) = before.first_mut() else { return (in_blocks, before) };
@@ -176,10 +187,14 @@ impl Packing<'_> {
     }
 
     /// A loop over blocks of columns, each of which is packed and multiplied. `None` if all panels together stay in the
-    /// first-level cache, or a block would not.
-    fn pack_in_blocks(&mut self, operand: &Operand, contraction: &Contraction) -> Option<Stmt> {
-        let depth = operand.depth.as_i64()?;
-        let count = BLOCK_ELEMS.checked_div(depth)? / BLOCK_STEP * BLOCK_STEP;
+    /// cache of a block, or a block would not.
+    fn pack_in_blocks(
+        &mut self,
+        operand: &Operand,
+        contraction: &Contraction,
+        is_parallel: bool,
+    ) -> Option<Stmt> {
+        let count = operand.block_columns()?;
         let n = &contraction.n;
         // Those for bf16 are packed from these once more, which pays for many columns.
         let precision = contraction.precision;
@@ -189,7 +204,7 @@ impl Packing<'_> {
             return None;
         }
 
-        let buffer = self.scratch(operand, Dim::from(count * depth));
+        let buffer = self.scratch(operand, Dim::from(count) * &operand.depth);
         let extent = operand.facts.simplify(&n.extent.ceil_div(count));
         let block = Axis { var: self.symbols.fresh(), extent };
         let mut facts = operand.facts.clone();
@@ -216,7 +231,7 @@ impl Packing<'_> {
         }));
         // The kernel may have the contraction in its other form too.
         let product = renamed(self.symbols, &product);
-        Some(Stmt::For { axis: block, parallel: false, body: vec![copy, product] })
+        Some(Stmt::For { axis: block, parallel: is_parallel, body: vec![copy, product] })
     }
 
     fn scratch(&mut self, operand: &Operand, elems: Dim) -> BufferId {
@@ -234,6 +249,8 @@ struct Operand {
     /// The address of its first element.
     origin: Dim,
     depth: Dim,
+    /// Whether its columns are adjacent.
+    is_adjacent: bool,
     /// What is known inside of the contraction.
     facts: Facts,
 }
@@ -258,14 +275,32 @@ impl Operand {
         let is_float =
             contraction.dtype == DType::F32 && matches!(element, DType::F32 | DType::F16 | DType::BF16);
         let has_many_rows = facts.bounds(&contraction.rows()).hi.is_none_or(|hi| hi >= MIN_ROWS.into());
-        if column.as_i64() == Some(1) || !is_float || !has_many_rows {
+        let is_adjacent = column.as_i64() == Some(1);
+        let is_near =
+            || !program.is_const(contraction.lhs.buffer) || !spans_pages(&facts, contraction, access);
+        if !is_float || !has_many_rows || is_adjacent && is_near() {
             return None;
         }
         let origin = access.index.substitute(&|symbol| {
             let mut axes = contraction.k.iter().chain([&contraction.n]);
             axes.any(|axis| axis.var == *symbol).then(Dim::zero)
         });
-        Some(Operand { access: access.clone(), element, origin, depth: contraction.depth(), facts })
+        Some(Operand {
+            access: access.clone(),
+            element,
+            origin,
+            depth: contraction.depth(),
+            is_adjacent,
+            facts,
+        })
+    }
+
+    /// Columns of a block: those of a first-level cache, or else of a second-level cache if they are adjacent.
+    fn block_columns(&self) -> Option<i64> {
+        let depth = self.depth.as_i64().filter(|depth| *depth > 0)?;
+        let near = BLOCK_ELEMS / depth / BLOCK_STEP * BLOCK_STEP;
+        let far = if self.is_adjacent { (NEAR_ELEMS / depth).min(BLOCK_STEP) / WIDTH * WIDTH } else { 0 };
+        Some(near.max(far))
     }
 
     /// Elements of the panels of this many columns.
@@ -315,9 +350,20 @@ impl Operand {
         let last = k.next_back().unwrap_or_else(|| Axis { var: symbols.fresh(), extent: Dim::one() });
         // Where the last axis of k is adjacent in memory, strips along the columns transpose squares in registers:
         // whole vectors are loaded and stored. Strips along k would store element by element.
-        let is_adjacent = facts.linear_in(&at, &last.var).is_some_and(|(step, _)| step.as_i64() == Some(1));
-        let (outer, inner) = if is_adjacent { (last, column) } else { (column, last) };
+        let k_is_adjacent = facts.linear_in(&at, &last.var).is_some_and(|(step, _)| step.as_i64() == Some(1));
+        let along_columns = k_is_adjacent || self.is_adjacent;
+        let (outer, inner) = if along_columns { (last, column) } else { (column, last) };
         let strip = Stmt::For { axis: outer, parallel: false, body: vec![Stmt::Strip { axis: inner, code }] };
         k.rev().chain([panel]).fold(strip, |body, axis| Stmt::For { axis, parallel: false, body: vec![body] })
     }
+}
+
+/// Whether the points of the reduction at one column may be in more pages than a first-level TLB holds, and the left
+/// operand has enough rows to pay for a copy.
+fn spans_pages(facts: &Facts, contraction: &Contraction, access: &Access) -> bool {
+    let [k] = &contraction.k[..] else { return false };
+    let has_many_rows = facts.prove_le(&MIN_ROWS_OF_ADJACENT.into(), &contraction.rows()).is_yes();
+    let Some((step, _)) = facts.linear_in(&access.index, &k.var) else { return false };
+    let bytes = (step * 4).min(PAGE_BYTES.into()) * &k.extent;
+    has_many_rows && facts.bounds(&bytes).hi.is_none_or(|hi| hi > (NEAR_PAGES * PAGE_BYTES).into())
 }

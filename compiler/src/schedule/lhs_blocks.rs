@@ -1,0 +1,162 @@
+//! Copies left operands whose rows are adjacent and whose reduction spans many pages.
+//!
+//! A product may read an image as its left operand: its rows are the pixels, which are adjacent, and each channel of the
+//! reduction begins in another page. A tile of a few rows would read a few elements of each of these pages, again for
+//! every tile of columns. Instead a block of rows is copied to scratch memory, where the points of the reduction are
+//! close to each other:
+//!
+//! ```text
+//! for row { C(row, A[row, k]) }   ⇒   for block of rows { for k { P[k, row] = A[row, k] }  C(block, P) }
+//! ```
+
+use super::{
+    epilogues::loops,
+    fresh_symbols::FreshSymbols,
+    leaves::{Place, rewrite_leaves},
+};
+use crate::{
+    Result,
+    kernel::{
+        Access, Axis, Buffer, Contraction, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt, walk::Rewrite,
+    },
+    scalar::Precision,
+    target::PAGE_BYTES,
+};
+use symshape::{Dim, Facts, Symbol};
+use symshape_runtime::DType;
+
+/// The pages of this many reduction points stay in a first-level TLB, beside those of the other operand and the result.
+const NEAR_PAGES: i64 = 48;
+
+/// Elements of a block: about half of a second-level cache.
+const BLOCK_ELEMS: i64 = 3 << 14;
+
+/// The rows of a block are a multiple of this, which the heights of most tiles divide.
+const ROWS_STEP: i64 = 12;
+
+/// The fewest and the most rows of a block: enough that the multiplication takes longer than reading the right operand.
+const BLOCK_ROWS: (i64, i64) = (24, 144);
+
+/// Elements of a cache line.
+const LINE_ELEMS: i64 = 16;
+
+/// With fewer columns, the copy takes longer than it saves.
+const MIN_COLUMNS: i64 = 32;
+
+/// Copies all left operands for which it pays.
+pub(super) fn copy(program: &mut Program) -> Result<()> {
+    if !program.microkernels.is_native() {
+        return Ok(());
+    }
+    let mut symbols = FreshSymbols::new(program);
+    rewrite_leaves(program, &mut |program, _, place, stmt| match stmt {
+        Stmt::Contraction(contraction) => match block_rows(program, place, &contraction) {
+            Some(rows) => vec![in_blocks(program, &mut symbols, place, &contraction, rows)],
+            None => vec![Stmt::Contraction(contraction)],
+        },
+        other => vec![other],
+    });
+    Ok(())
+}
+
+/// The rows of a block. `None` if the copy does not pay.
+fn block_rows(program: &Program, place: &Place, contraction: &Contraction) -> Option<i64> {
+    let ([.., last], [k]) = (&contraction.m[..], &contraction.k[..]) else { return None };
+    let types = [contraction.dtype, program.buffers[contraction.lhs.buffer].dtype];
+    let multiplies_bf16 =
+        contraction.precision != Precision::F32 && program.microkernels.multiplies(contraction.precision);
+    if types != [DType::F32; 2]
+        || multiplies_bf16
+        || contraction.padding.is_some()
+        || !matches!(contraction.rhs, Rhs::Panels { .. })
+    {
+        return None;
+    }
+
+    let facts = inside(&place.facts, contraction);
+    let (row, _) = facts.linear_in(&contraction.lhs.index, &last.var)?;
+    let (step, _) = facts.linear_in(&contraction.lhs.index, &k.var)?;
+    let bytes = (step * 4).min(PAGE_BYTES.into()) * &k.extent;
+    let is_far = facts.bounds(&bytes).hi.is_none_or(|hi| hi > (NEAR_PAGES * PAGE_BYTES).into());
+    let has_columns = facts.prove_le(&MIN_COLUMNS.into(), &contraction.n.extent).is_yes();
+    if row.as_i64() != Some(1) || !is_far || !has_columns {
+        return None;
+    }
+
+    let depth = k.extent.as_i64().filter(|depth| *depth > 0)?;
+    let (fewest, most) = BLOCK_ROWS;
+    Some((BLOCK_ELEMS / depth / ROWS_STEP * ROWS_STEP).clamp(fewest, most))
+}
+
+/// Elements from one copied row to the next: an odd number of cache lines spreads rows over all sets of a cache.
+fn row_elems(depth: &Dim) -> Dim {
+    (depth.ceil_div(LINE_ELEMS * 2) * 2 + 1) * LINE_ELEMS
+}
+
+/// What is known inside of a contraction.
+fn inside(around: &Facts, contraction: &Contraction) -> Facts {
+    let mut facts = around.clone();
+    for axis in contraction.m.iter().chain([&contraction.n]).chain(&contraction.k) {
+        facts.declare_index(&axis.var, &axis.extent);
+    }
+    facts
+}
+
+/// Loops over the outer row axes and blocks of `rows` rows, each of which is copied and multiplied.
+fn in_blocks(
+    program: &mut Program,
+    symbols: &mut FreshSymbols,
+    place: &Place,
+    contraction: &Contraction,
+    rows: i64,
+) -> Stmt {
+    let (last, outer) = contraction.m.split_last().expect("a contraction has row axes");
+    let k = &contraction.k[0];
+    let mut facts = inside(&place.facts, contraction);
+    let extent = facts.simplify(&last.extent.ceil_div(rows));
+    let block = Axis { var: symbols.fresh(), extent };
+    facts.declare_index(&block.var, &block.extent);
+    let first = Dim::from(&block.var) * rows;
+    let count = facts.simplify(&(&last.extent - &first).min(rows.into()));
+
+    let lhs = &contraction.lhs;
+    let name = format!("rows of {}", program.buffers[lhs.buffer].name);
+    let distance = row_elems(&k.extent);
+    let elems = &distance * rows;
+    let buffer = program.buffers.push(Buffer { name, dtype: DType::F32, elems, space: MemorySpace::Scratch });
+    let copied =
+        |k: &Axis, row: &Axis| Access { buffer, index: &distance * Dim::from(&row.var) + Dim::from(&k.var) };
+    let mut axis = |extent: &Dim| {
+        let axis = Axis { var: symbols.fresh(), extent: extent.clone() };
+        facts.declare_index(&axis.var, &axis.extent);
+        axis
+    };
+
+    let [point, element, row] = [axis(&k.extent), axis(&count), axis(&count)];
+    let from = lhs.index.substitute(&|symbol| match symbol {
+        symbol if *symbol == k.var => Some(Dim::from(&point.var)),
+        symbol if *symbol == last.var => Some(&first + Dim::from(&element.var)),
+        _ => None,
+    });
+    let mut code = InstSeq::default();
+    let value = code.push(Inst::Load(Access { buffer: lhs.buffer, index: facts.simplify(&from) }));
+    code.push(Inst::Store(copied(&point, &element), value));
+    let copy = Stmt::For { axis: element, parallel: false, body: vec![Stmt::Strip { axis: point, code }] };
+
+    let at = first + Dim::from(&row.var);
+    let by = Rewrite {
+        dim: &|dim| dim.substitute(&|symbol| (*symbol == last.var).then(|| at.clone())),
+        access: &|access| Access { index: facts.simplify(&access.index), ..access },
+        symbol: &Symbol::clone,
+        local: &|local| local,
+    };
+    let product = Contraction {
+        lhs: copied(k, &row),
+        epilogue: by.code(&contraction.epilogue),
+        m: vec![row],
+        ..contraction.clone()
+    };
+    let body = vec![copy, Stmt::Contraction(Box::new(product))];
+    let axes: Vec<Axis> = outer.iter().cloned().chain([block]).collect();
+    loops(&axes, true, body).remove(0)
+}
