@@ -309,7 +309,7 @@ impl Operand {
     }
 
     /// `for panel { for k… { for last k { strip column of the panel { panel[k][column] = B } } } }`, or with the two
-    /// inner loops interchanged.
+    /// inner loops interchanged, or with the loop over panels inside of those over k.
     fn copy(
         &self,
         symbols: &mut FreshSymbols,
@@ -351,10 +351,20 @@ impl Operand {
         // Where the last axis of k is adjacent in memory, strips along the columns transpose squares in registers:
         // whole vectors are loaded and stored. Strips along k would store element by element.
         let k_is_adjacent = facts.linear_in(&at, &last.var).is_some_and(|(step, _)| step.as_i64() == Some(1));
-        let along_columns = k_is_adjacent || self.is_adjacent;
-        let (outer, inner) = if along_columns { (last, column) } else { (column, last) };
-        let strip = Stmt::For { axis: outer, parallel: false, body: vec![Stmt::Strip { axis: inner, code }] };
-        k.rev().chain([panel]).fold(strip, |body, axis| Stmt::For { axis, parallel: false, body: vec![body] })
+        let (loops, strip): (Vec<Axis>, Axis) = if self.is_adjacent {
+            // All columns of a page are read at once.
+            (k.chain([last, panel]).collect(), column)
+        } else if k_is_adjacent {
+            ([panel].into_iter().chain(k).chain([last]).collect(), column)
+        } else {
+            ([panel].into_iter().chain(k).chain([column]).collect(), last)
+        };
+        let strip = Stmt::Strip { axis: strip, code };
+        loops.into_iter().rev().fold(strip, |body, axis| Stmt::For {
+            axis,
+            parallel: false,
+            body: vec![body],
+        })
     }
 }
 
