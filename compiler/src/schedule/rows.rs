@@ -22,6 +22,9 @@ use crate::{
 use std::collections::{BTreeMap, BTreeSet};
 use symshape::{Dim, Facts, Symbol};
 
+/// With at least this many rows, most numbers of threads have work without the loops inside of a row.
+const ENOUGH_ROWS: i64 = 16;
+
 /// Fuses all neighbours that can be fused.
 pub(super) fn fuse(program: &mut Program) -> Result<()> {
     let kernels = std::mem::take(&mut program.kernels);
@@ -62,6 +65,11 @@ fn by_rows(kernel: &Kernel) -> Kernel {
         kernel.body = vec![Stmt::For { axis: axis.clone(), parallel: true, body }];
     }
     kernel
+}
+
+/// Whether the body of a parallel loop is another one, so that threads share the iterations of both.
+fn is_shared_loop(body: &[Stmt]) -> bool {
+    matches!(body, [Stmt::For { parallel: true, .. }])
 }
 
 pub(super) fn is_plain(stmt: &Stmt) -> bool {
@@ -152,6 +160,11 @@ fn may_flow(shared: &BTreeSet<BufferId>, before: &Kernel, after: &Kernel) -> boo
 fn can_join(program: &Program, shared: &BTreeSet<BufferId>, before: &Kernel, after: &Kernel) -> bool {
     let (Some((row, body)), Some((next_row, next_body))) = (rows(before), rows(after)) else { return false };
     if !program.facts.prove_eq(&row.extent, &next_row.extent).is_yes() {
+        return false;
+    }
+    // Threads share the rows of the fused kernel alone.
+    let has_inner_loop = [body, next_body].iter().any(|body| is_shared_loop(body));
+    if has_inner_loop && program.facts.bounds(&row.extent).lo.is_none_or(|lo| lo < ENOUGH_ROWS.into()) {
         return false;
     }
 
