@@ -8,9 +8,10 @@
 //!
 //! A product of two varying operands has its batch axes outermost, because sums along a batch axis are no matrix
 //! multiplication. A contraction that would move them inside, or that mixes a few channels only, takes its varying
-//! operand as it is in memory: so attention scores are mixed across heads in place. So does the product of an input with
-//! constant weights if the input's rows are innermost and no other product reads the result: a convolution of one point
-//! reads and writes images.
+//! operand as it is in memory: so attention scores are mixed across heads in place.
+//!
+//! The last product with constant weights, if it reads an input whose rows are innermost, takes the input as it is, too:
+//! a convolution of one point reads and writes images.
 
 mod demands;
 mod reads;

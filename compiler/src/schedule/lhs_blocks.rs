@@ -1,12 +1,12 @@
 //! Copies left operands whose rows are adjacent and whose reduction spans many pages.
 //!
-//! A product may read an image as its left operand: its rows are the pixels, which are adjacent, and each channel of the
-//! reduction begins in another page. A tile of a few rows would read a few elements of each of these pages, again for
-//! every tile of columns. Instead a block of rows is copied to scratch memory, where the points of the reduction are
-//! close to each other:
+//! A product may read an image as its left operand: its rows are the pixels, which are adjacent, and each channel of
+//! the reduction begins in another page. A tile of a few rows would read a few elements of each of these pages, again
+//! for every tile of columns. Instead a block of rows is copied to scratch memory, where the points of the reduction
+//! are adjacent:
 //!
 //! ```text
-//! for row { C(row, A[row, k]) }   ⇒   for block of rows { for k { P[k, row] = A[row, k] }  C(block, P) }
+//! for row { C(row, A[row, k]) }   ⇒   for block of rows { for row { for k { P[row, k] = A[row, k] } }  C(block, P) }
 //! ```
 
 use super::{
