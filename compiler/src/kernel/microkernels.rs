@@ -64,6 +64,11 @@ impl MicrokernelSupport {
         self.has_tiles() || precision == Precision::Bf16 && self.has_bf16_matrices()
     }
 
+    /// Whether there is code that multiplies bf16 at this precision.
+    pub(crate) fn multiplies_bf16(self, precision: Precision) -> bool {
+        precision != Precision::F32 && self.multiplies(precision)
+    }
+
     /// This support, with code for tile registers unless it is [`MicrokernelSupport::Loops`].
     #[must_use]
     pub fn with_tiles(self) -> MicrokernelSupport {

@@ -13,20 +13,16 @@ use super::{
     epilogues::loops,
     fresh_symbols::FreshSymbols,
     leaves::{Place, rewrite_leaves},
+    pages,
 };
 use crate::{
     Result,
     kernel::{
         Access, Axis, Buffer, Contraction, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt, walk::Rewrite,
     },
-    scalar::Precision,
-    target::PAGE_BYTES,
 };
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
-
-/// The pages of this many reduction points stay in a first-level TLB, beside those of the other operand and the result.
-const NEAR_PAGES: i64 = 48;
 
 /// Elements of a block: about half of a second-level cache.
 const BLOCK_ELEMS: i64 = 3 << 14;
@@ -63,10 +59,8 @@ pub(super) fn copy(program: &mut Program) -> Result<()> {
 fn block_rows(program: &Program, place: &Place, contraction: &Contraction) -> Option<i64> {
     let ([.., last], [k]) = (&contraction.m[..], &contraction.k[..]) else { return None };
     let types = [contraction.dtype, program.buffers[contraction.lhs.buffer].dtype];
-    let multiplies_bf16 =
-        contraction.precision != Precision::F32 && program.microkernels.multiplies(contraction.precision);
     if types != [DType::F32; 2]
-        || multiplies_bf16
+        || program.microkernels.multiplies_bf16(contraction.precision)
         || contraction.padding.is_some()
         || !matches!(contraction.rhs, Rhs::Panels { .. })
     {
@@ -75,9 +69,7 @@ fn block_rows(program: &Program, place: &Place, contraction: &Contraction) -> Op
 
     let facts = inside(&place.facts, contraction);
     let (row, _) = facts.linear_in(&contraction.lhs.index, &last.var)?;
-    let (step, _) = facts.linear_in(&contraction.lhs.index, &k.var)?;
-    let bytes = (step * 4).min(PAGE_BYTES.into()) * &k.extent;
-    let is_far = facts.bounds(&bytes).hi.is_none_or(|hi| hi > (NEAR_PAGES * PAGE_BYTES).into());
+    let is_far = pages::are_many(&facts, &contraction.lhs.index, k);
     let has_columns = facts.prove_le(&MIN_COLUMNS.into(), &contraction.n.extent).is_yes();
     if row.as_i64() != Some(1) || !is_far || !has_columns {
         return None;

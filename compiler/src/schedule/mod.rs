@@ -15,6 +15,7 @@ mod lhs_blocks;
 mod merge_constants;
 mod neighbours;
 mod pack_buffers;
+mod pages;
 mod panels;
 mod rows;
 mod share_panels;

@@ -23,15 +23,14 @@
 //!
 //! The lanes after the last column are never written, and their results are never stored.
 
-use super::{epilogues::renamed, fresh_symbols::FreshSymbols};
+use super::{epilogues::renamed, fresh_symbols::FreshSymbols, pages};
 use crate::{
     Result,
     kernel::{
         Access, Axis, Buffer, BufferId, Contraction, Inst, InstSeq, Local, MemorySpace, Program, Rhs, Stmt,
         walk::Rewrite,
     },
-    scalar::{CompareOp, Precision, Scalar},
-    target::PAGE_BYTES,
+    scalar::{CompareOp, Scalar},
 };
 use cranelift_entity::PrimaryMap;
 use symshape::{Dim, Facts, Symbol};
@@ -57,9 +56,6 @@ const MIN_ROWS: i64 = 8;
 
 /// As [`MIN_ROWS`], for columns that are adjacent.
 const MIN_ROWS_OF_ADJACENT: i64 = 24;
-
-/// The pages of this many reduction points stay in a first-level TLB, beside those of the other operand and the result.
-const NEAR_PAGES: i64 = 48;
 
 /// Packs all operands for which the copy pays.
 pub(super) fn pack(program: &mut Program) -> Result<()> {
@@ -197,8 +193,7 @@ impl Packing<'_> {
         let count = operand.block_columns()?;
         let n = &contraction.n;
         // Those for bf16 are packed from these once more, which pays for many columns.
-        let precision = contraction.precision;
-        let multiplies_bf16 = precision != Precision::F32 && self.program.microkernels.multiplies(precision);
+        let multiplies_bf16 = self.program.microkernels.multiplies_bf16(contraction.precision);
         let is_short = operand.facts.bounds(&n.extent).hi.is_some_and(|hi| hi <= (2 * count).into());
         if count == 0 || is_short || multiplies_bf16 {
             return None;
@@ -276,9 +271,8 @@ impl Operand {
             contraction.dtype == DType::F32 && matches!(element, DType::F32 | DType::F16 | DType::BF16);
         let has_many_rows = facts.bounds(&contraction.rows()).hi.is_none_or(|hi| hi >= MIN_ROWS.into());
         let is_adjacent = column.as_i64() == Some(1);
-        let is_near =
-            || !program.is_const(contraction.lhs.buffer) || !spans_pages(&facts, contraction, access);
-        if !is_float || !has_many_rows || is_adjacent && is_near() {
+        let pays = !is_adjacent || reads_many_pages(program, &facts, contraction, access);
+        if !is_float || !has_many_rows || !pays {
             return None;
         }
         let origin = access.index.substitute(&|symbol| {
@@ -368,12 +362,11 @@ impl Operand {
     }
 }
 
-/// Whether the points of the reduction at one column may be in more pages than a first-level TLB holds, and the left
-/// operand has enough rows to pay for a copy.
-fn spans_pages(facts: &Facts, contraction: &Contraction, access: &Access) -> bool {
+/// Whether many rows of a constant read columns whose reduction spans many pages.
+fn reads_many_pages(program: &Program, facts: &Facts, contraction: &Contraction, access: &Access) -> bool {
     let [k] = &contraction.k[..] else { return false };
-    let has_many_rows = facts.prove_le(&MIN_ROWS_OF_ADJACENT.into(), &contraction.rows()).is_yes();
-    let Some((step, _)) = facts.linear_in(&access.index, &k.var) else { return false };
-    let bytes = (step * 4).min(PAGE_BYTES.into()) * &k.extent;
-    has_many_rows && facts.bounds(&bytes).hi.is_none_or(|hi| hi > (NEAR_PAGES * PAGE_BYTES).into())
+    program.is_const(contraction.lhs.buffer)
+        && !program.microkernels.multiplies_bf16(contraction.precision)
+        && facts.prove_le(&MIN_ROWS_OF_ADJACENT.into(), &contraction.rows()).is_yes()
+        && pages::are_many(facts, &access.index, k)
 }

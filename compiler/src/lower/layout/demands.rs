@@ -7,6 +7,7 @@ use crate::{
         fuse::{Fusion, through_views},
         index::{AxisOrder, identity, natural, substitute},
     },
+    scalar::Precision,
 };
 use std::collections::{HashMap, HashSet};
 use symshape::Dim;
@@ -34,7 +35,7 @@ pub(super) fn demands(graph: &Graph, fusion: &Fusion) -> (HashMap<Value, Demand>
     let mut in_place = HashSet::new();
     let multiplied = multiplied(graph);
     for (_, node) in &graph.nodes {
-        let Op::Contraction { lhs, rhs, out, .. } = &node.op else { continue };
+        let Op::Contraction { lhs, rhs, out, precision, .. } = &node.op else { continue };
         let sum = node.results[0];
         let lhs_is_fixed = is_fixed(graph, sum, 0);
         let (data, weights) = if lhs_is_fixed { (1, lhs) } else { (0, rhs) };
@@ -49,10 +50,12 @@ pub(super) fn demands(graph: &Graph, fusion: &Fusion) -> (HashMap<Value, Demand>
             Op::Const(_) => {}
             Op::Input(_) => {
                 // With the weights as its left operand, the product reads the input and writes the result along memory.
+                // At lower precisions, weights that are packed at compile time are worth more.
+                let is_f32 = matches!(precision, Precision::F32 | Precision::Full);
                 let is_last = !multiplied.contains(&sum);
                 let inner = (0..out.len()).rfind(|k| graph.shape(sum)[*k].as_i64() != Some(1));
                 let stays_inside = inner.is_some_and(|k| inner_row == Some(out[k]));
-                if is_last && stays_inside && are_floats(graph, operand, weight) {
+                if is_f32 && is_last && stays_inside && are_floats(graph, operand, weight) {
                     in_place.insert(sum);
                 }
             }
