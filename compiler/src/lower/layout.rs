@@ -10,8 +10,8 @@
 //! multiplication. A contraction that would move them inside, or that mixes a few channels only, takes its varying
 //! operand as it is in memory: so attention scores are mixed across heads in place.
 //!
-//! The last product with constant weights, if it reads an input whose rows are innermost, takes the input as it is, too:
-//! a convolution of one point reads and writes images.
+//! The last product with constant weights takes an input whose rows are innermost as it is, too: a convolution of one
+//! point reads and writes images.
 
 mod demands;
 mod reads;
