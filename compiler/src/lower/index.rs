@@ -18,6 +18,14 @@ pub(super) fn is_row_major(shape: &[Dim], order: &[usize]) -> bool {
     order.iter().filter(|k| shape[**k].as_i64() != Some(1)).is_sorted()
 }
 
+/// The last axis of `order` that has several elements.
+pub(super) fn innermost(
+    shape: &[Dim],
+    order: impl IntoIterator<Item = usize, IntoIter: DoubleEndedIterator>,
+) -> Option<usize> {
+    order.into_iter().rfind(|k| shape[*k].as_i64() != Some(1))
+}
+
 /// The number of elements of a shape.
 pub(super) fn elems(shape: &[Dim]) -> Dim {
     shape.iter().fold(Dim::one(), |product, dim| product * dim)

@@ -18,7 +18,7 @@ mod reads;
 
 use super::{
     fuse::{Fusion, sum_index},
-    index::{AxisOrder, identity, natural, substitute},
+    index::{AxisOrder, identity, innermost, natural, substitute},
 };
 use crate::graph::{Graph, Label, Op, Value, axis};
 use demands::is_fixed;
@@ -77,9 +77,9 @@ fn interleaves_products(
     let Op::Contraction { out, .. } = graph.op(sum) else { return false };
     let index =
         if sum == base { Some(identity(graph.rank(base))) } else { sum_index(graph, fusion, base, sum) };
-    let moves = |k: &&usize| graph.shape(base)[**k].as_i64() != Some(1);
-    let (Some(index), Some(inner)) = (index, order.iter().rev().find(moves)) else { return false };
-    let moved = out.iter().zip(&index).rfind(|(_, at)| at.contains(&axis(*inner)));
+    let inner = innermost(graph.shape(base), order.iter().copied());
+    let (Some(index), Some(inner)) = (index, inner) else { return false };
+    let moved = out.iter().zip(&index).rfind(|(_, at)| at.contains(&axis(inner)));
     moved.is_some_and(|(label, _)| gathers_along(graph, orders, sum, *label))
 }
 
@@ -88,10 +88,8 @@ fn gathers_along(graph: &Graph, orders: &HashMap<Value, AxisOrder>, sum: Value, 
     let Op::Contraction { lhs, rhs, .. } = graph.op(sum) else { return false };
     let varies = !is_fixed(graph, sum, 0) && !is_fixed(graph, sum, 1);
     let is_innermost = |(operand, labels): (&Value, &Vec<Label>)| {
-        let shape = graph.shape(*operand);
         let stored = stored_order(graph, orders, *operand);
-        let last = stored.into_iter().rfind(|k| shape[*k].as_i64() != Some(1));
-        last.is_some_and(|k| labels[k] == label)
+        innermost(graph.shape(*operand), stored).is_some_and(|k| labels[k] == label)
     };
     varies
         && lhs.contains(&label)
@@ -217,7 +215,7 @@ fn contract_order(context: &Context, orders: &HashMap<Value, AxisOrder>, sum: Va
 fn product_order(graph: &Graph, orders: &HashMap<Value, AxisOrder>, sum: Value) -> AxisOrder {
     let Op::Contraction { lhs, rhs, out, .. } = graph.op(sum) else { return natural(graph.rank(sum)) };
     let mut order = natural(out.len());
-    let inner = order.iter().copied().rfind(|k| graph.shape(sum)[*k].as_i64() != Some(1));
+    let inner = innermost(graph.shape(sum), order.iter().copied());
     if inner.is_some_and(|k| gathers_along(graph, orders, sum, out[k])) {
         let is_batch = |label: &Label| lhs.contains(label) && rhs.contains(label);
         order.sort_by_key(|k| !is_batch(&out[*k]));

@@ -3,7 +3,7 @@
 use crate::{kernel::Axis, target::PAGE_BYTES};
 use symshape::{Dim, Facts};
 
-/// The pages of this many points stay in a first-level TLB, beside those of the other operand and the result.
+/// The pages of this many points stay in a first-level TLB together with those of the other operand and the result.
 const NEAR_PAGES: i64 = 48;
 
 /// Whether the points of a reduction along `k` may be in more pages than a first-level TLB holds. `index` is the

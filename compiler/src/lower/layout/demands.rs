@@ -1,11 +1,11 @@
 //! The orders that contractions with constant weights prefer for their varying operands.
 
-use super::reads::ReadSearch;
+use super::reads::scattered_axes;
 use crate::{
     graph::{Graph, Label, Op, Value, axis},
     lower::{
         fuse::{Fusion, through_views},
-        index::{AxisOrder, identity, natural, substitute},
+        index::{AxisOrder, identity, innermost, natural, substitute},
     },
     scalar::Precision,
 };
@@ -44,25 +44,30 @@ pub(super) fn demands(graph: &Graph, fusion: &Fusion) -> (HashMap<Value, Demand>
             continue;
         }
         let [operand, weight] = [node.operands[data], node.operands[1 - data]];
-        let Preference { base, order, has_windows, inner_row } =
-            preference(graph, fusion, operand, labels, weights, out);
+        let (base, index) = viewed(graph, operand);
         match graph.op(base) {
             Op::Const(_) => {}
             Op::Input(_) => {
                 // With the weights as its left operand, the product reads the input and writes the result along memory.
                 // At lower precisions, weights that are packed at compile time are worth more.
                 let is_f32 = matches!(precision, Precision::F32 | Precision::Full);
-                let is_last = !multiplied.contains(&sum);
-                let inner = (0..out.len()).rfind(|k| graph.shape(sum)[*k].as_i64() != Some(1));
-                let stays_inside = inner.is_some_and(|k| inner_row == Some(out[k]));
-                if is_f32 && is_last && stays_inside && are_floats(graph, operand, weight) {
+                let is_last = is_f32 && are_floats(graph, operand, weight) && !multiplied.contains(&sum);
+                let inner = innermost(graph.shape(sum), 0..out.len()).map(|k| out[k]);
+                let is_row = |label: &Label| labels.contains(label) && !weights.contains(label);
+                let moving = || inner_axis(graph, base, &index, operand).map(|k| labels[k]);
+                if is_last && inner.is_some_and(|label| is_row(&label) && moving() == Some(label)) {
                     in_place.insert(sum);
                 }
             }
-            _ if !has_windows && mixes_few_channels(graph, weight, weights, labels, out) => {
-                in_place.insert(sum);
+            _ => {
+                let Preference { order, has_windows } =
+                    preference(graph, fusion, base, &index, labels, weights, out);
+                if !has_windows && mixes_few_channels(graph, weight, weights, labels, out) {
+                    in_place.insert(sum);
+                } else {
+                    demands.entry(base).or_insert(Demand { order, sums: Vec::new() }).sums.push(sum);
+                }
             }
-            _ => demands.entry(base).or_insert(Demand { order, sums: Vec::new() }).sums.push(sum),
         }
     }
 
@@ -106,33 +111,36 @@ fn are_floats(graph: &Graph, operand: Value, weight: Value) -> bool {
     is_f32 && constant.is_some_and(|constant| constant.few_bits().is_none())
 }
 
-/// The order that one contraction prefers for its varying operand.
-struct Preference {
-    /// The value that the operand views.
-    base: Value,
-    order: AxisOrder,
-    /// Whether an axis of `base` is moved by rows and by the reduction, as in a convolution.
-    has_windows: bool,
-    /// The row axis that alone moves the innermost axis of `base` as a row-major value, one element at a time.
-    inner_row: Option<Label>,
-}
-
-/// The preferred order of the value of `operand` in a contraction: rows outside, then axes that rows and reduction
-/// share (windows), then channels. Channels that a gather scatters are outside of those that it reads in a row.
-fn preference(
-    graph: &Graph,
-    fusion: &Fusion,
-    operand: Value,
-    labels: &[Label],
-    weights: &[Label],
-    out: &[Label],
-) -> Preference {
+/// The value that `operand` views, and its coordinates over the axes of `operand`.
+fn viewed(graph: &Graph, operand: Value) -> (Value, Vec<Dim>) {
     let mut base = operand;
-    let mut index: Vec<Dim> = identity(labels.len());
+    let mut index = identity(graph.rank(operand));
     while let Op::View { index: map, .. } = graph.op(base) {
         index = substitute(map, &index);
         base = graph.operands(base)[0];
     }
+    (base, index)
+}
+
+/// The order that one contraction prefers for the value that its varying operand views.
+struct Preference {
+    order: AxisOrder,
+    /// Whether an axis of the value is moved by rows and by the reduction, as in a convolution.
+    has_windows: bool,
+}
+
+/// The preferred order of `base`, which is read at `index` over the axes of a varying operand: rows outside, then axes
+/// that rows and reduction share (windows), then channels. Channels that a gather scatters are outside of those that it
+/// reads in a row.
+fn preference(
+    graph: &Graph,
+    fusion: &Fusion,
+    base: Value,
+    index: &[Dim],
+    labels: &[Label],
+    weights: &[Label],
+    out: &[Label],
+) -> Preference {
     let class = |expr: &Dim| {
         let used = |wanted: &dyn Fn(&Label) -> bool| {
             labels.iter().enumerate().any(|(k, label)| wanted(label) && expr.contains(&axis(k)))
@@ -156,29 +164,16 @@ fn preference(
     let mut order = natural(index.len());
     order.sort_by_key(|k| place(*k));
     let has_windows = index.iter().any(|expr| class(expr) == 1);
-    let moves = |k: &usize| graph.shape(operand)[*k].as_i64() != Some(1);
-    let moving: Vec<usize> = (0..labels.len()).filter(moves).collect();
-    let inner = inner_axis(graph, base, &index, &moving).map(|k| labels[k]);
-    let inner_row = inner.filter(|label| out.contains(label) && !weights.contains(label));
-    Preference { base, order, has_windows, inner_row }
+    Preference { order, has_windows }
 }
 
-/// The one of the axes `moving` that alone moves the innermost axis of `base` as a row-major value, one element at a
-/// time. `index` are the coordinates of `base`.
-fn inner_axis(graph: &Graph, base: Value, index: &[Dim], moving: &[usize]) -> Option<usize> {
-    let shape = graph.shape(base);
-    let at = &index[(0..shape.len()).rfind(|k| shape[*k].as_i64() != Some(1))?];
-    let mut moving = moving.iter().filter(|k| at.contains(&axis(**k)));
+/// The axis of `operand` that alone moves the innermost axis of `base` as a row-major value, one element at a time.
+/// `index` are the coordinates of `base` over the axes of `operand`.
+fn inner_axis(graph: &Graph, base: Value, index: &[Dim], operand: Value) -> Option<usize> {
+    let at = &index[innermost(graph.shape(base), 0..graph.rank(base))?];
+    let is_moving = |k: &usize| graph.shape(operand)[*k].as_i64() != Some(1) && at.contains(&axis(*k));
+    let mut moving = (0..graph.rank(operand)).filter(is_moving);
     let (Some(k), None) = (moving.next(), moving.next()) else { return None };
-    let (step, _) = graph.facts.linear_in(at, &axis(*k))?;
-    (step.as_i64() == Some(1)).then_some(*k)
-}
-
-/// The axes along which the definition of `value` reads at loaded coordinates.
-fn scattered_axes(graph: &Graph, fusion: &Fusion, value: Value) -> HashSet<usize> {
-    let rank = graph.rank(value);
-    let mut search =
-        ReadSearch { graph, is_stored: &|value| fusion.is_root(value), rank, loaded: Vec::new(), main: None };
-    search.visit(value, &identity(rank), true);
-    search.loaded.into_iter().flat_map(|coordinate| coordinate.axes).collect()
+    let (step, _) = graph.facts.linear_in(at, &axis(k))?;
+    (step.as_i64() == Some(1)).then_some(k)
 }

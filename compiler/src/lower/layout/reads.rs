@@ -2,9 +2,12 @@
 
 use crate::{
     graph::{Coord, Graph, Op, Value, axis},
-    lower::index::{AxisOrder, address, elems, estimate, identity, natural, strides, substitute},
+    lower::{
+        fuse::Fusion,
+        index::{AxisOrder, address, elems, estimate, identity, natural, strides, substitute},
+    },
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use symshape::{Dim, Symbol};
 
 /// The order in which the axes of `operand` are in memory, from the stored value that it mainly reads.
@@ -30,7 +33,8 @@ pub(super) struct LoadedCoordinate {
 }
 
 impl MainRead {
-    /// The largest read in the definition of `value`. With `is_start`, a stored `value` is no read of itself.
+    /// The largest read in the definition of `value`. With `is_start`, `value` itself does not count, even if it
+    /// is stored.
     pub(super) fn find(
         graph: &Graph,
         orders: &HashMap<Value, AxisOrder>,
@@ -58,20 +62,29 @@ impl MainRead {
     }
 }
 
+/// The axes along which the definition of `value` reads at loaded coordinates.
+pub(super) fn scattered_axes(graph: &Graph, fusion: &Fusion, value: Value) -> HashSet<usize> {
+    let rank = graph.rank(value);
+    let mut search =
+        ReadSearch { graph, is_stored: &|value| fusion.is_root(value), rank, loaded: Vec::new(), main: None };
+    search.visit(value, &identity(rank), true);
+    search.loaded.into_iter().flat_map(|coordinate| coordinate.axes).collect()
+}
+
 /// The search for the largest stored value that a definition reads.
-pub(super) struct ReadSearch<'a> {
-    pub(super) graph: &'a Graph,
+struct ReadSearch<'a> {
+    graph: &'a Graph,
     /// Whether a value is in memory.
-    pub(super) is_stored: &'a dyn Fn(Value) -> bool,
+    is_stored: &'a dyn Fn(Value) -> bool,
     /// The rank of the reader.
-    pub(super) rank: usize,
-    pub(super) loaded: Vec<LoadedCoordinate>,
+    rank: usize,
+    loaded: Vec<LoadedCoordinate>,
     /// Its elements, the value and the index of the read.
-    pub(super) main: Option<(i64, Value, Vec<Dim>)>,
+    main: Option<(i64, Value, Vec<Dim>)>,
 }
 
 impl ReadSearch<'_> {
-    pub(super) fn visit(&mut self, value: Value, index: &[Dim], is_start: bool) {
+    fn visit(&mut self, value: Value, index: &[Dim], is_start: bool) {
         let graph = self.graph;
         let is_stored = (self.is_stored)(value) || matches!(graph.op(value), Op::Input(_));
         if is_stored && !is_start {
