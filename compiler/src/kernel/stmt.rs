@@ -8,7 +8,7 @@ use crate::{
     error::{Error, Result},
     scalar::Precision,
 };
-use symshape::{Dim, Symbol};
+use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
 /// A loop variable and its range `0..extent`.
@@ -132,6 +132,15 @@ impl Contraction {
     /// The joint extent of the row axes.
     pub fn rows(&self) -> Dim {
         self.m.iter().fold(Dim::one(), |rows, axis| rows * &axis.extent)
+    }
+
+    /// The facts inside of the contraction, from those `around` it.
+    pub(crate) fn facts_inside(&self, around: &Facts) -> Facts {
+        let mut facts = around.clone();
+        for axis in self.m.iter().chain(&self.k).chain([&self.n]) {
+            facts.declare_index(&axis.var, &axis.extent);
+        }
+        facts
     }
 
     /// The scratch memory of microkernels.

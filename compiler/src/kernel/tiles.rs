@@ -97,10 +97,7 @@ impl Program {
     /// with one reduction axis, and there must be enough rows to repay the packing. The upper bounds of symbols
     /// decide, so that the bits of a row don't depend on the values of symbols.
     pub(super) fn is_worth_packing(&self, contraction: &Contraction) -> bool {
-        let mut facts = self.facts.clone();
-        for axis in contraction.m.iter().chain(&contraction.k).chain([&contraction.n]) {
-            facts.declare_index(&axis.var, &axis.extent);
-        }
+        let facts = contraction.facts_inside(&self.facts);
         let is_dense = match &contraction.rhs {
             Rhs::Panels { base, .. } => !contraction.m.iter().any(|axis| base.contains(&axis.var)),
             Rhs::Indexed(access) => {

@@ -13,9 +13,9 @@
 //! adds several terms, because the sums are in memory between two strips.
 
 use super::{
-    epilogues::{in_contraction, in_model, loops, renamed},
+    epilogues::{in_model, loops, renamed},
     fresh_symbols::FreshSymbols,
-    leaves::rewrite_leaves,
+    leaves::rewrite_contractions,
 };
 use crate::{
     Result,
@@ -43,14 +43,10 @@ pub(super) fn expand(program: &mut Program) -> Result<()> {
     }
 
     let mut symbols = FreshSymbols::new(program);
-    rewrite_leaves(program, &mut |program, kernel, place, stmt| match stmt {
-        Stmt::Contraction(contraction) => {
-            let in_loop = !place.loops.is_empty();
-            let mut expansion = Expansion { program, symbols: &mut symbols, kernel };
-            let expanded = expansion.expanded(&place.facts, in_loop, &contraction);
-            expanded.unwrap_or_else(|| vec![Stmt::Contraction(contraction)])
-        }
-        other => vec![other],
+    rewrite_contractions(program, &mut |program, kernel, place, contraction| {
+        let in_loop = !place.loops.is_empty();
+        let mut expansion = Expansion { program, symbols: &mut symbols, kernel };
+        expansion.expanded(&place.facts, in_loop, contraction)
     });
     Ok(())
 }
@@ -83,7 +79,7 @@ impl Expansion<'_> {
             Rhs::FewBits(_) => return None,
         };
 
-        let inner = in_contraction(facts, contraction);
+        let inner = contraction.facts_inside(facts);
         let (rows, strip) = strip_axis(contraction);
         let (last, outer) = contraction.k.split_last()?;
         let elems = in_model(self.program, &inner, &strip.extent)?;

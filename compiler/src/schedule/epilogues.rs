@@ -14,7 +14,7 @@
 
 use super::{
     fresh_symbols::FreshSymbols,
-    leaves::{Place, rewrite_leaves},
+    leaves::{Place, rewrite_contractions},
 };
 use crate::{
     Result,
@@ -81,52 +81,39 @@ pub(super) fn split(program: &mut Program) -> Result<()> {
     }
 
     let mut symbols = FreshSymbols::new(program);
-    rewrite_leaves(program, &mut |program, kernel, place, stmt| match stmt {
-        Stmt::Contraction(contraction) => statements(program, &mut symbols, kernel, place, contraction),
-        other => vec![other],
+    rewrite_contractions(program, &mut |program, kernel, place, contraction| {
+        statements(program, &mut symbols, kernel, place, contraction)
     });
 
     Ok(())
 }
 
-/// The statements that a contraction becomes.
+/// The statements that a contraction becomes, or `None` if it stays.
 fn statements(
     program: &mut Program,
     symbols: &mut FreshSymbols,
     kernel: &Kernel,
     place: &Place,
-    contraction: Box<Contraction>,
-) -> Vec<Stmt> {
+    contraction: &Contraction,
+) -> Option<Vec<Stmt>> {
     let facts = &place.facts;
-    if !has_obstacle(program, kernel, facts, &contraction) {
-        return vec![Stmt::Contraction(contraction)];
+    if !has_obstacle(program, kernel, facts, contraction) {
+        return None;
     }
 
     // Scratch memory belongs to one iteration of a parallel loop, so outside of all loops none exists.
     let space = if place.loops.is_empty() { MemorySpace::Arena } else { MemorySpace::Scratch };
-    let Some(split) = Split::of(program, kernel, facts, &contraction, space) else {
-        return vec![Stmt::Contraction(contraction)];
-    };
+    let split = Split::of(program, kernel, facts, contraction, space)?;
     let epilogue = split.epilogue(program, place.loops.is_empty());
     let epilogue = epilogue.iter().map(|stmt| renamed(symbols, stmt));
     let epilogue: Vec<Stmt> = epilogue.collect();
-    [vec![Stmt::Contraction(Box::new(split.contraction))], epilogue].concat()
+    Some([vec![Stmt::Contraction(Box::new(split.contraction))], epilogue].concat())
 }
 
 /// Whether the epilogue has no vector form, and the contraction has one otherwise.
 fn has_obstacle(program: &Program, kernel: &Kernel, facts: &Facts, contraction: &Contraction) -> bool {
     let has_accumulators = accumulator_type(program, contraction).is_some();
-    has_accumulators
-        && epilogue_form(program, kernel, &in_contraction(facts, contraction), contraction).is_err()
-}
-
-/// The facts inside of a contraction.
-pub(super) fn in_contraction(facts: &Facts, contraction: &Contraction) -> Facts {
-    let mut facts = facts.clone();
-    for axis in contraction.m.iter().chain(&contraction.k).chain([&contraction.n]) {
-        facts.declare_index(&axis.var, &axis.extent);
-    }
-    facts
+    has_accumulators && epilogue_form(program, kernel, &contraction.facts_inside(facts), contraction).is_err()
 }
 
 /// A contraction without its epilogue.
@@ -146,7 +133,7 @@ impl Split {
         contraction: &Contraction,
         space: MemorySpace,
     ) -> Option<Split> {
-        let facts = in_contraction(facts, contraction);
+        let facts = contraction.facts_inside(facts);
         let has_form =
             |sums: &Access| epilogue_form(program, kernel, &facts, &storing(contraction, sums)).is_ok();
         let sums = match place_of_result(program, contraction).filter(has_form) {

@@ -1,6 +1,6 @@
 //! Rewriting of the statements inside all loops and branches: strips, blocks and contractions.
 
-use crate::kernel::{Axis, Kernel, Program, Stmt};
+use crate::kernel::{Axis, Contraction, Kernel, Program, Stmt};
 use symshape::Facts;
 
 /// The place of a statement.
@@ -22,6 +22,21 @@ pub(super) fn rewrite_leaves(program: &mut Program, rewrite: &mut Rewrite<'_>) {
         kernel.body = stmts(program, &kernel, &mut place, rewrite, body);
         program.kernels.push(kernel);
     }
+}
+
+/// The statements that replace a contraction, or `None` if it stays.
+pub(super) type RewriteContraction<'a> =
+    dyn FnMut(&mut Program, &Kernel, &Place, &Contraction) -> Option<Vec<Stmt>> + 'a;
+
+/// Replaces contractions.
+pub(super) fn rewrite_contractions(program: &mut Program, rewrite: &mut RewriteContraction<'_>) {
+    rewrite_leaves(program, &mut |program, kernel, place, stmt| {
+        let replaced = match &stmt {
+            Stmt::Contraction(contraction) => rewrite(program, kernel, place, contraction),
+            _ => None,
+        };
+        replaced.unwrap_or_else(|| vec![stmt])
+    });
 }
 
 fn stmts(

@@ -12,8 +12,8 @@
 use super::{
     epilogues::loops,
     fresh_symbols::FreshSymbols,
-    leaves::{Place, rewrite_leaves},
-    pages,
+    leaves::{Place, rewrite_contractions},
+    pack_buffers, pages,
 };
 use crate::{
     Result,
@@ -21,7 +21,7 @@ use crate::{
         Access, Axis, Buffer, Contraction, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt, walk::Rewrite,
     },
 };
-use symshape::{Dim, Facts, Symbol};
+use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
 /// Elements of a block: about half of a second-level cache.
@@ -33,9 +33,6 @@ const ROWS_STEP: i64 = 12;
 /// The fewest and the most rows of a block: enough that the multiplication takes longer than reading the right operand.
 const BLOCK_ROWS: (i64, i64) = (24, 144);
 
-/// Elements of a cache line.
-const LINE_ELEMS: i64 = 16;
-
 /// With fewer columns, the copy takes longer than it saves.
 const MIN_COLUMNS: i64 = 32;
 
@@ -45,95 +42,88 @@ pub(super) fn copy(program: &mut Program) -> Result<()> {
         return Ok(());
     }
     let mut symbols = FreshSymbols::new(program);
-    rewrite_leaves(program, &mut |program, _, place, stmt| match stmt {
-        Stmt::Contraction(contraction) => match block_rows(program, place, &contraction) {
-            Some(rows) => vec![in_blocks(program, &mut symbols, place, &contraction, rows)],
-            None => vec![Stmt::Contraction(contraction)],
-        },
-        other => vec![other],
+    rewrite_contractions(program, &mut |program, _, place, contraction| {
+        let form = BlockForm::of(program, place, contraction)?;
+        Some(vec![in_blocks(program, &mut symbols, place, contraction, form)])
     });
     Ok(())
 }
 
-/// The rows of a block. `None` if the copy does not pay.
-fn block_rows(program: &Program, place: &Place, contraction: &Contraction) -> Option<i64> {
-    let ([.., last], [k]) = (&contraction.m[..], &contraction.k[..]) else { return None };
-    let types = [contraction.dtype, program.buffers[contraction.lhs.buffer].dtype];
-    if types != [DType::F32; 2]
-        || program.microkernels.multiplies_bf16(contraction.precision)
-        || contraction.padding.is_some()
-        || !matches!(contraction.rhs, Rhs::Panels { .. })
-    {
-        return None;
-    }
-
-    let facts = inside(&place.facts, contraction);
-    let (row, _) = facts.linear_in(&contraction.lhs.index, &last.var)?;
-    let is_far = pages::are_many(&facts, &contraction.lhs.index, k);
-    let has_columns = facts.prove_le(&MIN_COLUMNS.into(), &contraction.n.extent).is_yes();
-    if row.as_i64() != Some(1) || !is_far || !has_columns {
-        return None;
-    }
-
-    let depth = k.extent.as_i64().filter(|depth| *depth > 0)?;
-    let (fewest, most) = BLOCK_ROWS;
-    Some((BLOCK_ELEMS / depth / ROWS_STEP * ROWS_STEP).clamp(fewest, most))
+/// The form of a copied block.
+struct BlockForm {
+    /// The most rows of a block.
+    rows: i64,
+    /// Elements from one row to the next.
+    row_elems: i64,
 }
 
-/// Elements from one copied row to the next: an odd number of cache lines spreads rows over all sets of a cache.
-fn row_elems(depth: &Dim) -> Dim {
-    (depth.ceil_div(LINE_ELEMS * 2) * 2 + 1) * LINE_ELEMS
-}
+impl BlockForm {
+    /// `None` if the copy does not pay.
+    fn of(program: &Program, place: &Place, contraction: &Contraction) -> Option<BlockForm> {
+        let ([.., last], [k]) = (&contraction.m[..], &contraction.k[..]) else { return None };
+        let types = [contraction.dtype, program.buffers[contraction.lhs.buffer].dtype];
+        if types != [DType::F32; 2]
+            || program.microkernels.multiplies_bf16(contraction.precision)
+            || contraction.padding.is_some()
+            || !matches!(contraction.rhs, Rhs::Panels { .. })
+        {
+            return None;
+        }
 
-/// What is known inside of a contraction.
-fn inside(around: &Facts, contraction: &Contraction) -> Facts {
-    let mut facts = around.clone();
-    for axis in contraction.m.iter().chain([&contraction.n]).chain(&contraction.k) {
-        facts.declare_index(&axis.var, &axis.extent);
+        let facts = contraction.facts_inside(&place.facts);
+        let (row, _) = facts.linear_in(&contraction.lhs.index, &last.var)?;
+        let is_far = pages::are_many(&facts, &contraction.lhs.index, k);
+        let has_columns = facts.prove_le(&MIN_COLUMNS.into(), &contraction.n.extent).is_yes();
+        if row.as_i64() != Some(1) || !is_far || !has_columns {
+            return None;
+        }
+
+        let depth = k.extent.as_i64().filter(|depth| *depth > 0)?;
+        let (fewest, most) = BLOCK_ROWS;
+        let rows = (BLOCK_ELEMS / depth / ROWS_STEP * ROWS_STEP).clamp(fewest, most);
+        Some(BlockForm { rows, row_elems: pack_buffers::spread_row_bytes(4 * depth) / 4 })
     }
-    facts
 }
 
-/// Loops over the outer row axes and blocks of `rows` rows, each of which is copied and multiplied.
+/// Loops over the outer row axes and blocks of rows, each of which is copied and multiplied.
 fn in_blocks(
     program: &mut Program,
     symbols: &mut FreshSymbols,
     place: &Place,
     contraction: &Contraction,
-    rows: i64,
+    BlockForm { rows, row_elems }: BlockForm,
 ) -> Stmt {
     let (last, outer) = contraction.m.split_last().expect("a contraction has row axes");
-    let k = &contraction.k[0];
-    let mut facts = inside(&place.facts, contraction);
-    let extent = facts.simplify(&last.extent.ceil_div(rows));
-    let block = Axis { var: symbols.fresh(), extent };
-    facts.declare_index(&block.var, &block.extent);
-    let first = Dim::from(&block.var) * rows;
-    let count = facts.simplify(&(&last.extent - &first).min(rows.into()));
-
     let lhs = &contraction.lhs;
     let name = format!("rows of {}", program.buffers[lhs.buffer].name);
-    let distance = row_elems(&k.extent);
-    let elems = &distance * rows;
+    let elems = Dim::from(row_elems * rows);
     let buffer = program.buffers.push(Buffer { name, dtype: DType::F32, elems, space: MemorySpace::Scratch });
-    let copied =
-        |k: &Axis, row: &Axis| Access { buffer, index: &distance * Dim::from(&row.var) + Dim::from(&k.var) };
-    let mut axis = |extent: &Dim| {
-        let axis = Axis { var: symbols.fresh(), extent: extent.clone() };
+
+    let mut facts = contraction.facts_inside(&place.facts);
+    let mut axis = |extent: Dim| {
+        let axis = Axis { var: symbols.fresh(), extent: facts.simplify(&extent) };
         facts.declare_index(&axis.var, &axis.extent);
         axis
     };
+    let block = axis(last.extent.ceil_div(rows));
+    let first = Dim::from(&block.var) * rows;
+    let count = (&last.extent - &first).min(rows.into());
+    let [copied, row] = [count.clone(), count].map(&mut axis);
+    let k = &contraction.k[0];
+    let point = axis(k.extent.clone());
+    let place_of =
+        |row: &Axis, k: &Axis| Access { buffer, index: Dim::from(&row.var) * row_elems + Dim::from(&k.var) };
 
-    let [point, element, row] = [axis(&k.extent), axis(&count), axis(&count)];
     let from = lhs.index.substitute(&|symbol| match symbol {
         symbol if *symbol == k.var => Some(Dim::from(&point.var)),
-        symbol if *symbol == last.var => Some(&first + Dim::from(&element.var)),
+        symbol if *symbol == last.var => Some(&first + Dim::from(&copied.var)),
         _ => None,
     });
     let mut code = InstSeq::default();
     let value = code.push(Inst::Load(Access { buffer: lhs.buffer, index: facts.simplify(&from) }));
-    code.push(Inst::Store(copied(&point, &element), value));
-    let copy = Stmt::For { axis: element, parallel: false, body: vec![Stmt::Strip { axis: point, code }] };
+    code.push(Inst::Store(place_of(&copied, &point), value));
+    let strip = Stmt::Strip { axis: point, code };
+    let copy = Stmt::For { axis: copied, parallel: false, body: vec![strip] };
 
     let at = first + Dim::from(&row.var);
     let by = Rewrite {
@@ -143,7 +133,7 @@ fn in_blocks(
         local: &|local| local,
     };
     let product = Contraction {
-        lhs: copied(k, &row),
+        lhs: place_of(&row, k),
         epilogue: by.code(&contraction.epilogue),
         m: vec![row],
         ..contraction.clone()

@@ -69,6 +69,11 @@ const fn row_bytes(depth: i64) -> i64 {
     lines(2 * depth) * LINE_BYTES + LINE_BYTES
 }
 
+/// The distance of copied rows of `bytes` bytes: an odd number of cache lines spreads them over all sets of a cache.
+pub(super) const fn spread_row_bytes(bytes: i64) -> i64 {
+    (lines(bytes) | 1) * LINE_BYTES
+}
+
 /// The number of cache lines that hold `bytes` bytes.
 const fn lines(bytes: i64) -> i64 {
     (bytes + LINE_BYTES - 1) / LINE_BYTES
@@ -190,15 +195,14 @@ fn paged_row(program: &Program, contraction: &Contraction, depth: i64) -> Option
     let is_short =
         contraction.m.len() == 1 || program.facts.prove_le(&rows_bytes, &BLOCK_BYTES.into()).is_yes();
 
-    // An odd number of cache lines spreads the rows over all sets of a cache.
-    is_short.then_some((lines(4 * depth) | 1) * LINE_BYTES)
+    is_short.then_some(spread_row_bytes(4 * depth))
 }
 
 /// The bytes of a row of bf16 that machines without tile registers convert to `f32`.
 fn widened_row(program: &Program, contraction: &Contraction) -> Option<Dim> {
     let is_half = program.buffers[contraction.lhs.buffer].dtype == DType::BF16;
     let depth = contraction.depth().as_i64().filter(|depth| *depth > 0)?;
-    (is_half && program.accepts_bf16_lhs(contraction)).then(|| Dim::from((lines(4 * depth) | 1) * LINE_BYTES))
+    (is_half && program.accepts_bf16_lhs(contraction)).then(|| Dim::from(spread_row_bytes(4 * depth)))
 }
 
 /// The bytes of a row whose length is known at compile time, if the rows of this contraction are copied.
@@ -208,7 +212,7 @@ fn fixed_row(program: &Program, contraction: &Contraction) -> Option<Dim> {
         && panels.form.rounds_lhs
     {
         let words = RoundedRows::of(panels.form, depth)?.max_words();
-        return Some(Dim::from((lines(4 * words) | 1) * LINE_BYTES));
+        return Some(Dim::from(spread_row_bytes(4 * words)));
     }
     let row = paged_row(program, contraction, depth)
         .or_else(|| multiplies_bytes(program, contraction).then(|| row_bytes(depth)));

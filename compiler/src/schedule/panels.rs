@@ -260,10 +260,7 @@ impl Operand {
     /// The right operand of a contraction. `None` if the copy does not pay.
     fn of(program: &Program, facts: &Facts, contraction: &Contraction) -> Option<Operand> {
         let Rhs::Indexed(access) = &contraction.rhs else { return None };
-        let mut facts = facts.clone();
-        for axis in contraction.m.iter().chain([&contraction.n]).chain(&contraction.k) {
-            facts.declare_index(&axis.var, &axis.extent);
-        }
+        let facts = contraction.facts_inside(facts);
         let (column, _) = facts.linear_in(&access.index, &contraction.n.var)?;
 
         let element = program.buffers[access.buffer].dtype;

@@ -59,7 +59,7 @@ impl KernelPrinter<'_> {
     /// The index of the first element of a row of bytes along the innermost reduction axis; `None` if the elements are
     /// not adjacent.
     pub(super) fn adjacent_row(&self, contraction: &Contraction) -> Option<Dim> {
-        let facts = self.facts_inside(contraction);
+        let facts = contraction.facts_inside(&self.facts);
         let (step, origin) = facts.linear_in(&contraction.lhs.index, &contraction.k.last()?.var)?;
         (step.as_i64() == Some(1)).then_some(origin)
     }

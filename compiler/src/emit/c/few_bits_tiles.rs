@@ -51,7 +51,7 @@ impl<'k> FewBitsTiles<'k> {
 
         let depth = contraction.depth().as_i64()?;
         let panel_bytes = panels.panel_bytes(contraction)?;
-        let facts = printer.facts_inside(contraction);
+        let facts = contraction.facts_inside(&printer.facts);
         let lhs = Operand::along_k(&facts, &contraction.lhs, &contraction.k)?;
         let inner = contraction.k.last()?;
         let (lhs_step, _) = facts.linear_in(&lhs.offset, &inner.var)?;

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    kernel::{Access, Axis, Contraction, Kernel, Program},
+    kernel::{Access, Axis, Kernel, Program},
 };
 use std::fmt::Write;
 use symshape::{Dim, Facts};
@@ -55,15 +55,6 @@ impl<'p> KernelPrinter<'p> {
             n_errors,
             can_fail: false,
         }
-    }
-
-    /// The facts inside of a contraction.
-    pub(super) fn facts_inside(&self, contraction: &Contraction) -> Facts {
-        let mut facts = self.facts.clone();
-        for axis in contraction.m.iter().chain([&contraction.n]).chain(&contraction.k) {
-            facts.declare_index(&axis.var, &axis.extent);
-        }
-        facts
     }
 
     pub(super) fn line(&mut self, text: &str) {

@@ -72,7 +72,7 @@ impl<'k> Tiles<'k> {
             return None;
         }
 
-        let facts = printer.facts_inside(contraction);
+        let facts = contraction.facts_inside(&printer.facts);
         let lhs = Operand::along_k(&facts, &contraction.lhs, &contraction.k)?;
         if lhs.origin.contains(&contraction.n.var) {
             return None;

@@ -65,10 +65,7 @@ impl Convolution {
             _ => return None,
         };
 
-        let mut facts = program.facts.clone();
-        for axis in contraction.m.iter().chain(&contraction.k).chain([&contraction.n]) {
-            facts.declare_index(&axis.var, &axis.extent);
-        }
+        let facts = contraction.facts_inside(&program.facts);
         let (channels, input, steps) = windows(&facts, contraction, y, x)?;
         let convolution = Convolution {
             images,

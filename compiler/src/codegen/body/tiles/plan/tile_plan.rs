@@ -140,10 +140,7 @@ fn plan_for<'a>(
     row_count: RowCount,
 ) -> Option<TilePlan<'a>> {
     let (last, outer) = contraction.m.split_last()?;
-    let mut facts = facts.clone();
-    for axis in contraction.m.iter().chain(&contraction.k).chain([&contraction.n]) {
-        facts.declare_index(&axis.var, &axis.extent);
-    }
+    let facts = contraction.facts_inside(facts);
 
     let packing = Packing::of(program, &facts, contraction, isa);
     let rounds_lhs = matches!(&contraction.rhs, Rhs::FewBits(panels) if panels.form.rounds_lhs);
