@@ -97,7 +97,7 @@ pub fn main_with(targets: Vec<Arc<dyn Target>>, allocations: fn() -> u64) -> Exi
     main(allocations)
 }
 
-/// Runs the command line. `allocations` returns the number of heap calls of this process so far.
+/// Runs the command line. `allocations` returns the number of heap calls of this process since its first call.
 pub fn main(allocations: fn() -> u64) -> ExitCode {
     let verdict = match Args::parse().command {
         Command::Compile(args) => compile::main(&args),

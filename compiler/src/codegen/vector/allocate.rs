@@ -11,10 +11,12 @@
 
 use super::{
     operands::{Operands, VReg, rename},
+    reg_map::RegMap,
     vcode::{Int, IntWidth, Mask, Mem, VCode, VInst, Vector},
 };
 use crate::error::{Error, Result};
-use std::collections::{HashMap, HashSet};
+use smallvec::SmallVec;
+use std::collections::HashSet;
 
 /// The encoding of the stack pointer.
 pub(super) const STACK: Int = Int(u32::MAX);
@@ -37,7 +39,7 @@ pub(super) struct RegisterFiles {
 /// Code with a machine register for each virtual one.
 pub(super) struct Allocated {
     pub(super) code: VCode,
-    places: HashMap<VReg, usize>,
+    places: RegMap<usize>,
     /// Bytes of spill slots.
     pub(super) frame_bytes: i32,
     /// Number of vector registers that are spilled.
@@ -47,19 +49,17 @@ pub(super) struct Allocated {
 impl Allocated {
     /// The index of the machine register within its class.
     pub(super) fn place(&self, reg: impl Into<VReg>) -> usize {
-        self.places[&reg.into()]
+        *self.places.get(reg).expect("operands of steps have a place")
     }
 
     /// The machine integer registers in use.
     pub(super) fn ints(&self) -> HashSet<usize> {
-        let ints = self.places.iter().filter(|(reg, _)| matches!(reg, VReg::Int(_)));
-        ints.map(|(_, place)| *place).collect()
+        self.places.ints().copied().collect()
     }
 
     /// The machine vector registers in use, on a machine whose masks are vectors.
     pub(super) fn vectors(&self) -> HashSet<usize> {
-        let vectors = self.places.iter().filter(|(reg, _)| !matches!(reg, VReg::Int(_)));
-        vectors.map(|(_, place)| *place).collect()
+        self.places.vectors_and_masks().copied().collect()
     }
 }
 
@@ -107,7 +107,7 @@ pub(super) type OperandsOf<'f> = &'f dyn Fn(&VInst) -> Operands;
 /// Assigns a machine register to every virtual register that is an operand of the code.
 pub(super) fn allocate(mut code: VCode, operands: OperandsOf, files: RegisterFiles) -> Result<Allocated> {
     // Registers that live for one step only, which must not be spilled again.
-    let mut short_lived: HashSet<VReg> = HashSet::new();
+    let mut short_lived: RegMap<()> = RegMap::default();
     let mut slots = 0;
     let mut spills = 0;
 
@@ -133,7 +133,7 @@ pub(super) fn allocate(mut code: VCode, operands: OperandsOf, files: RegisterFil
 
 /// The intervals, sorted by their first position.
 fn intervals(code: &VCode, operands: OperandsOf) -> Vec<Interval> {
-    let mut known: HashMap<VReg, Interval> = HashMap::new();
+    let mut known: RegMap<Interval> = RegMap::default();
     let args = VReg::Int(0);
     known.insert(args, Interval { reg: args, start: 0, end: 0, weight: 0.0 });
     let mut open_loops = Vec::new();
@@ -153,7 +153,8 @@ fn intervals(code: &VCode, operands: OperandsOf) -> Vec<Interval> {
             if reg == VReg::from(STACK) {
                 return;
             }
-            let interval = known.entry(reg).or_insert(Interval { reg, start: from, end: to, weight: 0.0 });
+            let interval =
+                known.entry(reg).get_or_insert(Interval { reg, start: from, end: to, weight: 0.0 });
             interval.end = interval.end.max(to);
             interval.weight += weight;
         };
@@ -184,21 +185,22 @@ fn scan(
     intervals: &[Interval],
     operands: OperandsOf,
     files: RegisterFiles,
-    short_lived: &HashSet<VReg>,
-) -> Result<HashMap<VReg, usize>, Option<VReg>> {
-    let mut places: HashMap<VReg, usize> = HashMap::new();
+    short_lived: &RegMap<()>,
+) -> Result<RegMap<usize>, Option<VReg>> {
+    let mut places: RegMap<usize> = RegMap::default();
     let mut active: Vec<Interval> = Vec::new();
     for interval in intervals {
         active.retain(|other| other.end > interval.start);
         let file = files.file(interval.reg);
-        let mut free = vec![true; files.count(file)];
+        let mut free: SmallVec<[bool; 32]> = SmallVec::from_elem(true, files.count(file));
         for other in active.iter().filter(|other| files.file(other.reg) == file) {
-            free[places[&other.reg]] = false;
+            let place = places.get(other.reg).expect("active intervals have a place");
+            free[*place] = false;
         }
 
         let hint = hints(code, operands, interval).find_map(|reg| {
             let same_file = files.file(reg) == file;
-            places.get(&reg).copied().filter(|place| same_file && free[*place])
+            places.get(reg).copied().filter(|place| same_file && free[*place])
         });
         match hint.or_else(|| free.iter().position(|free| *free)) {
             Some(place) => {
@@ -214,8 +216,8 @@ fn scan(
 /// The registers whose place the interval prefers: those that the step that sets it reads.
 fn hints(code: &VCode, operands: OperandsOf, interval: &Interval) -> impl Iterator<Item = VReg> {
     let late = interval.start % 2 == 1;
-    let reads = if late { operands(&code.steps[interval.start / 2]).reads } else { Vec::new() };
-    reads.into_iter()
+    let setter = late.then(|| operands(&code.steps[interval.start / 2]));
+    setter.into_iter().flat_map(|mentioned| mentioned.reads)
 }
 
 /// The cheapest register to spill so that `current` gets one; it may be `current` itself.
@@ -223,11 +225,11 @@ fn victim(
     active: &[Interval],
     current: &Interval,
     files: RegisterFiles,
-    short_lived: &HashSet<VReg>,
+    short_lived: &RegMap<()>,
 ) -> Option<VReg> {
     let file = files.file(current.reg);
     let rivals = active.iter().filter(|other| files.file(other.reg) == file).chain([current]);
-    let candidates = rivals.filter(|other| !short_lived.contains(&other.reg));
+    let candidates = rivals.filter(|other| !short_lived.contains(other.reg));
     let cost = |interval: &Interval| interval.weight / (interval.end - interval.start) as f64;
     candidates.min_by(|a, b| cost(a).total_cmp(&cost(b))).map(|interval| interval.reg)
 }
@@ -248,7 +250,7 @@ fn set_at_reads(
     operands: OperandsOf,
     constant: &VInst,
     reg: VReg,
-    short_lived: &mut HashSet<VReg>,
+    short_lived: &mut RegMap<()>,
 ) -> VCode {
     let mut out = VCode { steps: Vec::with_capacity(code.steps.len()), ..*code };
     for step in code.steps.iter().filter(|step| *step != constant) {
@@ -258,7 +260,7 @@ fn set_at_reads(
         }
         let fresh = FreshRegs { int: Int(out.ints), vector: Vector(out.vectors), mask: Mask(out.masks) };
         out.vectors += 1;
-        short_lived.insert(fresh.reg(reg));
+        short_lived.insert(fresh.reg(reg), ());
         out.steps.extend([fresh.rename(constant, reg), fresh.rename(step, reg)]);
     }
     out
@@ -270,7 +272,7 @@ fn spill(
     operands: OperandsOf,
     spilled: VReg,
     offset: i32,
-    short_lived: &mut HashSet<VReg>,
+    short_lived: &mut RegMap<()>,
 ) -> VCode {
     let slot = Mem { base: STACK, index: None, disp: offset };
     let mut out = VCode { steps: Vec::with_capacity(code.steps.len()), ..*code };
@@ -293,7 +295,7 @@ fn spill(
             VReg::Mask(_) => out.masks += 1,
         }
 
-        short_lived.insert(fresh.reg(spilled));
+        short_lived.insert(fresh.reg(spilled), ());
         if reads {
             out.steps.push(fresh.load(spilled, slot));
         }

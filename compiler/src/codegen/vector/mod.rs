@@ -14,6 +14,7 @@ mod isa;
 mod listing;
 mod machine_code;
 mod operands;
+mod reg_map;
 mod steps;
 mod text;
 pub mod vcode;

@@ -1,6 +1,7 @@
 //! The registers that a step reads and sets.
 
 use super::vcode::{Int, IntOperand, Mask, Mem, VInst, Vector};
+use smallvec::{SmallVec, smallvec};
 
 /// A virtual register of any class.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -13,13 +14,13 @@ pub(super) enum VReg {
 /// The registers of one step.
 #[derive(Default, Debug)]
 pub(super) struct Operands {
-    pub(super) reads: Vec<VReg>,
+    pub(super) reads: SmallVec<[VReg; 6]>,
     /// Read after the first of `sets` is set.
-    pub(super) late: Vec<VReg>,
+    pub(super) late: SmallVec<[VReg; 2]>,
     /// Set after all reads, so that they may share a register with an operand that is read for the last time.
-    pub(super) sets: Vec<VReg>,
+    pub(super) sets: SmallVec<[VReg; 2]>,
     /// Clobbered, or set before the last read.
-    pub(super) early: Vec<VReg>,
+    pub(super) early: SmallVec<[VReg; 2]>,
 }
 
 impl Operands {
@@ -344,7 +345,7 @@ fn mem(mem: &mut Mem, int: &mut dyn FnMut(Int, bool) -> Int) {
 }
 
 /// The masks of a step.
-fn masks(step: &mut VInst) -> Vec<&mut Mask> {
+fn masks(step: &mut VInst) -> SmallVec<[&mut Mask; 3]> {
     match step {
         VInst::LoadFirst(.., mask)
         | VInst::StoreFirst(.., mask)
@@ -361,9 +362,9 @@ fn masks(step: &mut VInst) -> Vec<&mut Mask> {
         | VInst::MaskFirst(mask, ..)
         | VInst::Select(_, mask, ..)
         | VInst::LoadMask(mask, _)
-        | VInst::StoreMask(_, mask) => vec![mask],
-        VInst::Mask(_, dst, a, b) => vec![dst, a, b],
-        VInst::MaskHalf(dst, a, _) => vec![dst, a],
-        _ => Vec::new(),
+        | VInst::StoreMask(_, mask) => smallvec![mask],
+        VInst::Mask(_, dst, a, b) => smallvec![dst, a, b],
+        VInst::MaskHalf(dst, a, _) => smallvec![dst, a],
+        _ => SmallVec::new(),
     }
 }

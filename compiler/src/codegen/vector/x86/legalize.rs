@@ -1,7 +1,10 @@
 //! Puts constants where x86 takes them: an instruction has one memory operand at most, its last source.
 
-use crate::codegen::vector::vcode::{VBinary, VCode, VInst, Vector, WideBinary};
-use std::collections::HashMap;
+use crate::codegen::vector::{
+    reg_map::RegMap,
+    vcode::{VBinary, VCode, VInst, Vector, WideBinary},
+};
+use smallvec::{SmallVec, smallvec};
 
 /// The bits in all lanes of a constant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,20 +16,19 @@ pub(super) enum Splat {
 }
 
 /// The vector registers that are constants.
-pub(super) type Constants = HashMap<Vector, Splat>;
+pub(super) type Constants = RegMap<Splat>;
 
 /// Rewrites the code so that constants are operands only where a memory operand may be, and returns them. Elsewhere a
 /// step before moves the constant into a register.
 pub(super) fn legalize(code: &VCode) -> (VCode, Constants) {
-    let constants: Constants = code
-        .steps
-        .iter()
-        .filter_map(|step| match step {
-            VInst::Constant(dst, bits) => Some((*dst, Splat::Lanes(*bits))),
-            VInst::WideConstant(dst, bits) => Some((*dst, Splat::WideLanes(*bits))),
-            _ => None,
-        })
-        .collect();
+    let mut constants = Constants::default();
+    for step in &code.steps {
+        match step {
+            VInst::Constant(dst, bits) => constants.insert(*dst, Splat::Lanes(*bits)),
+            VInst::WideConstant(dst, bits) => constants.insert(*dst, Splat::WideLanes(*bits)),
+            _ => {}
+        }
+    }
 
     let mut out = VCode { steps: Vec::with_capacity(code.steps.len()), ..*code };
     for step in &code.steps {
@@ -37,9 +39,9 @@ pub(super) fn legalize(code: &VCode) -> (VCode, Constants) {
 }
 
 fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
-    let is_constant = |vector: &Vector| constants.contains_key(vector);
+    let is_constant = |vector: &Vector| constants.contains(*vector);
     // The operands that must be in registers.
-    let mut moved: Vec<&mut Vector> = Vec::new();
+    let mut moved: SmallVec<[&mut Vector; 3]> = smallvec![];
     match &mut step {
         VInst::Constant(..) | VInst::WideConstant(..) => return,
         VInst::Fma(_, a, b, c) => {

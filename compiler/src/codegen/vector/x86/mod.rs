@@ -15,8 +15,8 @@ use super::{
     allocate,
     builder::VectorShape,
     isa::{ALIGN_BYTES, Caches, VectorIsa},
-    operands::{VReg, operands},
-    vcode::{VCode, VInst, Vector},
+    operands::operands,
+    vcode::{VCode, VInst},
 };
 use crate::{codegen::vector::MachineCode, error::Result};
 use cranelift_codegen::isa::TargetIsa;
@@ -52,7 +52,7 @@ impl X86 {
         // Constants are operands in memory.
         let in_registers = |step: &VInst| {
             let mut all = operands(step);
-            all.reads.retain(|reg| !matches!(reg, VReg::Vector(v) if constants.contains_key(&Vector(*v))));
+            all.reads.retain(|reg| !constants.contains(*reg));
             all
         };
         let allocated = allocate::allocate(code, &in_registers, self.simd.files())?;

@@ -100,7 +100,7 @@ impl Selector<'_> {
 
     /// A vector as the last source operand: a register or a pool entry.
     fn source(&mut self, vector: Vector) -> Operand {
-        match self.constants.get(&vector) {
+        match self.constants.get(vector) {
             None => self.vector(vector).into(),
             Some(Splat::Lanes(bits)) => self.splat(*bits),
             Some(Splat::WideLanes(bits)) => {
@@ -131,7 +131,7 @@ impl Selector<'_> {
 
     fn move_vector(&mut self, dst: Vector, src: Vector) {
         let dst = self.vector(dst);
-        match self.constants.get(&src) {
+        match self.constants.get(src) {
             Some(Splat::Lanes(0) | Splat::WideLanes(0)) => {
                 let (code, _) = self.simd.binary(VBinary::Xor);
                 self.asm.op(code, &[dst.into(), dst.into(), dst.into()]);
@@ -207,7 +207,7 @@ impl Selector<'_> {
         let a = self.vector(a).into();
         // Words in memory can't be repeated for operations on lanes of 8 and of 16 bits.
         let is_narrow = matches!(op, VBinary::DotPairs | VBinary::DotBytePairs | VBinary::AddHalves);
-        let b = match self.constants.get(&b) {
+        let b = match self.constants.get(b) {
             Some(Splat::Lanes(bits)) if is_narrow => {
                 Operand::Pool(self.asm.constant(bits.to_le_bytes().repeat(self.simd.lanes())))
             }
