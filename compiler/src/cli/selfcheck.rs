@@ -34,6 +34,7 @@ use std::{
     path::PathBuf,
     sync::atomic::{AtomicUsize, Ordering},
     sync::mpsc::channel,
+    thread,
 };
 use symshape_runtime::{Context, DType, Model, SymbolInfo};
 
@@ -147,7 +148,7 @@ fn describe(at: &str, outcome: Outcome, precision: Precision, json: bool) -> Str
     )
 }
 
-/// Runs `work` on all jobs, on one thread per core, and passes the results to `take` in the order of the jobs.
+/// Runs `work` on all jobs, on at most one thread per core, and passes the results to `take` in the order of the jobs.
 fn in_order<J: Sync, R: Send>(
     jobs: &[J],
     work: impl Fn(&J) -> R + Sync,
@@ -157,13 +158,10 @@ fn in_order<J: Sync, R: Send>(
     let next = AtomicUsize::new(0);
     let (send, receive) = channel();
 
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            let send = send.clone();
-            let work = &work;
-
-            let next = &next;
-            scope.spawn(move || {
+    thread::scope(|scope| {
+        let start = |_: &usize| {
+            let (send, work, next) = (send.clone(), &work, &next);
+            let run = move || {
                 while let Some((idx, job)) =
                     Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|idx| Some((idx, jobs.get(idx)?)))
                 {
@@ -172,7 +170,12 @@ fn in_order<J: Sync, R: Send>(
                         return;
                     }
                 }
-            });
+            };
+            thread::Builder::new().spawn_scoped(scope, run).is_ok()
+        };
+        // The system may have no more threads.
+        if (0..threads).take_while(start).count() == 0 {
+            return jobs.iter().try_for_each(|job| take(job, work(job)));
         }
 
         drop(send);

@@ -20,7 +20,7 @@ use super::{
     progress::Progress,
     ragged::RaggedArgs,
 };
-use crate::error::Result;
+use crate::{error::Result, parallel};
 use case::{Report, Status};
 use program::MachineArgs;
 use serde_json::{Map, Value, json};
@@ -28,8 +28,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::Mutex,
-    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -77,24 +75,15 @@ pub(super) fn main(args: &Args) -> Result<Verdict> {
 
     note_bounds(args, &cases);
     let progress = Progress::new("testing", cases.len() as u64);
-    let results = Mutex::new(Vec::with_capacity(cases.len()));
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..args.jobs.clamp(1, cases.len()) {
-            scope.spawn(|| {
-                while let Some(folder) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let report = run(folder, args);
-                    let name = name(folder);
-                    progress.line(format!("{} {name} {}", report.status, report.detail).trim_end());
-                    progress.step();
-                    results.lock().expect("no thread panics").push((name, report));
-                }
-            });
-        }
+    let results = parallel::map(cases.iter().collect(), args.jobs, |folder: &PathBuf| {
+        let report = run(folder, args);
+        let name = name(folder);
+        progress.line(format!("{} {name} {}", report.status, report.detail).trim_end());
+        progress.step();
+        (name, report)
     });
     drop(progress);
 
-    let results = results.into_inner().expect("no thread panics");
     finish(args, &results)
 }
 
