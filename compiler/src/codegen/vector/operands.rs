@@ -4,7 +4,7 @@ use super::vcode::{Int, IntOperand, Mask, Mem, VInst, Vector};
 use smallvec::{SmallVec, smallvec};
 
 /// A virtual register of any class.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum VReg {
     Int(u32),
     Vector(u32),

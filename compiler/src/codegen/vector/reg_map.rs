@@ -2,7 +2,7 @@
 
 use super::operands::VReg;
 
-/// Values by virtual register.
+/// Values by virtual register. The stack pointer, whose number is the largest, can't have one.
 #[derive(Debug)]
 pub(super) struct RegMap<T> {
     ints: Vec<Option<T>>,

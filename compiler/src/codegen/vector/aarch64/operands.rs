@@ -1,10 +1,10 @@
 //! The registers that a step reads and sets, where its instructions differ from those of other machines.
 
 use crate::codegen::vector::{
-    operands::{self, Operands, VReg},
-    vcode::{VCode, VInst, Vector},
+    operands::{self, Operands},
+    reg_map::RegMap,
+    vcode::{VCode, VInst},
 };
-use std::collections::{HashMap, HashSet};
 
 /// The operands of a step.
 pub(super) fn operands(step: &VInst) -> Operands {
@@ -36,13 +36,14 @@ pub(super) fn operands(step: &VInst) -> Operands {
 
 /// The code with copies of constants set in place, and without masks and constants that no step reads.
 pub(super) fn simplified(code: &VCode) -> VCode {
-    let constant = |step: &VInst| match step {
-        VInst::Constant(dst, _) | VInst::WideConstant(dst, _) => Some((*dst, step.clone())),
-        _ => None,
-    };
-    let constants: HashMap<Vector, VInst> = code.steps.iter().filter_map(constant).collect();
+    let mut constants: RegMap<&VInst> = RegMap::default();
+    for step in &code.steps {
+        if let VInst::Constant(dst, _) | VInst::WideConstant(dst, _) = step {
+            constants.insert(*dst, step);
+        }
+    }
     let in_place = |step: &VInst| match step {
-        VInst::Move(dst, src) => match constants.get(src) {
+        VInst::Move(dst, src) => match constants.get(*src) {
             Some(VInst::Constant(_, bits)) => VInst::Constant(*dst, *bits),
             Some(VInst::WideConstant(_, bits)) => VInst::WideConstant(*dst, *bits),
             _ => step.clone(),
@@ -51,16 +52,14 @@ pub(super) fn simplified(code: &VCode) -> VCode {
     };
 
     let mut steps: Vec<VInst> = code.steps.iter().map(in_place).collect();
-    let read: HashSet<VReg> = steps
-        .iter()
-        .flat_map(|step| {
-            let mentioned = operands(step);
-            mentioned.reads.into_iter().chain(mentioned.late)
-        })
-        .collect();
+    let mut read: RegMap<()> = RegMap::default();
+    for step in &steps {
+        let mentioned = operands(step);
+        mentioned.reads.into_iter().chain(mentioned.late).for_each(|reg| read.insert(reg, ()));
+    }
     steps.retain(|step| match step {
-        VInst::MaskFirst(mask, ..) => read.contains(&VReg::from(*mask)),
-        VInst::Constant(dst, _) | VInst::WideConstant(dst, _) => read.contains(&VReg::from(*dst)),
+        VInst::MaskFirst(mask, ..) => read.contains(*mask),
+        VInst::Constant(dst, _) | VInst::WideConstant(dst, _) => read.contains(*dst),
         _ => true,
     });
     VCode { steps, ..*code }

@@ -4,7 +4,7 @@ use crate::codegen::vector::{
     reg_map::RegMap,
     vcode::{VBinary, VCode, VInst, Vector, WideBinary},
 };
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 /// The bits in all lanes of a constant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,7 +41,7 @@ pub(super) fn legalize(code: &VCode) -> (VCode, Constants) {
 fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
     let is_constant = |vector: &Vector| constants.contains(*vector);
     // The operands that must be in registers.
-    let mut moved: SmallVec<[&mut Vector; 3]> = smallvec![];
+    let mut moved: SmallVec<[&mut Vector; 3]> = SmallVec::new();
     match &mut step {
         VInst::Constant(..) | VInst::WideConstant(..) => return,
         VInst::Fma(_, a, b, c) => {
