@@ -7,7 +7,8 @@
 
 use super::{Contraction, Control, ExternalCall, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt};
 use crate::scalar::{BinaryOp, UnaryOp};
-use symshape::{Dim, Symbol};
+use num_traits::ToPrimitive;
+use symshape::{Dim, Facts, Symbol};
 
 /// Cost of a scalar instruction, relative to the cost per element of a vector instruction.
 pub(crate) const IN_BLOCK: i64 = 16;
@@ -57,6 +58,30 @@ fn statement(program: &Program, stmt: &Stmt) -> Dim {
         Stmt::If { then, otherwise, .. } => of_body(then).max(of_body(otherwise)),
         Stmt::While { body, .. } => of_body(body),
     }
+}
+
+/// The largest work of some statements, at the upper bounds of all extents. `facts` hold around the statements. The trip
+/// counts of `while` loops and extents without a bound count as 1.
+pub(crate) fn at_most(facts: &Facts, body: &[Stmt]) -> f64 {
+    let most = |extent: &Dim| facts.bounds(extent).hi.and_then(|hi| hi.to_f64()).unwrap_or(1.0).max(0.0);
+    let of_code = |code: &InstSeq| steps(code) as f64;
+    let of_stmt = |stmt: &Stmt| match stmt {
+        Stmt::For { axis, body, .. } => {
+            let mut inside = facts.clone();
+            inside.declare_index(&axis.var, &axis.extent);
+            most(&axis.extent) * at_most(&inside, body)
+        }
+        Stmt::Block(code) => of_code(code) * IN_BLOCK as f64,
+        Stmt::Strip { axis, code } => most(&axis.extent) * of_code(code),
+        Stmt::Contraction(contraction) => {
+            let results = contraction.m.iter().chain([&contraction.n]).map(|axis| most(&axis.extent));
+            let terms: f64 = contraction.k.iter().map(|axis| most(&axis.extent)).product();
+            results.product::<f64>() * (terms + of_code(&contraction.epilogue))
+        }
+        Stmt::If { then, otherwise, .. } => at_most(facts, then).max(at_most(facts, otherwise)),
+        Stmt::While { body, .. } => at_most(facts, body),
+    };
+    body.iter().map(of_stmt).sum()
 }
 
 fn of_contraction(program: &Program, contraction: &Contraction) -> Dim {

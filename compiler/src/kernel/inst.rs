@@ -119,6 +119,27 @@ pub struct InstSeq {
 }
 
 impl InstSeq {
+    /// Whether stores are the only effect of the code on later statements, and loaded addresses don't relate iterations:
+    /// no iteration stores at such an address, or loads from there in a buffer that another one stores to.
+    pub(crate) fn only_stores(&self) -> bool {
+        let mut bound = Vec::new();
+        let mut stored = Vec::new();
+        let mut loaded = Vec::new();
+        for inst in &self.insts {
+            let is_at_loaded_address =
+                |access: &Access| bound.iter().any(|symbol| access.index.contains(symbol));
+            match inst {
+                Inst::Reduce(..) | Inst::Set(..) => return false,
+                Inst::Bind(symbol, _) => bound.push(symbol.clone()),
+                Inst::Store(access, _) if is_at_loaded_address(access) => return false,
+                Inst::Store(access, _) => stored.push(access.buffer),
+                Inst::Load(access) if is_at_loaded_address(access) => loaded.push(access.buffer),
+                _ => {}
+            }
+        }
+        loaded.iter().all(|buffer| !stored.contains(buffer))
+    }
+
     /// Appends an instruction and returns its result.
     pub fn push(&mut self, inst: Inst) -> Reg {
         self.insts.push(inst);

@@ -152,7 +152,7 @@ impl Program {
 
 impl Stmt {
     /// Whether any contraction of these statements, or of those inside them, has a property.
-    pub(super) fn has_contraction(body: &[Stmt], has: &dyn Fn(&Contraction) -> bool) -> bool {
+    pub(crate) fn has_contraction(body: &[Stmt], has: &dyn Fn(&Contraction) -> bool) -> bool {
         body.iter().any(|stmt| match stmt {
             Stmt::For { body, .. } | Stmt::While { body, .. } => Stmt::has_contraction(body, has),
             Stmt::If { then, otherwise, .. } => {

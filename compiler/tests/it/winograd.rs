@@ -3,14 +3,14 @@
 use crate::bits::assert_same_bits;
 use symshape::{Declaration, Dim};
 use symshape_compiler::{
-    Result,
+    CompileOptions, Result,
     graph::Graph,
     kernel::{Program, verify},
     pipeline::{self, Pipeline},
     scalar::Scalar,
     tensor::Tensor,
 };
-use symshape_runtime::{Context, DType, TensorRef};
+use symshape_runtime::{Context, DType, Round, TensorRef};
 
 /// Rounding errors, as a part of the largest output.
 const TOLERANCE: f64 = 1e-5;
@@ -123,6 +123,44 @@ fn convolutions_of_images_as_wide_as_whole_tiles() {
     graph([8, 0, 16, 16], &(w * 4), &mut g).expect("valid");
     for width in [4, 8, 20, 24] {
         check([8, width, 16, 16], &g);
+    }
+}
+
+/// One image is one block, and a few images are fewer blocks than threads.
+#[test]
+fn threads_share_the_columns_of_an_image() {
+    for size in [[14, 14, 64, 64], [7, 7, 128, 96], [16, 12, 32, 80]] {
+        let [height, width, cin, _] = size;
+        let mut g = Graph { name: "convolution".into(), ..Graph::default() };
+        graph(size, &width.into(), &mut g).expect("valid");
+        let options = CompileOptions::default().threads(8);
+        let lowered = Pipeline::new(&g).options(options).lower().expect("supported");
+        assert!(is_transformed(&lowered.program), "{size:?}");
+
+        let model = lowered.jit().expect("supported");
+        let mut context = Context::new(&model).expect("memory");
+        for n in 1..=5 {
+            let shape = [n, height, width, cin];
+            let x = numbers(shape.iter().product(), 1);
+            let mut run = |threads: u32| {
+                context.set_threads(threads).expect("threads");
+                let input = TensorRef::new(&shape, &x).expect("sized");
+                let outputs = context.run_views(&[input]).expect("in range");
+                outputs.get(0).elems::<f32>().expect("floats").to_vec()
+            };
+            let alone = run(1);
+            for threads in [2, 3, 8] {
+                assert_same_bits(&run(threads), &alone, format_args!("{size:?}, N = {n}, {threads} threads"));
+            }
+        }
+
+        let shape = [1, height, width, cin];
+        let x = numbers(shape.iter().product(), 1);
+        context.rehearse(4);
+        context.run_views(&[TensorRef::new(&shape, &x).expect("sized")]).expect("in range");
+        let busy = |round: &Round| round.parts_ns.iter().filter(|part| !part.is_empty()).count();
+        let most = context.take_rounds().iter().map(busy).max();
+        assert_eq!(most, Some(4), "{size:?}");
     }
 }
 

@@ -5,11 +5,12 @@
 
 use super::{
     block::{self, BlockContext},
+    column_split::{COLUMN_STEP, ColumnSplit},
     scalar_contraction,
-    split::{IterationRange, KernelPart, PartSplit, STRIP_STEP},
+    split::{IterationRange, KernelPart, ParallelNest, PartSplit, STRIP_STEP},
     strip_call::Retry,
     strips::{self, StripOutcome},
-    tiles,
+    tiles::{self, ContractionPart},
 };
 use crate::{
     codegen::function::FuncCtx,
@@ -33,21 +34,18 @@ pub(crate) fn part(f: &mut FuncCtx, kernel: &Kernel, part: &KernelPart, params: 
     f.declare_locals(kernel.locals.iter().map(|(local, dtype)| (local, *dtype)));
 
     let mut is_divisible = true;
-    match part.split {
+    match &part.split {
         PartSplit::Sequential => {
             is_divisible = false;
             emit_all(f, kernel, part.body)?;
         }
-        PartSplit::Loops { axis, inner: None, body } => emit_range(f, kernel, axis, range, body)?,
-        PartSplit::Loops { axis, inner: Some(inner), body } => {
-            emit_joint_range(f, kernel, axis, inner, range, body)?;
-        }
+        PartSplit::Loops(nest) => emit_joint_range(f, kernel, nest, 0, range)?,
         PartSplit::Strip { axis, code } => {
             let range = strip_range(f, axis, range)?;
             emit_strip(f, kernel, axis, Some(range), code)?;
         }
         PartSplit::Contraction(contraction) => {
-            is_divisible = emit_contraction(f, kernel, contraction, Some(range))?;
+            is_divisible = emit_contraction(f, kernel, contraction, ContractionPart::OfFrame(range))?;
         }
     }
     f.ins().return_(&[]);
@@ -72,7 +70,7 @@ fn emit_range(
     body: &[Stmt],
 ) -> Result<()> {
     let call =
-        if f.unit.has_microkernels() { strips::emit_rows(f, kernel, axis, range, body)? } else { None };
+        if f.unit.has_microkernels() { strips::emit_rows(f, kernel, axis, range, None, body)? } else { None };
     unless_done(f, call, |f, retry| {
         f.for_axis_range(axis, range.begin, range.end, |f| match retry {
             Some(Retry::Checks) => emit_checks(f, kernel, body),
@@ -93,21 +91,26 @@ fn emit_checks(f: &mut FuncCtx, kernel: &Kernel, body: &[Stmt]) -> Result<()> {
     Ok(())
 }
 
-/// Emits the joint iterations of two nested loops in `range`: iteration `i` is step `i / extent` of the outer loop and
-/// step `i % extent` of the inner one, where `extent` is that of the inner loop.
+/// Emits the joint iterations in `range` of the nest's loops from `depth` on. Iteration `i` is step `i / extent` of the
+/// outermost loop and iteration `i % extent` inside of it, where `extent` is the number of iterations inside.
 ///
-/// This takes one division for each bound of the range, not one for each iteration: the outer loop runs over the steps
-/// that the range touches, and the first and last of them run a part of the inner loop.
+/// This takes one division for each loop and bound of the range, not one for each iteration: the outer loop runs over
+/// the steps that the range touches, and the first and last of them run a part of the iterations inside.
 fn emit_joint_range(
     f: &mut FuncCtx,
     kernel: &Kernel,
-    outer: &Axis,
-    inner: &Axis,
+    nest: &ParallelNest,
+    depth: usize,
     range: IterationRange,
-    body: &[Stmt],
 ) -> Result<()> {
+    let axis = nest.loops[depth];
+    let is_last = depth + 1 == nest.loops.len();
+    if is_last && nest.columns.is_none() {
+        return emit_range(f, kernel, axis, range, nest.body);
+    }
+
     let IterationRange { begin, end } = range;
-    let extent = f.dim(&inner.extent)?;
+    let extent = f.dim(&nest.count(depth + 1))?;
     // A division by an empty loop's extent would trap; its range is empty, so any divisor will do.
     let one = f.int(1);
     let divisor = f.ins().smax(extent, one);
@@ -116,16 +119,75 @@ fn emit_joint_range(
     let padded_end = f.ins().iadd_imm_s(padded_end, -1);
     let last = f.ins().udiv(padded_end, divisor);
 
-    f.for_axis_range(outer, first, last, |f| {
-        let (step, _) = f.symbol(&outer.var)?;
+    f.for_axis_range(axis, first, last, |f| {
+        let (step, _) = f.symbol(&axis.var)?;
         let skipped = f.ins().imul(step, extent);
         let begin = f.ins().isub(begin, skipped);
         let end = f.ins().isub(end, skipped);
         let zero = f.int(0);
         let begin = f.ins().smax(begin, zero);
         let end = f.ins().smin(end, extent);
-        emit_range(f, kernel, inner, IterationRange { begin, end }, body)
+        let range = IterationRange { begin, end };
+        match &nest.columns {
+            Some(columns) if is_last => emit_column_units(f, kernel, columns, range),
+            _ => emit_joint_range(f, kernel, nest, depth + 1, range),
+        }
     })
+}
+
+/// Emits the preamble of a body, and the units of its columns in `range`.
+fn emit_column_units(
+    f: &mut FuncCtx,
+    kernel: &Kernel,
+    split: &ColumnSplit,
+    range: IterationRange,
+) -> Result<()> {
+    emit_all(f, kernel, split.preamble)?;
+    let begin = f.ins().imul_imm_s(range.begin, COLUMN_STEP);
+    let end = f.ins().imul_imm_s(range.end, COLUMN_STEP);
+    let all = f.int(split.columns);
+    let end = f.ins().smin(end, all);
+    emit_columns(f, kernel, split.divided, IterationRange { begin, end })
+}
+
+/// Emits statements, restricted to some of the columns that they compute.
+fn emit_columns(f: &mut FuncCtx, kernel: &Kernel, stmts: &[Stmt], columns: IterationRange) -> Result<()> {
+    for stmt in stmts {
+        match stmt {
+            Stmt::For { axis, body, .. } => emit_rows_of_columns(f, kernel, axis, body, columns)?,
+            Stmt::Strip { axis, code } => emit_strip(f, kernel, axis, Some(columns), code)?,
+            Stmt::Contraction(contraction) => {
+                let part = ContractionPart::Columns(columns);
+                emit_contraction(f, kernel, contraction, part)?;
+            }
+            _ => return Err(Error::internal("a statement has no columns")),
+        }
+    }
+    Ok(())
+}
+
+/// Emits a loop around statements that are restricted to some of their columns.
+fn emit_rows_of_columns(
+    f: &mut FuncCtx,
+    kernel: &Kernel,
+    axis: &Axis,
+    body: &[Stmt],
+    columns: IterationRange,
+) -> Result<()> {
+    let begin = f.int(0);
+    let end = f.dim(&axis.extent)?;
+    let range = IterationRange { begin, end };
+    let call = if f.unit.has_microkernels() {
+        strips::emit_rows(f, kernel, axis, range, Some(columns), body)?
+    } else {
+        None
+    };
+    match call {
+        Some(StripOutcome::Done) => Ok(()),
+        // The code has no checks.
+        Some(StripOutcome::MayFail(..)) => Err(Error::internal("a statement with columns may fail")),
+        None => f.for_axis(axis, |f| emit_columns(f, kernel, body, columns)),
+    }
 }
 
 fn emit_all(f: &mut FuncCtx, kernel: &Kernel, body: &[Stmt]) -> Result<()> {
@@ -137,7 +199,9 @@ fn emit(f: &mut FuncCtx, kernel: &Kernel, stmt: &Stmt) -> Result<()> {
         Stmt::For { axis, body, .. } => emit_for(f, kernel, axis, body),
         Stmt::Block(code) => block::emit(f, kernel, code, &BlockContext::default()),
         Stmt::Strip { axis, code } => emit_strip(f, kernel, axis, None, code),
-        Stmt::Contraction(contraction) => emit_contraction(f, kernel, contraction, None).map(|_| ()),
+        Stmt::Contraction(contraction) => {
+            emit_contraction(f, kernel, contraction, ContractionPart::Whole).map(|_| ())
+        }
         Stmt::If { cond, then, otherwise } => emit_if(f, kernel, *cond, then, otherwise),
         Stmt::While { cond, body } => emit_while(f, kernel, *cond, body),
     }
@@ -255,15 +319,14 @@ fn declare_accumulators(f: &mut FuncCtx, kernel: &Kernel, code: &InstSeq) -> Vec
     reductions
 }
 
-/// Emits a contraction, or the part of it that the frame and `range` define. Returns whether the code heeds the range:
-/// the scalar loops compute everything.
+/// Emits a contraction, or a part of it. Returns whether the code heeds the part: the scalar loops compute everything.
 fn emit_contraction(
     f: &mut FuncCtx,
     kernel: &Kernel,
     contraction: &Contraction,
-    range: Option<IterationRange>,
+    part: ContractionPart,
 ) -> Result<bool> {
-    if f.unit.has_microkernels() && tiles::contraction(f, kernel, contraction, range)? {
+    if f.unit.has_microkernels() && tiles::contraction(f, kernel, contraction, part)? {
         return Ok(true);
     }
     scalar_contraction::emit(f, kernel, contraction)?;

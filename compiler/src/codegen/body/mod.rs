@@ -6,6 +6,7 @@
 
 mod args;
 mod block;
+mod column_split;
 pub(crate) mod loops;
 mod scalar_contraction;
 pub(crate) mod scalar_loops;

@@ -2,18 +2,19 @@
 //!
 //! A kernel runs as one or more *parts*, one after another. Each statement of its body is a part, unless scalar
 //! variables, bindings or scratch memory pass between statements: then the whole body is one part. The [`PartSplit`]
-//! of a part names the iterations that may run at once: those of its parallel loops, the elements of a strip, or the
-//! rows or columns of a contraction.
+//! of a part names the iterations that may run at once: those of its parallel loops and the columns that these compute,
+//! the elements of a strip, or the rows or columns of a contraction.
 //!
 //! The driver divides a part's iterations into *shares*, one or several for each thread, see `codegen/run/share.rs`.
 //! Threads run ranges of consecutive shares. Ranges that run at once have different copies of the kernel's scratch
 //! memory. No result depends on the boundaries: every element is computed within one range, in the same order as on
 //! one thread.
 
+use super::column_split::ColumnSplit;
 use crate::{
     codegen::function::{FuncCtx, frame},
     error::Result,
-    kernel::{Access, Axis, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Stmt, walk},
+    kernel::{Axis, Contraction, InstSeq, Kernel, MemorySpace, Program, Stmt, walk},
 };
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
 use std::{collections::BTreeMap, slice};
@@ -40,16 +41,62 @@ pub(crate) struct KernelPart<'k> {
 }
 
 /// The iterations of a part that may run at once.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) enum PartSplit<'k> {
     /// The part runs on one thread.
     Sequential,
-    /// The iterations of a parallel loop around `body`, or of two directly nested ones, counted from the inner one.
-    Loops { axis: &'k Axis, inner: Option<&'k Axis>, body: &'k [Stmt] },
+    /// The iterations of parallel loops.
+    Loops(ParallelNest<'k>),
     /// The elements of a strip without reductions, in units of [`STRIP_STEP`].
     Strip { axis: &'k Axis, code: &'k InstSeq },
     /// The rows or the columns of a contraction: its size decides at run time.
     Contraction(&'k Contraction),
+}
+
+/// Parallel loops around `body`: one, or two that are directly nested. Their iterations are counted jointly, and the
+/// inner loop counts fastest.
+#[derive(Clone)]
+pub(crate) struct ParallelNest<'k> {
+    /// From the outermost loop to the innermost one.
+    pub(crate) loops: Vec<&'k Axis>,
+    pub(crate) body: &'k [Stmt],
+    /// The division of the columns that the body computes. Their units count faster than all loops.
+    pub(crate) columns: Option<ColumnSplit<'k>>,
+}
+
+impl<'k> ParallelNest<'k> {
+    /// The iterations of a single loop.
+    pub(crate) fn of_loop(axis: &'k Axis, body: &'k [Stmt]) -> Self {
+        ParallelNest { loops: vec![axis], body, columns: None }
+    }
+
+    /// The iterations of the loop over `axis`, and of what it contains.
+    fn around(program: &Program, kernel: &Kernel, axis: &'k Axis, body: &'k [Stmt]) -> Self {
+        let mut nest = ParallelNest::of_loop(axis, body);
+        if let [Stmt::For { axis: inner, parallel: true, body }] = body
+            && !inner.extent.contains(&axis.var)
+        {
+            nest.loops.push(inner);
+            nest.body = body;
+        }
+        nest.columns = ColumnSplit::of(program, kernel, &nest.loops, nest.body);
+        nest
+    }
+
+    /// The number of iterations of the loops from `depth` on, with the units of columns.
+    pub(crate) fn count(&self, depth: usize) -> Dim {
+        let units = self.columns.as_ref().map(|columns| Dim::from(columns.units()));
+        Dim::product(self.loops[depth..].iter().map(|axis| axis.extent.clone()).chain(units))
+    }
+}
+
+impl PartSplit<'_> {
+    /// The number of iterations of the loops, if the columns of each are divided, too.
+    pub(crate) fn blocks(&self) -> Option<Dim> {
+        let PartSplit::Loops(nest) = self else { return None };
+        nest.columns.as_ref()?;
+        Some(Dim::product(nest.loops.iter().map(|axis| axis.extent.clone())))
+    }
 }
 
 /// A range of iterations, as values of the function that runs them.
@@ -63,6 +110,7 @@ pub(crate) struct IterationRange {
 /// The parts of a kernel.
 pub(crate) fn parts<'k>(program: &Program, kernel: &'k Kernel) -> Vec<KernelPart<'k>> {
     let body = &kernel.body[..];
+    let part = |body| KernelPart { body, split: split(program, kernel, body) };
     let is_loop = |stmt: &Stmt| matches!(stmt, Stmt::For { .. } | Stmt::Strip { .. } | Stmt::Contraction(_));
     let is_one_part = body.len() < 2
         || !kernel.locals.is_empty()
@@ -70,10 +118,6 @@ pub(crate) fn parts<'k>(program: &Program, kernel: &'k Kernel) -> Vec<KernelPart
         || passes_scratch(program, body);
 
     if is_one_part { vec![part(body)] } else { body.chunks(1).map(part).collect() }
-}
-
-fn part(body: &[Stmt]) -> KernelPart<'_> {
-    KernelPart { body, split: split(body) }
 }
 
 /// Whether scratch memory passes from one statement to another. Each share has its own copy, so the statements must
@@ -95,45 +139,21 @@ fn passes_scratch(program: &Program, body: &[Stmt]) -> bool {
     passes
 }
 
-fn split(body: &[Stmt]) -> PartSplit<'_> {
+fn split<'k>(program: &Program, kernel: &Kernel, body: &'k [Stmt]) -> PartSplit<'k> {
     match body {
-        [Stmt::For { axis, parallel: true, body }] => match &body[..] {
-            [Stmt::For { axis: inner, parallel: true, body }] if !inner.extent.contains(&axis.var) => {
-                PartSplit::Loops { axis, inner: Some(inner), body }
-            }
-            _ => PartSplit::Loops { axis, inner: None, body },
-        },
-        [Stmt::Strip { axis, code }] if only_stores(code) => PartSplit::Strip { axis, code },
+        [Stmt::For { axis, parallel: true, body }] => {
+            PartSplit::Loops(ParallelNest::around(program, kernel, axis, body))
+        }
+        [Stmt::Strip { axis, code }] if code.only_stores() => PartSplit::Strip { axis, code },
         [Stmt::Contraction(contraction)] => PartSplit::Contraction(contraction),
         _ => PartSplit::Sequential,
     }
 }
 
-/// Whether stores are the only effect of the code on later statements, and loaded addresses don't relate iterations:
-/// no iteration stores at such an address, or loads from there in a buffer that another one stores to.
-fn only_stores(code: &InstSeq) -> bool {
-    let mut bound = Vec::new();
-    let mut stored = Vec::new();
-    let mut loaded = Vec::new();
-    for inst in &code.insts {
-        let is_at_loaded_address = |access: &Access| bound.iter().any(|symbol| access.index.contains(symbol));
-        match inst {
-            Inst::Reduce(..) | Inst::Set(..) => return false,
-            Inst::Bind(symbol, _) => bound.push(symbol.clone()),
-            Inst::Store(access, _) if is_at_loaded_address(access) => return false,
-            Inst::Store(access, _) => stored.push(access.buffer),
-            Inst::Load(access) if is_at_loaded_address(access) => loaded.push(access.buffer),
-            _ => {}
-        }
-    }
-    loaded.iter().all(|buffer| !stored.contains(buffer))
-}
-
 /// The number of iterations that may run at once; `None` if the part decides at run time, or is sequential.
-pub(crate) fn iterations(split: PartSplit) -> Option<Dim> {
+pub(crate) fn iterations(split: &PartSplit) -> Option<Dim> {
     match split {
-        PartSplit::Loops { axis, inner: None, .. } => Some(axis.extent.clone()),
-        PartSplit::Loops { axis, inner: Some(inner), .. } => Some(&axis.extent * &inner.extent),
+        PartSplit::Loops(nest) => Some(nest.count(0)),
         PartSplit::Strip { axis, .. } => Some(axis.extent.ceil_div(STRIP_STEP)),
         PartSplit::Sequential | PartSplit::Contraction(_) => None,
     }

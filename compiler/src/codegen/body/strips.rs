@@ -54,13 +54,14 @@ pub(crate) fn emit_strip(
     emit_call(f, kernel, call, &args).map(Some)
 }
 
-/// Emits rows `range` of a loop over strips and scalar code as one call. Returns `None`, and emits nothing, if
-/// microkernels don't support the code.
+/// Emits rows `range` of a loop over strips and scalar code as one call. With `columns`, the loop contains one strip,
+/// and these elements of it are computed. Returns `None`, and emits nothing, if microkernels don't support the code.
 pub(crate) fn emit_rows(
     f: &mut FuncCtx,
     kernel: &Kernel,
     axis: &Axis,
     range: IterationRange,
+    columns: Option<IterationRange>,
     body: &[Stmt],
 ) -> Result<Option<StripOutcome>> {
     let mut facts = f.facts().clone();
@@ -76,10 +77,13 @@ pub(crate) fn emit_rows(
 
     let mut args = arguments(f, &call)?;
     restrict_rows(f, &call, &mut args, range);
+    if let Some(columns) = columns {
+        restrict_elements(f, &call, &mut args, columns);
+    }
     emit_call(f, kernel, call, &args).map(Some)
 }
 
-/// Restricts a call without a row loop to the elements in `range`.
+/// Restricts a call with one strip to the elements in `range`.
 fn restrict_elements(f: &mut FuncCtx, call: &StripCall, args: &mut ArgBlock, range: IterationRange) {
     let count = f.ins().isub(range.end, range.begin);
     args.set(call.key.extent(0), count);

@@ -14,6 +14,9 @@ use crate::{
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC, types};
 use symshape::Dim;
 
+/// The number of iterations for each thread from which on whole ones are even enough.
+const BLOCKS_PER_THREAD: i64 = 4;
+
 /// Stack memory for a frame.
 pub(crate) fn frame_on_stack(f: &mut FuncCtx) -> Value {
     let slot = f.slot(frame::bytes(f.unit.program) as usize, 64);
@@ -99,7 +102,10 @@ fn sharing(f: &mut FuncCtx, host: &Host, part: &EmittedPart) -> Result<Sharing> 
         }
     };
 
-    let shares = estimate::shares(f, &part.work, host.threads)?;
+    let shares = match part.split().blocks() {
+        Some(blocks) => shares_of_blocks(f, &blocks, host.threads)?,
+        None => estimate::shares(f, &part.work, host.threads)?,
+    };
     let mut shares = f.ins().smin(shares, count);
     if part.uses_scratch {
         // The number of copies of the scratch buffers is fixed: see `share` for the copy of a share.
@@ -109,6 +115,21 @@ fn sharing(f: &mut FuncCtx, host: &Host, part: &EmittedPart) -> Result<Sharing> 
         shares = f.ins().select(is_enough, shares, few);
     }
     Ok(Sharing { axis, count, shares })
+}
+
+/// The number of shares of loops whose columns are divided, too: one for each iteration of the loops if they are
+/// divided evenly enough, else one for each thread. Threads that share the columns of an iteration repeat its preamble.
+fn shares_of_blocks(f: &mut FuncCtx, blocks: &Dim, threads: Value) -> Result<Value> {
+    let blocks = f.dim(blocks)?;
+    // A host without threads has the number 0.
+    let one = f.int(1);
+    let threads = f.ins().umax(threads, one);
+    let rest = f.ins().urem(blocks, threads);
+    let is_even = f.ins().icmp_imm_s(IntCC::Equal, rest, 0);
+    let enough = f.ins().imul_imm_s(threads, BLOCKS_PER_THREAD);
+    let are_enough = f.ins().icmp(IntCC::SignedGreaterThanOrEqual, blocks, enough);
+    let are_whole = f.ins().bor(is_even, are_enough);
+    Ok(f.ins().select(are_whole, blocks, threads))
 }
 
 /// Stores the cut in the frame, and runs the shares on the host's threads.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     codegen::{
-        body::split::{KernelPart, PartSplit},
+        body::split::{KernelPart, ParallelNest, PartSplit},
         function::{FuncCtx, ModuleBuilder, frame},
     },
     error::{Error, Result},
@@ -52,10 +52,7 @@ pub(crate) fn emit<'k>(
     })?;
     let whole = EmittedPart {
         func,
-        part: KernelPart {
-            body: &[],
-            split: PartSplit::Loops { axis: &ragged.row_axis, inner: None, body: &[] },
-        },
+        part: KernelPart { body: &[], split: PartSplit::Loops(ParallelNest::of_loop(&ragged.row_axis, &[])) },
         kernel: first,
         work: work(ragged, &parts),
         fails: parts.iter().any(|part| part.fails),

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     codegen::{
-        body::split::{KernelPart, PartSplit},
+        body::split::{KernelPart, ParallelNest, PartSplit},
         function::{FuncCtx, ModuleBuilder, frame},
     },
     error::{Error, Result},
@@ -77,7 +77,7 @@ fn for_each<'k>(
     })?;
 
     let body = parts.first().map_or(&[][..], |part| part.part.body);
-    let split = PartSplit::Loops { axis: &each.axis, inner: None, body };
+    let split = PartSplit::Loops(ParallelNest::of_loop(&each.axis, body));
     let work = Dim::sum(parts.iter().map(|part| part.work.clone()));
     Ok(EmittedPart {
         func,

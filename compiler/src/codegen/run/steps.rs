@@ -26,10 +26,10 @@ pub(crate) struct EmittedPart<'k> {
     pub(crate) is_divisible: bool,
 }
 
-impl EmittedPart<'_> {
-    /// The parts that may run at once.
-    pub(crate) fn split(&self) -> PartSplit<'_> {
-        self.part.split
+impl<'k> EmittedPart<'k> {
+    /// The iterations that may run at once.
+    pub(crate) fn split(&self) -> &PartSplit<'k> {
+        &self.part.split
     }
 
     /// Whether several threads may share the part. With one worker there is a single copy of the scratch buffers, which

@@ -1,8 +1,8 @@
 //! The loops over blocks of tiles, and their bodies.
 //!
 //! A block consists of a few rows of tiles of one image, or of a few whole images. It has enough rows for contractions
-//! to run at full speed, and is small enough for intermediate values to stay in the caches. If the filters are large,
-//! each half of the columns is a separate block, so that two threads share the work on a single image.
+//! to run at full speed, and is small enough for intermediate values to stay in the caches. If there are few blocks,
+//! threads share their columns (`codegen/body/column_split.rs`).
 
 use super::{
     form::{Form, TAPS},
@@ -21,10 +21,6 @@ const MAX_TILES: i64 = 56;
 
 /// The number of tiles up to which small images are added to a block.
 const ENOUGH_TILES: i64 = 64;
-
-/// The smallest number of filter elements at a point for which the columns are halved. Inputs then change their basis
-/// twice, which is a twentieth of the work or less.
-const LARGE_FILTERS: i64 = 1 << 14;
 
 /// Adjacent tiles of one size along an axis.
 #[derive(Clone)]
@@ -45,10 +41,6 @@ struct KernelBuilder<'a> {
     across: Dim,
     /// The number of tiles that the buffers of a block hold.
     max_tiles: i64,
-    /// The number of columns of a block.
-    columns: i64,
-    /// The axis of column blocks, if the columns are divided.
-    share: Option<Axis>,
     inputs: BufferId,
     products: BufferId,
     /// The filters, and the number of filter elements at a point.
@@ -84,11 +76,6 @@ pub(super) fn write(
     let rows = rows_of_block(convolution, form, &across);
     let widest = facts.bounds(&across).hi.and_then(|hi| i64::try_from(hi).ok()).unwrap_or(1);
     let max_tiles = by_images.map_or(rows * widest, |tiles| group * tiles);
-    let is_divided = by_images.is_some()
-        && convolution.columns % (2 * convolution.panel_width()) == 0
-        && convolution.channels * convolution.columns >= LARGE_FILTERS;
-    let share = is_divided.then(|| Axis { var: symbols.fresh(), extent: Dim::from(2) });
-    let columns = convolution.columns / if is_divided { 2 } else { 1 };
     let points = (form.inputs() * form.inputs()) as i64;
 
     let mut scratch = |name: &str, channels: i64, dtype: DType| {
@@ -98,24 +85,11 @@ pub(super) fn write(
     let (narrow, wide) =
         if convolution.is_whole { (DType::I16, DType::I32) } else { (DType::F32, DType::F32) };
     let inputs = scratch("tiles of inputs", convolution.channels, narrow);
-    let products = scratch("products", columns, wide);
+    let products = scratch("products", convolution.columns, wide);
 
-    let mut builder = KernelBuilder {
-        convolution,
-        form,
-        facts,
-        across,
-        max_tiles,
-        columns,
-        share,
-        inputs,
-        products,
-        filters,
-    };
-    builder.share.iter().for_each(|axis| builder.facts.declare_index(&axis.var, &axis.extent));
-    let body =
-        if by_images.is_some() { builder.by_images(symbols, group) } else { builder.by_rows(symbols, rows) };
-    in_loop(builder.share.clone(), true, body)
+    let mut builder =
+        KernelBuilder { convolution, form, facts, across, max_tiles, inputs, products, filters };
+    if by_images.is_some() { builder.by_images(symbols, group) } else { builder.by_rows(symbols, rows) }
 }
 
 /// The number of rows of tiles of a block: a divisor of the number of rows of an image, if that is known.
@@ -153,7 +127,8 @@ impl KernelBuilder<'_> {
 
         let Some(images) = self.convolution.images.clone() else {
             let block = TileBlock { images: None, first: Dim::zero(), rows, runs };
-            return self.block(symbols, &block);
+            let only = Axis { var: symbols.fresh(), extent: Dim::one() };
+            return in_loop(Some(only), true, self.block(symbols, &block));
         };
 
         let blocks =
@@ -304,25 +279,24 @@ impl KernelBuilder<'_> {
         let points = self.form.inputs() * self.form.inputs();
         let images = block.images.as_ref().map_or(Dim::one(), |(axis, _)| axis.extent.clone());
         let tiles = self.facts.simplify(&(images * &block.rows * &self.across));
-        let channels = self.convolution.channels;
+        let Convolution { channels, columns, .. } = *self.convolution;
         let at = |channels: i64, last: &Symbol| {
             (Dim::from(&point) * self.max_tiles + Dim::from(&tile)) * channels + Dim::from(last)
         };
         let (filters, point_elems) = self.filters;
-        let share = self.share.as_ref().map_or(Dim::zero(), |axis| Dim::from(&axis.var));
         let mut epilogue = InstSeq::default();
         let sum = epilogue.push(Inst::Sum);
-        let to = Access { buffer: self.products, index: self.facts.simplify(&at(self.columns, &column)) };
+        let to = Access { buffer: self.products, index: self.facts.simplify(&at(columns, &column)) };
         epilogue.push(Inst::Store(to, sum));
 
         let contraction = Contraction {
             m: vec![Axis { var: tile.clone(), extent: tiles }],
-            n: Axis { var: column.clone(), extent: self.columns.into() },
+            n: Axis { var: column.clone(), extent: columns.into() },
             k: vec![Axis { var: channel.clone(), extent: channels.into() }],
             lhs: Access { buffer: self.inputs, index: self.facts.simplify(&at(channels, &channel)) },
             rhs: Rhs::Panels {
                 buffer: filters,
-                base: Dim::from(&point) * point_elems + share * (channels * self.columns),
+                base: Dim::from(&point) * point_elems,
                 width: self.convolution.panel_width() as u32,
             },
             dtype: if self.convolution.is_whole { DType::I32 } else { DType::F32 },
@@ -337,14 +311,14 @@ impl KernelBuilder<'_> {
     }
 
     fn change_outputs(&self, tile: &OutputTile, symbols: &mut FreshSymbols) -> Stmt {
-        let column = Axis { var: symbols.fresh(), extent: self.columns.into() };
+        let column = Axis { var: symbols.fresh(), extent: self.convolution.columns.into() };
         let inputs = self.form.inputs();
         let [height, width] = tile.outputs;
         let mut code = InstSeq::default();
         let mut columns = Vec::new();
         for j in 0..inputs {
             let load = |i: usize| {
-                let at = self.index(tile, i * inputs + j, self.columns, &column.var);
+                let at = self.index(tile, i * inputs + j, self.convolution.columns, &column.var);
                 code.push(Inst::Load(Access { buffer: self.products, index: at }))
             };
             let loaded: Vec<Reg> = (0..inputs).map(load).collect();
@@ -364,12 +338,11 @@ impl KernelBuilder<'_> {
     /// Appends the epilogue of one output of a tile.
     fn finish(&self, tile: &OutputTile, output: [usize; 2], column: &Symbol, code: &mut InstSeq, sum: Reg) {
         let convolution = self.convolution;
-        let first = self.share.as_ref().map_or(Dim::zero(), |axis| Dim::from(&axis.var) * self.columns);
         let value = |symbol: &Symbol| {
             let axis = convolution.size.iter().position(|axis| axis.var == *symbol);
             match axis {
                 Some(axis) => Some(&tile.corner[axis] + output[axis] as i64),
-                None if *symbol == convolution.column => Some(&first + Dim::from(column)),
+                None if *symbol == convolution.column => Some(Dim::from(column)),
                 None => {
                     convolution.images.as_ref().filter(|axis| axis.var == *symbol).and(tile.image.clone())
                 }

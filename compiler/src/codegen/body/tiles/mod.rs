@@ -43,25 +43,35 @@ use symshape_runtime::DType;
 /// The longest outer axis of rows that tiles may be cut along instead of the last one.
 const MAX_OUTER_ROWS: i64 = 16;
 
-/// Emits a contraction by tiles, or the part of it that the frame and `range` say. Returns false, and emits nothing,
-/// where no microkernel can compute it.
+/// The part of a contraction to compute.
+#[derive(Clone, Copy)]
+pub(super) enum ContractionPart {
+    Whole,
+    /// A range of units along the axis that the frame names, see [`split_axis`].
+    OfFrame(IterationRange),
+    /// A range of columns.
+    Columns(IterationRange),
+}
+
+/// Emits a contraction by tiles, or a part of it. Returns false, and emits nothing, where no microkernel can compute it.
 pub(super) fn contraction(
     f: &mut FuncCtx,
     kernel: &Kernel,
     contraction: &Contraction,
-    range: Option<IterationRange>,
+    part: ContractionPart,
 ) -> Result<bool> {
     let isa = Isa::from(f.unit.vector_isa());
     let Some(plan) = plan::plan(f.unit.program, kernel, f.facts(), contraction, &isa) else {
         return Ok(false);
     };
     // Threads divide the rows of one order.
-    let interchanged = with_interchanged_rows(f, contraction).filter(|_| range.is_none());
+    let interchanged =
+        with_interchanged_rows(f, contraction).filter(|_| matches!(part, ContractionPart::Whole));
     let for_few_rows = interchanged
         .as_ref()
         .and_then(|contraction| plan::plan(f.unit.program, kernel, f.facts(), contraction, &isa));
     let Some(for_few_rows) = for_few_rows else {
-        emit::contraction(f, &plan, range)?;
+        emit::contraction(f, &plan, part)?;
         return Ok(true);
     };
 
@@ -70,8 +80,8 @@ pub(super) fn contraction(
     let has_few_rows = f.ins().icmp(IntCC::SignedLessThan, last, outer);
     f.branch(
         has_few_rows,
-        |f| emit::contraction(f, &for_few_rows, None),
-        |f| emit::contraction(f, &plan, None),
+        |f| emit::contraction(f, &for_few_rows, part),
+        |f| emit::contraction(f, &plan, part),
     )?;
     Ok(true)
 }

@@ -18,7 +18,10 @@ mod prefetch;
 mod rows;
 mod unpack_panels;
 
-use super::plan::{self, TilePlan};
+use super::{
+    ContractionPart,
+    plan::{self, TilePlan},
+};
 use crate::{
     codegen::{
         body::split::{self, IterationRange, split_axis},
@@ -31,16 +34,18 @@ use columns::ColumnTiles;
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
 use rows::RowTiles;
 
-/// Emits a contraction, or the part of it that the frame and `range` say.
-pub(super) fn contraction(f: &mut FuncCtx, plan: &TilePlan, range: Option<IterationRange>) -> Result<()> {
+/// Emits a contraction, or a part of it.
+pub(super) fn contraction(f: &mut FuncCtx, plan: &TilePlan, part: ContractionPart) -> Result<()> {
     let count = f.dim(plan.last_rows())?;
     let n_columns = f.dim(&plan.contraction.n.extent)?;
     let zero = f.int(0);
-    let columns = match range {
-        None => IterationRange { begin: zero, end: n_columns },
-        Some(range) => {
+    // The range along the rows, and the columns.
+    let (range, columns) = match part {
+        ContractionPart::Whole => (None, IterationRange { begin: zero, end: n_columns }),
+        ContractionPart::Columns(columns) => (None, columns),
+        ContractionPart::OfFrame(range) => {
             let step = plan::column_step(f.facts(), plan.contraction);
-            split::range(f, range, split_axis::COLUMNS, step, n_columns)?
+            (Some(range), split::range(f, range, split_axis::COLUMNS, step, n_columns)?)
         }
     };
 
