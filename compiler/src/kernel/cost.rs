@@ -60,8 +60,8 @@ fn statement(program: &Program, stmt: &Stmt) -> Dim {
     }
 }
 
-/// The largest work of some statements, at the upper bounds of all extents. `facts` hold around the statements. The trip
-/// counts of `while` loops and extents without a bound count as 1.
+/// The largest work of some statements, at the upper bounds of all extents. `facts` hold around the statements. The
+/// trip counts of `while` loops and extents without a bound count as 1.
 pub(crate) fn at_most(facts: &Facts, body: &[Stmt]) -> f64 {
     let most = |extent: &Dim| facts.bounds(extent).hi.and_then(|hi| hi.to_f64()).unwrap_or(1.0).max(0.0);
     let of_code = |code: &InstSeq| steps(code) as f64;

@@ -119,8 +119,8 @@ pub struct InstSeq {
 }
 
 impl InstSeq {
-    /// Whether stores are the only effect of the code on later statements, and loaded addresses don't relate iterations:
-    /// no iteration stores at such an address, or loads from there in a buffer that another one stores to.
+    /// Whether stores are the only effect of the code on later statements, and loaded addresses don't relate
+    /// iterations: no iteration stores at such an address, or loads from there in a buffer that another one stores to.
     pub(crate) fn only_stores(&self) -> bool {
         let mut bound = Vec::new();
         let mut stored = Vec::new();

@@ -7,10 +7,10 @@ use super::{
     block::{self, BlockContext},
     column_split::{COLUMN_STEP, ColumnSplit},
     scalar_contraction,
-    split::{IterationRange, KernelPart, ParallelNest, PartSplit, STRIP_STEP},
+    split::{ContractionPart, IterationRange, KernelPart, ParallelNest, PartSplit, STRIP_STEP},
     strip_call::Retry,
     strips::{self, StripOutcome},
-    tiles::{self, ContractionPart},
+    tiles,
 };
 use crate::{
     codegen::function::FuncCtx,

@@ -107,6 +107,16 @@ pub(crate) struct IterationRange {
     pub(crate) end: Value,
 }
 
+/// The part of a contraction to compute.
+#[derive(Clone, Copy)]
+pub(crate) enum ContractionPart {
+    Whole,
+    /// A range of units along the axis that the frame names, see [`split_axis`].
+    OfFrame(IterationRange),
+    /// A range of columns.
+    Columns(IterationRange),
+}
+
 /// The parts of a kernel.
 pub(crate) fn parts<'k>(program: &Program, kernel: &'k Kernel) -> Vec<KernelPart<'k>> {
     let body = &kernel.body[..];

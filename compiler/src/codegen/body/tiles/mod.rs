@@ -27,7 +27,7 @@ mod plan;
 
 use crate::{
     codegen::{
-        body::split::{IterationRange, split_axis},
+        body::split::{ContractionPart, split_axis},
         function::FuncCtx,
         vector::VectorIsa,
     },
@@ -43,17 +43,8 @@ use symshape_runtime::DType;
 /// The longest outer axis of rows that tiles may be cut along instead of the last one.
 const MAX_OUTER_ROWS: i64 = 16;
 
-/// The part of a contraction to compute.
-#[derive(Clone, Copy)]
-pub(super) enum ContractionPart {
-    Whole,
-    /// A range of units along the axis that the frame names, see [`split_axis`].
-    OfFrame(IterationRange),
-    /// A range of columns.
-    Columns(IterationRange),
-}
-
-/// Emits a contraction by tiles, or a part of it. Returns false, and emits nothing, where no microkernel can compute it.
+/// Emits a contraction by tiles, or a part of it. Returns false, and emits nothing, where no microkernel can compute
+/// it.
 pub(super) fn contraction(
     f: &mut FuncCtx,
     kernel: &Kernel,

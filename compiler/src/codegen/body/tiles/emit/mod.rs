@@ -18,13 +18,10 @@ mod prefetch;
 mod rows;
 mod unpack_panels;
 
-use super::{
-    ContractionPart,
-    plan::{self, TilePlan},
-};
+use super::plan::{self, TilePlan};
 use crate::{
     codegen::{
-        body::split::{self, IterationRange, split_axis},
+        body::split::{self, ContractionPart, IterationRange, split_axis},
         function::FuncCtx,
         microkernel::{MicrokernelKey, contraction::ReductionPart},
     },
