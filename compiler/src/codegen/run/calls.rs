@@ -17,6 +17,9 @@ use symshape::Dim;
 /// The number of iterations for each thread from which on whole ones are even enough.
 const BLOCKS_PER_THREAD: i64 = 4;
 
+/// The largest number of shares that are whole iterations.
+const MAX_BLOCK_SHARES: i64 = 1 << 16;
+
 /// Stack memory for a frame.
 pub(crate) fn frame_on_stack(f: &mut FuncCtx) -> Value {
     let slot = f.slot(frame::bytes(f.unit.program) as usize, 64);
@@ -129,7 +132,10 @@ fn shares_of_blocks(f: &mut FuncCtx, blocks: &Dim, threads: Value) -> Result<Val
     let enough = f.ins().imul_imm_s(threads, BLOCKS_PER_THREAD);
     let are_enough = f.ins().icmp(IntCC::SignedGreaterThanOrEqual, blocks, enough);
     let are_whole = f.ins().bor(is_even, are_enough);
-    Ok(f.ins().select(are_whole, blocks, threads))
+    // The product of a number of shares and a number of iterations must fit 64 bits.
+    let most = f.int(MAX_BLOCK_SHARES);
+    let whole = f.ins().smin(blocks, most);
+    Ok(f.ins().select(are_whole, whole, threads))
 }
 
 /// Stores the cut in the frame, and runs the shares on the host's threads.
