@@ -5,7 +5,9 @@
 //! that a machine with vector registers executes in the same time. The figures are rough, and no result depends on
 //! them.
 
-use super::{Contraction, Control, ExternalCall, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt};
+use super::{
+    Axis, Contraction, Control, ExternalCall, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt,
+};
 use crate::scalar::{BinaryOp, UnaryOp};
 use num_traits::ToPrimitive;
 use symshape::{Dim, Facts, Symbol};
@@ -15,6 +17,9 @@ pub(crate) const IN_BLOCK: i64 = 16;
 
 /// Maximum number of rows of a contraction that take no longer than reading its constant operand.
 const ROWS_TO_HIDE_READING: i64 = 4;
+
+/// Iterations of a loop without an upper bound.
+const UNBOUNDED_ITERATIONS: f64 = 1024.0;
 
 /// Work that a machine does in a nanosecond: 8 lanes, two units, 3 GHz.
 const IN_A_NANOSECOND: i64 = 48;
@@ -60,10 +65,9 @@ fn statement(program: &Program, stmt: &Stmt) -> Dim {
     }
 }
 
-/// The largest work of some statements, at the upper bounds of all extents. `facts` hold around the statements. The
-/// trip counts of `while` loops and extents without a bound count as 1.
+/// The largest work of some statements, at the upper bounds of all extents. `facts` hold around the statements.
 pub(crate) fn at_most(facts: &Facts, body: &[Stmt]) -> f64 {
-    let most = |extent: &Dim| facts.bounds(extent).hi.and_then(|hi| hi.to_f64()).unwrap_or(1.0).max(0.0);
+    let most = |extent: &Dim| most_iterations(facts, extent);
     let of_code = |code: &InstSeq| steps(code) as f64;
     let of_stmt = |stmt: &Stmt| match stmt {
         Stmt::For { axis, body, .. } => {
@@ -74,14 +78,23 @@ pub(crate) fn at_most(facts: &Facts, body: &[Stmt]) -> f64 {
         Stmt::Block(code) => of_code(code) * IN_BLOCK as f64,
         Stmt::Strip { axis, code } => most(&axis.extent) * of_code(code),
         Stmt::Contraction(contraction) => {
-            let results = contraction.m.iter().chain([&contraction.n]).map(|axis| most(&axis.extent));
-            let terms: f64 = contraction.k.iter().map(|axis| most(&axis.extent)).product();
-            results.product::<f64>() * (terms + of_code(&contraction.epilogue))
+            let inside = contraction.facts_inside(facts);
+            let count = |axes: &[Axis]| {
+                axes.iter().map(|axis| most_iterations(&inside, &axis.extent)).product::<f64>()
+            };
+            let elems = count(&contraction.m) * most(&contraction.n.extent);
+            elems * (count(&contraction.k) + of_code(&contraction.epilogue))
         }
         Stmt::If { then, otherwise, .. } => at_most(facts, then).max(at_most(facts, otherwise)),
         Stmt::While { body, .. } => at_most(facts, body),
     };
     body.iter().map(of_stmt).sum()
+}
+
+/// The largest number of iterations of a loop.
+pub(crate) fn most_iterations(facts: &Facts, extent: &Dim) -> f64 {
+    let bound = facts.bounds(extent).hi.and_then(|bound| bound.to_f64());
+    bound.unwrap_or(UNBOUNDED_ITERATIONS).max(0.0)
 }
 
 fn of_contraction(program: &Program, contraction: &Contraction) -> Dim {

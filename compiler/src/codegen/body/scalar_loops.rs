@@ -14,15 +14,11 @@ use crate::{
         lanes::{accumulator_type, epilogue_form, strip_obstacle},
     },
 };
-use num_traits::ToPrimitive;
 use std::fmt::{self, Display, Formatter};
-use symshape::{Dim, Facts};
+use symshape::Facts;
 
 /// Loops below this share of the work are not listed.
 const MIN_SHARE: f64 = 0.02;
-
-/// Iterations of a loop without an upper bound.
-const UNBOUNDED_ITERATIONS: f64 = 1024.0;
 
 /// A loop without a vector form.
 #[derive(Clone, PartialEq, Debug)]
@@ -94,13 +90,13 @@ impl Search<'_> {
     }
 
     fn iterations(&mut self, facts: &Facts, times: f64, axis: &Axis, body: &[Stmt]) {
-        let times = times * iterations(facts, &axis.extent);
+        let times = times * cost::most_iterations(facts, &axis.extent);
         let mut facts = facts.clone();
         facts.declare_index(&axis.var, &axis.extent);
         // One call of a microkernel runs such rows.
         let rows = StripCall::recognise(self.program, self.kernel, &facts, Some(axis), body);
         if rows.is_some() {
-            self.total += times * vector_work(&facts, body);
+            self.total += times * cost::at_most(&facts, body);
             return;
         }
 
@@ -122,7 +118,7 @@ impl Search<'_> {
     }
 
     fn strip(&mut self, facts: &Facts, times: f64, axis: &Axis, code: &InstSeq) {
-        let times = times * iterations(facts, &axis.extent);
+        let times = times * cost::most_iterations(facts, &axis.extent);
         let mut facts = facts.clone();
         facts.declare_index(&axis.var, &axis.extent);
         match strip_obstacle(self.program, self.kernel, &facts, axis, code) {
@@ -135,12 +131,12 @@ impl Search<'_> {
         let mut inner = facts.clone();
         let mut elems = times;
         for axis in contraction.m.iter().chain([&contraction.n]) {
-            elems *= iterations(&inner, &axis.extent);
+            elems *= cost::most_iterations(&inner, &axis.extent);
             inner.declare_index(&axis.var, &axis.extent);
         }
         let mut depth = 1.0;
         for axis in &contraction.k {
-            depth *= iterations(&inner, &axis.extent);
+            depth *= cost::most_iterations(&inner, &axis.extent);
             inner.declare_index(&axis.var, &axis.extent);
         }
 
@@ -166,22 +162,6 @@ impl Search<'_> {
     }
 }
 
-/// The largest number of iterations of a loop.
-fn iterations(facts: &Facts, extent: &Dim) -> f64 {
-    let bound = facts.bounds(extent).hi.and_then(|bound| bound.to_f64());
-    bound.unwrap_or(UNBOUNDED_ITERATIONS).max(0.0)
-}
-
 fn scalar_work(code: &InstSeq) -> f64 {
     (cost::steps(code) * cost::IN_BLOCK) as f64
-}
-
-/// The work of strips and blocks that one microkernel runs.
-fn vector_work(facts: &Facts, body: &[Stmt]) -> f64 {
-    let work = body.iter().map(|stmt| match stmt {
-        Stmt::Strip { axis, code } => iterations(facts, &axis.extent) * cost::steps(code) as f64,
-        Stmt::Block(code) => scalar_work(code),
-        _ => 0.0,
-    });
-    work.sum()
 }
