@@ -14,12 +14,6 @@ use crate::{
 use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC, types};
 use symshape::Dim;
 
-/// The number of iterations for each thread from which on whole ones are even enough.
-const BLOCKS_PER_THREAD: i64 = 4;
-
-/// The largest number of shares that are whole iterations.
-const MAX_BLOCK_SHARES: i64 = 1 << 16;
-
 /// Stack memory for a frame.
 pub(crate) fn frame_on_stack(f: &mut FuncCtx) -> Value {
     let slot = f.slot(frame::bytes(f.unit.program) as usize, 64);
@@ -106,7 +100,7 @@ fn sharing(f: &mut FuncCtx, host: &Host, part: &EmittedPart) -> Result<Sharing> 
     };
 
     let shares = match part.split().blocks() {
-        Some(blocks) => shares_of_blocks(f, &blocks, host.threads)?,
+        Some(blocks) => estimate::shares_of_blocks(f, &blocks, host.threads)?,
         None => estimate::shares(f, &part.work, host.threads)?,
     };
     let mut shares = f.ins().smin(shares, count);
@@ -118,24 +112,6 @@ fn sharing(f: &mut FuncCtx, host: &Host, part: &EmittedPart) -> Result<Sharing> 
         shares = f.ins().select(is_enough, shares, few);
     }
     Ok(Sharing { axis, count, shares })
-}
-
-/// The number of shares of loops whose columns are divided, too: one for each iteration of the loops if they are
-/// divided evenly enough, else one for each thread. Threads that share the columns of an iteration repeat its preamble.
-fn shares_of_blocks(f: &mut FuncCtx, blocks: &Dim, threads: Value) -> Result<Value> {
-    let blocks = f.dim(blocks)?;
-    // A host without threads has the number 0.
-    let one = f.int(1);
-    let threads = f.ins().umax(threads, one);
-    let rest = f.ins().urem(blocks, threads);
-    let is_even = f.ins().icmp_imm_s(IntCC::Equal, rest, 0);
-    let enough = f.ins().imul_imm_s(threads, BLOCKS_PER_THREAD);
-    let are_enough = f.ins().icmp(IntCC::SignedGreaterThanOrEqual, blocks, enough);
-    let are_whole = f.ins().bor(is_even, are_enough);
-    // The product of a number of shares and a number of iterations must fit 64 bits.
-    let most = f.int(MAX_BLOCK_SHARES);
-    let whole = f.ins().smin(blocks, most);
-    Ok(f.ins().select(are_whole, whole, threads))
 }
 
 /// Stores the cut in the frame, and runs the shares on the host's threads.

@@ -23,6 +23,12 @@ const SHARE_WORK: f64 = 4_000_000.0;
 /// Most shares for each thread. A thread that is interrupted, or has more work than others, loses shares to them.
 const SHARES_PER_THREAD: i64 = 8;
 
+/// The number of blocks for each thread from which on shares of whole blocks are even enough.
+const BLOCKS_PER_THREAD: i64 = 4;
+
+/// The largest number of shares that are whole blocks.
+const MAX_BLOCK_SHARES: i64 = 1 << 16;
+
 /// Work that starting a `parallel_for` and waiting for its end is equal to.
 pub(crate) const PARALLEL_FOR_WORK: f64 = 60_000.0;
 
@@ -49,6 +55,24 @@ pub(crate) fn shares(f: &mut FuncCtx, work: &Dim, threads: Value) -> Result<Valu
     let shares = f.ins().smax(shares, threads);
     let most = f.ins().imul_imm_s(threads, SHARES_PER_THREAD);
     Ok(f.ins().smin(shares, most))
+}
+
+/// The number of shares of blocks whose columns can be divided: one for each block if that is even enough, else one for
+/// each thread. Threads that share the columns of a block repeat its preamble.
+pub(crate) fn shares_of_blocks(f: &mut FuncCtx, blocks: &Dim, threads: Value) -> Result<Value> {
+    let blocks = f.dim(blocks)?;
+    // A host without threads has the number 0.
+    let one = f.int(1);
+    let threads = f.ins().umax(threads, one);
+    let rest = f.ins().urem(blocks, threads);
+    let is_even = f.ins().icmp_imm_s(IntCC::Equal, rest, 0);
+    let enough = f.ins().imul_imm_s(threads, BLOCKS_PER_THREAD);
+    let are_enough = f.ins().icmp(IntCC::SignedGreaterThanOrEqual, blocks, enough);
+    let are_whole = f.ins().bor(is_even, are_enough);
+    // The product of a number of shares and a number of iterations must fit 64 bits.
+    let most = f.int(MAX_BLOCK_SHARES);
+    let whole = f.ins().smin(blocks, most);
+    Ok(f.ins().select(are_whole, whole, threads))
 }
 
 /// The work of all steps if each runs on `threads` threads (an `i32`), as an `i64`.
