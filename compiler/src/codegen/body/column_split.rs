@@ -1,4 +1,4 @@
-//! The division of the columns that a loop's body computes, such as the output channels of a Winograd convolution.
+//! The division of the columns that some statements compute, such as the output channels of a Winograd convolution.
 //!
 //! ```text
 //! for block parallel {
@@ -11,27 +11,25 @@
 //! A thread that computes some columns of a block runs the preamble, and then the rest restricted to its columns. The
 //! preamble writes scratch memory only, and each thread has its own copy.
 //!
-//! Columns are independent if each address of a buffer that they write has the form `period * t + offset + column`,
-//! with one period and one offset for each buffer, and `offset + columns <= period`. Then the remainder of an address
-//! determines its column.
+//! Columns are independent if each address of a buffer that they write has the form `divisor * t + constant + column`,
+//! and the remainder of the constant leaves room for all columns below the divisor. Then the remainder of an address
+//! determines its column. Divisors are those of the factors in the addresses, so this takes no proofs.
 
-use crate::kernel::{
-    Access, Axis, BufferId, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt, cost, walk,
-};
+use crate::kernel::{Axis, BufferId, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt, cost, walk};
 use num_integer::Integer;
 use std::{
     collections::{BTreeMap, BTreeSet},
     slice,
 };
-use symshape::{Dim, Facts};
+use symshape::{Dim, Node, Symbol};
 
 /// Consecutive columns that are not divided: whole panels, and whole cache lines.
 pub(crate) const COLUMN_STEP: i64 = 16;
 
-/// The preamble must do at most this fraction of the work of the columns, because each thread repeats it.
-const PREAMBLE_FRACTION: f64 = 4.0;
+/// The smallest ratio of the work on the columns to that of the preamble, which each thread repeats.
+const MIN_RATIO: f64 = 4.0;
 
-/// A body whose columns are divided.
+/// Statements whose columns are divided.
 #[derive(Clone)]
 pub(crate) struct ColumnSplit<'k> {
     /// The statements before those that are divided.
@@ -43,29 +41,32 @@ pub(crate) struct ColumnSplit<'k> {
 }
 
 impl<'k> ColumnSplit<'k> {
-    /// `None` unless the body has several units of columns, which are independent. `loops` are around the body.
+    /// `None` unless the body computes several units of columns, which are independent. `loops` are around it.
     pub(super) fn of(
         program: &Program,
         kernel: &Kernel,
         loops: &[&Axis],
         body: &'k [Stmt],
     ) -> Option<ColumnSplit<'k>> {
-        let mut facts = program.facts.clone();
-        loops.iter().for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
-
         let first = body.iter().position(|stmt| Stmt::has_contraction(slice::from_ref(stmt), &|_| true))?;
         let (preamble, divided) = body.split_at(first);
-        let leaves = leaves(&facts, divided)?;
+        let leaves = leaves(divided)?;
         let columns = leaves.first()?.columns.extent.as_i64()?;
         let have_all_columns = leaves.iter().all(|leaf| leaf.columns.extent.as_i64() == Some(columns));
         if !have_all_columns || columns <= COLUMN_STEP || !kernel.locals.is_empty() {
             return None;
         }
 
-        let repeated = cost::at_most(&facts, preamble) * PREAMBLE_FRACTION;
+        let written = written(program, &leaves, columns)?;
+        let mut facts = program.facts.clone();
+        loops.iter().for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
+        let repeated = cost::at_most(&facts, preamble) * MIN_RATIO;
         let is_cheap = repeated <= cost::at_most(&facts, divided);
-        let written = is_cheap.then(|| written(program, &leaves, columns)).flatten()?;
-        is_apart(program, preamble, &written).then_some(ColumnSplit { preamble, divided, columns })
+        (is_cheap && is_apart(program, preamble, &written)).then_some(ColumnSplit {
+            preamble,
+            divided,
+            columns,
+        })
     }
 
     /// The number of units of columns.
@@ -78,30 +79,19 @@ impl<'k> ColumnSplit<'k> {
 struct Leaf<'k> {
     stmt: &'k Stmt,
     columns: &'k Axis,
-    /// The facts within the loops around it.
-    facts: Facts,
-    axes: Vec<Axis>,
 }
 
 /// The strips and contractions of some statements. `None` if there are other statements, or effects other than stores.
-fn leaves<'k>(facts: &Facts, stmts: &'k [Stmt]) -> Option<Vec<Leaf<'k>>> {
+fn leaves(stmts: &[Stmt]) -> Option<Vec<Leaf<'_>>> {
     let mut found = Vec::new();
     for stmt in stmts {
         match stmt {
-            Stmt::For { axis, body, .. } => {
-                let mut inner = facts.clone();
-                inner.declare_index(&axis.var, &axis.extent);
-                let mut inside = leaves(&inner, body)?;
-                inside.iter_mut().for_each(|leaf| leaf.axes.push(axis.clone()));
-                found.extend(inside);
-            }
-            Stmt::Strip { axis, code } if is_plain(code) => {
-                found.push(Leaf { stmt, columns: axis, facts: facts.clone(), axes: Vec::new() });
-            }
+            Stmt::For { body, .. } => found.extend(leaves(body)?),
+            Stmt::Strip { axis, code } if is_plain(code) => found.push(Leaf { stmt, columns: axis }),
             Stmt::Contraction(contraction)
                 if is_plain(&contraction.epilogue) && !matches!(contraction.rhs, Rhs::FewBits(_)) =>
             {
-                found.push(Leaf { stmt, columns: &contraction.n, facts: facts.clone(), axes: Vec::new() });
+                found.push(Leaf { stmt, columns: &contraction.n });
             }
             _ => return None,
         }
@@ -115,14 +105,48 @@ fn is_plain(code: &InstSeq) -> bool {
     code.only_stores() && !code.insts.iter().any(is_other)
 }
 
-/// The addresses of one access, without the column.
+/// The addresses `divisor * t + constant + column` of some accesses, with the largest known divisor. It is 0 if there
+/// is a single address for each column.
+#[derive(Clone, Copy)]
 struct Addresses {
-    rest: Dim,
-    /// The rest where all symbols are zero.
+    divisor: i64,
     constant: i64,
-    /// The strides of the loops that step over all columns.
-    strides: Vec<i64>,
-    facts: Facts,
+}
+
+impl Addresses {
+    /// `None` unless the index is a sum of the column and of terms without it.
+    fn of(index: &Dim, column: &Symbol) -> Option<Addresses> {
+        let terms = match index.node() {
+            Node::Add(terms) => terms,
+            _ => slice::from_ref(index),
+        };
+        let mut addresses = Addresses { divisor: 0, constant: 0 };
+        let mut n_columns = 0;
+        for term in terms {
+            match (term.node(), term.as_i64()) {
+                (Node::Symbol(symbol), _) if symbol == column => n_columns += 1,
+                _ if term.contains(column) => return None,
+                (_, Some(constant)) => addresses.constant = addresses.constant.checked_add(constant)?,
+                (Node::Mul(factors), _) => {
+                    let factor = factors.iter().find_map(Dim::as_i64).unwrap_or(1);
+                    addresses.divisor = addresses.divisor.gcd(&factor);
+                }
+                _ => addresses.divisor = 1,
+            }
+        }
+        (n_columns == 1).then_some(addresses)
+    }
+
+    /// The addresses of both.
+    fn and(self, other: Addresses) -> Option<Addresses> {
+        let distance = other.constant.checked_sub(self.constant)?;
+        Some(Addresses { divisor: self.divisor.gcd(&other.divisor).gcd(&distance), ..self })
+    }
+
+    /// Whether no two of the columns have an address in common.
+    fn are_apart(self, columns: i64) -> bool {
+        self.divisor == 0 || self.constant.mod_floor(&self.divisor) + columns <= self.divisor
+    }
 }
 
 /// The buffers that the columns write. `None` unless all accesses of these buffers show that columns are independent.
@@ -136,7 +160,7 @@ fn written(program: &Program, leaves: &[Leaf], columns: i64) -> Option<BTreeSet<
             if site.is_store && !private.contains(&buffer) {
                 // Where no microkernel computes a contraction, each thread computes all of its columns.
                 is_repeatable &= matches!(leaf.stmt, Stmt::Strip { .. }) || is_scratch(program, buffer);
-                stored.insert(buffer, Vec::new());
+                stored.insert(buffer, None);
             }
         });
         if !is_repeatable {
@@ -148,26 +172,17 @@ fn written(program: &Program, leaves: &[Leaf], columns: i64) -> Option<BTreeSet<
         let mut have_columns = true;
         walk::accesses(slice::from_ref(leaf.stmt), &mut |site| {
             let Some(all) = stored.get_mut(&site.access.buffer) else { return };
-            let addresses = leaf.addresses(site.access, site.axes, columns);
-            have_columns &= addresses.is_some();
-            all.extend(addresses);
+            let own = Addresses::of(&site.access.index, &leaf.columns.var);
+            let joined = own.and_then(|own| all.map_or(Some(own), |all: Addresses| all.and(own)));
+            have_columns &= joined.is_some();
+            *all = joined;
         });
         if !have_columns {
             return None;
         }
     }
-    stored.values().all(|all| are_apart(all, columns)).then(|| stored.into_keys().collect())
-}
-
-/// Whether the addresses have the form `period * t + offset + column`, with the largest possible period.
-fn are_apart(all: &[Addresses], columns: i64) -> bool {
-    let Some(first) = all.first() else { return true };
-    let steps = all.iter().flat_map(|own| own.strides.iter().copied().chain([own.constant - first.constant]));
-    let common = steps.fold(0, |common: i64, step| common.gcd(&step));
-    let period = if common == 0 { columns } else { common };
-    let offset = first.constant.mod_floor(&period);
-    let has_offset = |own: &Addresses| own.facts.simplify(&own.rest.modulo(period)).as_i64() == Some(offset);
-    offset + columns <= period && all.iter().all(has_offset)
+    let are_apart = stored.values().flatten().all(|all| all.are_apart(columns));
+    are_apart.then(|| stored.into_keys().collect())
 }
 
 /// The memory that only the microkernels of a statement access.
@@ -190,24 +205,6 @@ fn is_apart(program: &Program, preamble: &[Stmt], written: &BTreeSet<BufferId>) 
         is_apart &= (is_scratch(program, buffer) || !site.is_store) && !written.contains(&buffer);
     });
     is_apart
-}
-
-impl Leaf<'_> {
-    /// The addresses of an access. `None` unless columns are adjacent. `inner` are the axes within the statement.
-    fn addresses(&self, access: &Access, inner: &[Axis], columns: i64) -> Option<Addresses> {
-        let mut facts = self.facts.clone();
-        inner.iter().for_each(|axis| facts.declare_index(&axis.var, &axis.extent));
-        let (unit, rest) = facts.linear_in(&access.index, &self.columns.var)?;
-        if unit.as_i64() != Some(1) {
-            return None;
-        }
-
-        let stride = |axis: &Axis| facts.linear_in(&rest, &axis.var)?.0.as_i64();
-        let axes = self.axes.iter().chain(inner).filter(|axis| axis.var != self.columns.var);
-        let strides = axes.filter_map(stride).filter(|stride| *stride >= columns).collect();
-        let constant = rest.substitute(&|_| Some(Dim::zero())).as_i64()?;
-        Some(Addresses { rest, constant, strides, facts })
-    }
 }
 
 #[cfg(test)]
@@ -278,14 +275,9 @@ mod tests {
     #[test]
     fn independent_columns_are_divided() {
         assert_eq!(columns(&[]), Some(96));
-        // Two strips of a row, in different columns of the output.
-        assert_eq!(
-            columns(&[(
-                "160*g + l + 64], %2",
-                "160*g + l + 64], %2\n store @4[1440*n + 160*g + l + 224], %1"
-            )]),
-            Some(96)
-        );
+        // Stores to two rows, at the same columns of the output.
+        let both = "160*g + l + 64], %2\n store @4[1440*n + 160*g + l + 224], %1";
+        assert_eq!(columns(&[("160*g + l + 64], %2", both)]), Some(96));
     }
 
     #[test]
@@ -300,13 +292,24 @@ mod tests {
         differ("store @4[1440*n + 160*g + l + 64], %2", "store @4[1440*n + 2*l + 64], %2");
         // The remainders of 96 columns from 65 on don't fit 160.
         differ("160*g + l + 64], %2", "160*g + l + 65], %2");
-        // The preamble reads what the columns write, or writes an output.
+        // The preamble reads an element that the columns write, or writes an output.
         differ("load @0[576*n + 64*h + i]", "load @4[1440*n + 160*h + i]");
         differ("store @2[64*h + i], %0", "store @2[64*h + i], %0\n store @4[1440*n + 160*h + i], %0");
         // Sums of products are stored where other threads see them.
         differ("store @3[864*p + 96*r + j], %0", "store @4[1440*n + 160*r + j + 64], %0");
         // A strip of another length.
         differ("strip l in 0..96", "strip l in 0..64");
+    }
+
+    #[test]
+    fn columns_outside_of_loops_are_divided() {
+        let one = [
+            ("for n in 0..N parallel {", ""),
+            ("576*n + ", ""),
+            ("1440*n + ", ""),
+            ("      }\n    }\n  }\n}\n", "      }\n  }\n}\n"),
+        ];
+        assert_eq!(columns(&one), Some(96));
     }
 
     /// Repeating the preamble would cost more than dividing the columns gains.
