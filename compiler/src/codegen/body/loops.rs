@@ -37,7 +37,7 @@ pub(crate) fn part(f: &mut FuncCtx, kernel: &Kernel, part: &KernelPart, params: 
     match &part.split {
         PartSplit::Sequential => {
             is_divisible = false;
-            emit_all(f, kernel, part.body)?;
+            emit_all(f, kernel, part.body, None)?;
         }
         PartSplit::Loops(nest) => emit_joint_range(f, kernel, nest, 0, range)?,
         PartSplit::Strip { axis, code } => {
@@ -61,20 +61,24 @@ fn strip_range(f: &mut FuncCtx, axis: &Axis, range: IterationRange) -> Result<It
     Ok(IterationRange { begin, end })
 }
 
-/// Emits the iterations of a loop in `range`.
+/// Emits the iterations of a loop in `range`, each restricted to `columns` if there are some.
 fn emit_range(
     f: &mut FuncCtx,
     kernel: &Kernel,
     axis: &Axis,
     range: IterationRange,
     body: &[Stmt],
+    columns: Option<IterationRange>,
 ) -> Result<()> {
-    let call =
-        if f.unit.has_microkernels() { strips::emit_rows(f, kernel, axis, range, None, body)? } else { None };
+    let call = if f.unit.has_microkernels() {
+        strips::emit_rows(f, kernel, axis, range, columns, body)?
+    } else {
+        None
+    };
     unless_done(f, call, |f, retry| {
         f.for_axis_range(axis, range.begin, range.end, |f| match retry {
             Some(Retry::Checks) => emit_checks(f, kernel, body),
-            Some(Retry::Strip) | None => emit_all(f, kernel, body),
+            Some(Retry::Strip) | None => emit_all(f, kernel, body, columns),
         })
     })
 }
@@ -103,11 +107,12 @@ fn emit_joint_range(
     depth: usize,
     range: IterationRange,
 ) -> Result<()> {
-    let axis = nest.loops[depth];
-    let is_last = depth + 1 == nest.loops.len();
-    if is_last && nest.columns.is_none() {
-        return emit_range(f, kernel, axis, range, nest.body);
-    }
+    let axis = match (&nest.loops[depth..], &nest.columns) {
+        ([], None) => return emit_all(f, kernel, nest.body, None),
+        ([], Some(columns)) => return emit_column_units(f, kernel, columns, range),
+        ([axis], None) => return emit_range(f, kernel, axis, range, nest.body, None),
+        ([axis, ..], _) => axis,
+    };
 
     let IterationRange { begin, end } = range;
     let extent = f.dim(&nest.count(depth + 1))?;
@@ -127,11 +132,7 @@ fn emit_joint_range(
         let zero = f.int(0);
         let begin = f.ins().smax(begin, zero);
         let end = f.ins().smin(end, extent);
-        let range = IterationRange { begin, end };
-        match &nest.columns {
-            Some(columns) if is_last => emit_column_units(f, kernel, columns, range),
-            _ => emit_joint_range(f, kernel, nest, depth + 1, range),
-        }
+        emit_joint_range(f, kernel, nest, depth + 1, IterationRange { begin, end })
     })
 }
 
@@ -142,83 +143,63 @@ fn emit_column_units(
     split: &ColumnSplit,
     range: IterationRange,
 ) -> Result<()> {
-    emit_all(f, kernel, split.preamble)?;
+    emit_all(f, kernel, split.preamble, None)?;
     let begin = f.ins().imul_imm_s(range.begin, COLUMN_STEP);
     let end = f.ins().imul_imm_s(range.end, COLUMN_STEP);
     let all = f.int(split.columns);
     let end = f.ins().smin(end, all);
-    emit_columns(f, kernel, split.divided, IterationRange { begin, end })
+    emit_all(f, kernel, split.divided, Some(IterationRange { begin, end }))
 }
 
-/// Emits statements, restricted to some of the columns that they compute.
-fn emit_columns(f: &mut FuncCtx, kernel: &Kernel, stmts: &[Stmt], columns: IterationRange) -> Result<()> {
-    for stmt in stmts {
-        match stmt {
-            Stmt::For { axis, body, .. } => emit_rows_of_columns(f, kernel, axis, body, columns)?,
-            Stmt::Strip { axis, code } => emit_strip(f, kernel, axis, Some(columns), code)?,
-            Stmt::Contraction(contraction) => {
-                let part = ContractionPart::Columns(columns);
-                emit_contraction(f, kernel, contraction, part)?;
-            }
-            _ => return Err(Error::internal("a statement has no columns")),
+/// Emits statements, restricted to `columns` if there are some. All their strips and contractions have these columns.
+fn emit_all(f: &mut FuncCtx, kernel: &Kernel, body: &[Stmt], columns: Option<IterationRange>) -> Result<()> {
+    body.iter().try_for_each(|stmt| emit(f, kernel, stmt, columns))
+}
+
+fn emit(f: &mut FuncCtx, kernel: &Kernel, stmt: &Stmt, columns: Option<IterationRange>) -> Result<()> {
+    match stmt {
+        Stmt::For { axis, body, .. } => emit_for(f, kernel, axis, body, columns),
+        Stmt::Block(code) => block::emit(f, kernel, code, &BlockContext::default()),
+        Stmt::Strip { axis, code } => emit_strip(f, kernel, axis, columns, code),
+        Stmt::Contraction(contraction) => {
+            let part = columns.map_or(ContractionPart::Whole, ContractionPart::Columns);
+            emit_contraction(f, kernel, contraction, part).map(|_| ())
         }
+        Stmt::If { cond, then, otherwise } => emit_if(f, kernel, *cond, [then, otherwise], columns),
+        Stmt::While { cond, body } => emit_while(f, kernel, *cond, body, columns),
     }
-    Ok(())
 }
 
-/// Emits a loop around statements that are restricted to some of their columns.
-fn emit_rows_of_columns(
+fn emit_for(
     f: &mut FuncCtx,
     kernel: &Kernel,
     axis: &Axis,
     body: &[Stmt],
-    columns: IterationRange,
+    columns: Option<IterationRange>,
 ) -> Result<()> {
     let begin = f.int(0);
     let end = f.dim(&axis.extent)?;
-    let range = IterationRange { begin, end };
-    let call = if f.unit.has_microkernels() {
-        strips::emit_rows(f, kernel, axis, range, Some(columns), body)?
-    } else {
-        None
-    };
-    match call {
-        Some(StripOutcome::Done) => Ok(()),
-        // The code has no checks.
-        Some(StripOutcome::MayFail(..)) => Err(Error::internal("a statement with columns may fail")),
-        None => f.for_axis(axis, |f| emit_columns(f, kernel, body, columns)),
-    }
+    emit_range(f, kernel, axis, IterationRange { begin, end }, body, columns)
 }
 
-fn emit_all(f: &mut FuncCtx, kernel: &Kernel, body: &[Stmt]) -> Result<()> {
-    body.iter().try_for_each(|stmt| emit(f, kernel, stmt))
-}
-
-fn emit(f: &mut FuncCtx, kernel: &Kernel, stmt: &Stmt) -> Result<()> {
-    match stmt {
-        Stmt::For { axis, body, .. } => emit_for(f, kernel, axis, body),
-        Stmt::Block(code) => block::emit(f, kernel, code, &BlockContext::default()),
-        Stmt::Strip { axis, code } => emit_strip(f, kernel, axis, None, code),
-        Stmt::Contraction(contraction) => {
-            emit_contraction(f, kernel, contraction, ContractionPart::Whole).map(|_| ())
-        }
-        Stmt::If { cond, then, otherwise } => emit_if(f, kernel, *cond, then, otherwise),
-        Stmt::While { cond, body } => emit_while(f, kernel, *cond, body),
-    }
-}
-
-fn emit_for(f: &mut FuncCtx, kernel: &Kernel, axis: &Axis, body: &[Stmt]) -> Result<()> {
-    let begin = f.int(0);
-    let end = f.dim(&axis.extent)?;
-    emit_range(f, kernel, axis, IterationRange { begin, end }, body)
-}
-
-fn emit_if(f: &mut FuncCtx, kernel: &Kernel, cond: Local, then: &[Stmt], otherwise: &[Stmt]) -> Result<()> {
+fn emit_if(
+    f: &mut FuncCtx,
+    kernel: &Kernel,
+    cond: Local,
+    [then, otherwise]: [&[Stmt]; 2],
+    columns: Option<IterationRange>,
+) -> Result<()> {
     let cond = f.local(cond)?;
-    f.branch(cond, |f| emit_all(f, kernel, then), |f| emit_all(f, kernel, otherwise))
+    f.branch(cond, |f| emit_all(f, kernel, then, columns), |f| emit_all(f, kernel, otherwise, columns))
 }
 
-fn emit_while(f: &mut FuncCtx, kernel: &Kernel, cond: Local, body: &[Stmt]) -> Result<()> {
+fn emit_while(
+    f: &mut FuncCtx,
+    kernel: &Kernel,
+    cond: Local,
+    body: &[Stmt],
+    columns: Option<IterationRange>,
+) -> Result<()> {
     let inside = f.create_block();
     let after = f.create_block();
     let first = f.local(cond)?;
@@ -226,7 +207,7 @@ fn emit_while(f: &mut FuncCtx, kernel: &Kernel, cond: Local, body: &[Stmt]) -> R
 
     f.switch_to_block(inside);
     f.push_scope(exit);
-    emit_all(f, kernel, body)?;
+    emit_all(f, kernel, body, columns)?;
     let again = f.local(cond)?;
     f.ins().brif(again, inside, &[], after, &[]);
     f.pop_scope();

@@ -45,7 +45,7 @@ pub(crate) struct KernelPart<'k> {
 pub(crate) enum PartSplit<'k> {
     /// The part runs on one thread.
     Sequential,
-    /// The iterations of parallel loops.
+    /// The iterations of parallel loops, or ranges of the columns inside of them.
     Loops(ParallelNest<'k>),
     /// The elements of a strip without reductions, in units of [`STRIP_STEP`].
     Strip { axis: &'k Axis, code: &'k InstSeq },
@@ -53,8 +53,8 @@ pub(crate) enum PartSplit<'k> {
     Contraction(&'k Contraction),
 }
 
-/// Parallel loops around `body`: one, or two that are directly nested. Their iterations are counted jointly, and the
-/// inner loop counts fastest.
+/// Up to two parallel loops around `body`, one directly inside of the other. Their iterations are counted jointly, and
+/// the inner loop counts fastest.
 #[derive(Clone)]
 pub(crate) struct ParallelNest<'k> {
     /// From the outermost loop to the innermost one.
@@ -70,7 +70,7 @@ impl<'k> ParallelNest<'k> {
         ParallelNest { loops: vec![axis], body, columns: None }
     }
 
-    /// The iterations of the loop over `axis`, and of what it contains.
+    /// The joint iterations of the loop over `axis` and of a parallel loop directly inside of it.
     fn around(program: &Program, kernel: &Kernel, axis: &'k Axis, body: &'k [Stmt]) -> Self {
         let mut nest = ParallelNest::of_loop(axis, body);
         if let [Stmt::For { axis: inner, parallel: true, body }] = body
@@ -156,7 +156,12 @@ fn split<'k>(program: &Program, kernel: &Kernel, body: &'k [Stmt]) -> PartSplit<
         }
         [Stmt::Strip { axis, code }] if code.only_stores() => PartSplit::Strip { axis, code },
         [Stmt::Contraction(contraction)] => PartSplit::Contraction(contraction),
-        _ => PartSplit::Sequential,
+        _ => match ColumnSplit::of(program, kernel, &[], body) {
+            Some(columns) => {
+                PartSplit::Loops(ParallelNest { loops: Vec::new(), body, columns: Some(columns) })
+            }
+            None => PartSplit::Sequential,
+        },
     }
 }
 

@@ -54,8 +54,9 @@ pub(crate) fn emit_strip(
     emit_call(f, kernel, call, &args).map(Some)
 }
 
-/// Emits rows `range` of a loop over strips and scalar code as one call. With `columns`, the loop contains one strip,
-/// and these elements of it are computed. Returns `None`, and emits nothing, if microkernels don't support the code.
+/// Emits rows `range` of a loop over strips and scalar code as one call. With `columns`, only these elements of the
+/// strips are computed, which must have one extent. Returns `None`, and emits nothing, if microkernels don't support
+/// the code.
 pub(crate) fn emit_rows(
     f: &mut FuncCtx,
     kernel: &Kernel,
@@ -83,7 +84,7 @@ pub(crate) fn emit_rows(
     emit_call(f, kernel, call, &args).map(Some)
 }
 
-/// Restricts a call with one strip to the elements in `range`.
+/// Restricts a call, whose strips have one extent, to the elements in `range`.
 fn restrict_elements(f: &mut FuncCtx, call: &StripCall, args: &mut ArgBlock, range: IterationRange) {
     let count = f.ins().isub(range.end, range.begin);
     args.set(call.key.extent(0), count);

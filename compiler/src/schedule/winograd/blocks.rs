@@ -127,8 +127,7 @@ impl KernelBuilder<'_> {
 
         let Some(images) = self.convolution.images.clone() else {
             let block = TileBlock { images: None, first: Dim::zero(), rows, runs };
-            let only = Axis { var: symbols.fresh(), extent: Dim::one() };
-            return in_loop(Some(only), true, self.block(symbols, &block));
+            return self.block(symbols, &block);
         };
 
         let blocks =
