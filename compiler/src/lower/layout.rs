@@ -11,9 +11,10 @@
 //! operand as it is in memory: so attention scores are mixed across heads in place.
 //!
 //! The last product with constant weights takes an input whose rows are innermost as it is, too: a convolution of one
-//! point reads and writes images.
+//! point reads and writes images. So does a depthwise convolution of an input.
 
 mod demands;
+mod planes;
 mod reads;
 
 use super::{

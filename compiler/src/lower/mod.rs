@@ -33,6 +33,7 @@ mod sort;
 mod state;
 mod storage;
 mod weights;
+mod windows;
 
 pub use dead_stores::eliminate_dead_stores;
 

@@ -17,6 +17,7 @@ mod neighbours;
 mod pack_buffers;
 mod pages;
 mod panels;
+mod pieces;
 mod rows;
 mod share_panels;
 mod state_products;
@@ -35,6 +36,7 @@ pub(crate) type Pass = fn(&mut Program) -> Result<()>;
 pub const PASSES: &[(&str, Pass)] = &[
     ("state_products", state_products::separate),
     ("gathering_epilogues", epilogues::separate),
+    ("pieces", pieces::fuse),
     ("rows", rows::fuse),
     ("blocks", blocks::fuse),
     ("panels", panels::pack),

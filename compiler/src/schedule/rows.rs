@@ -117,6 +117,16 @@ fn accesses(facts: &Facts, row: &Axis, body: &[Stmt]) -> RowAccesses {
     accesses
 }
 
+/// The row stride of an address in a statement of the body of a loop over rows.
+pub(super) fn stride_of(program: &Program, row: &Axis, stmt: &Stmt, address: &Dim) -> Option<Dim> {
+    let mut facts = program.facts.clone();
+    facts.declare_index(&row.var, &row.extent);
+    if let Stmt::Strip { axis, .. } = stmt {
+        facts.declare_index(&axis.var, &axis.extent);
+    }
+    stride(&facts, row, address)
+}
+
 /// The row stride of an address that stays within its row.
 fn stride(facts: &Facts, row: &Axis, address: &Dim) -> Option<Dim> {
     let (stride, rest) = facts.linear_in(address, &row.var)?;
@@ -158,23 +168,30 @@ fn may_flow(shared: &BTreeSet<BufferId>, before: &Kernel, after: &Kernel) -> boo
 
 /// Whether two kernels can be fused, and a buffer between them may become scratch.
 fn can_join(program: &Program, shared: &BTreeSet<BufferId>, before: &Kernel, after: &Kernel) -> bool {
-    let (Some((row, body)), Some((next_row, next_body))) = (rows(before), rows(after)) else { return false };
+    let flows = |written: &BTreeSet<BufferId>| written.iter().any(|buffer| !shared.contains(buffer));
+    common_rows(program, before, after).as_ref().is_some_and(flows)
+}
+
+/// The buffers that `before` writes and `after` reads, if both loop over the same rows and access all common buffers
+/// row by row, so that their loops can be fused.
+pub(super) fn common_rows(program: &Program, before: &Kernel, after: &Kernel) -> Option<BTreeSet<BufferId>> {
+    let ((row, body), (next_row, next_body)) = rows(before).zip(rows(after))?;
     if !program.facts.prove_eq(&row.extent, &next_row.extent).is_yes() {
-        return false;
+        return None;
     }
     // Threads share the rows of the fused kernel alone.
     let has_inner_loop = [body, next_body].iter().any(|body| is_shared_loop(body));
     if has_inner_loop && program.facts.bounds(&row.extent).lo.is_none_or(|lo| lo < ENOUGH_ROWS.into()) {
-        return false;
+        return None;
     }
 
     let first = accesses(&program.facts, row, body);
     let second = accesses(&program.facts, next_row, next_body);
     // Copies to the state stay last: a call that fails before has not changed it.
     if second.iter().any(|(buffer, access)| access.is_written && program.is_overwritten(*buffer)) {
-        return false;
+        return None;
     }
-    let mut flows = false;
+    let mut flows = BTreeSet::new();
     for (buffer, access) in &first {
         let Some(next) = second.get(buffer) else { continue };
         if !access.is_written && !next.is_written {
@@ -182,15 +199,17 @@ fn can_join(program: &Program, shared: &BTreeSet<BufferId>, before: &Kernel, aft
         }
         let strides = access.stride.as_ref().zip(next.stride.as_ref());
         if !strides.is_some_and(|(old, new)| program.facts.prove_eq(old, new).is_yes()) {
-            return false;
+            return None;
         }
-        flows |= access.is_written && next.is_read && !shared.contains(buffer);
+        if access.is_written && next.is_read {
+            flows.insert(*buffer);
+        }
     }
-    flows
+    Some(flows)
 }
 
 /// Appends the rows of `after` to those of `before`.
-fn join(program: &Program, before: &mut Kernel, after: Kernel) {
+pub(super) fn join(program: &Program, before: &mut Kernel, after: Kernel) {
     let mut taken: BTreeSet<Symbol> = program.all_symbols().cloned().collect();
     walk::symbols(&before.body, &mut |symbol| _ = taken.insert(symbol.clone()));
     let [Stmt::For { axis: next_row, body: next_body, .. }] = &after.body[..] else { return };

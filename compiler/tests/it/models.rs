@@ -18,6 +18,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("mlp", mlp),
     ("conv_residual", conv_residual),
     ("depthwise", depthwise),
+    ("planes", planes),
     ("grouped", grouped),
     ("pools", pools),
     ("attention", attention),
@@ -167,6 +168,42 @@ fn depthwise() -> Result<Graph> {
     let y = g.relu(y)?;
     let y = conv(&mut g, y, [9, 5], 1, 1, 11)?;
     g.output("y", y)?;
+    Ok(g)
+}
+
+/// Depthwise convolutions of an input, whose images have planes, with and without padding, and a pool of them.
+fn planes() -> Result<Graph> {
+    let mut g = graph("planes", &[("N", 1, 2), ("H", 3, 8), ("W", 9, 41)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 16.into(), sym("H"), sym("W")])?;
+    let pad = |g: &mut Graph, sides: [i64; 2], value: f32| {
+        let sides = [0, 0, sides[0], sides[1]].map(Dim::from);
+        g.pad(x, &sides, &sides, Scalar::f32(value))
+    };
+
+    let wide = pad(&mut g, [2, 2], 0.0)?;
+    let wide = g.window(wide, &[2, 3], &[5, 5], &[1, 1], &[1, 1])?;
+    let w = constant(&mut g, &[16, 5, 5], 1)?;
+    let y = g.contract(wide, b"nchwyx", w, b"cyx", b"nchw")?;
+    let b = constant(&mut g, &[16, 1, 1], 2)?;
+    let y = g.add(y, b)?;
+    let y = g.relu(y)?;
+    g.output("same", y)?;
+
+    let far = pad(&mut g, [1, 1], 0.0)?;
+    let far = g.window(far, &[2, 3], &[3, 3], &[2, 2], &[1, 1])?;
+    let w = constant(&mut g, &[16, 3, 3], 3)?;
+    let y = g.contract(far, b"nchwyx", w, b"cyx", b"nchw")?;
+    g.output("halves", y)?;
+
+    let inside = g.window(x, &[2, 3], &[2, 3], &[1, 2], &[1, 1])?;
+    let w = constant(&mut g, &[16, 2, 3], 4)?;
+    let y = g.contract(inside, b"nchwyx", w, b"cyx", b"nchw")?;
+    g.output("inside", y)?;
+
+    let pooled = pad(&mut g, [1, 1], f32::NEG_INFINITY)?;
+    let pooled = g.window(pooled, &[2, 3], &[3, 3], &[2, 2], &[1, 1])?;
+    let y = g.reduce(ReduceOp::Max, pooled, &[4, 5], false)?;
+    g.output("pooled", y)?;
     Ok(g)
 }
 

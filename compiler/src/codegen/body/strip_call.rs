@@ -70,7 +70,7 @@ impl StripCall {
             rows: row.is_some(),
             phases,
             row_steps: pointers.iter().map(row_step).collect(),
-            pointers: pointers.iter().map(Pointer::column_step).collect(),
+            pointers: pointers.iter().map(|pointer| pointer.column_step(program)).collect(),
             streams,
             extents: extents.len() as u32,
             scalars: builder.scalars.len() as u32,

@@ -46,11 +46,15 @@ impl Pointer {
         }
     }
 
-    /// The step from element to element.
-    pub(super) fn column_step(&self) -> StreamStep {
+    /// The step from element to element. Microkernels know a distance of two elements only for words.
+    pub(super) fn column_step(&self, program: &Program) -> StreamStep {
         match self {
             Pointer::Gathered(_) => StreamStep::Unit,
-            Pointer::Stream(stream) => step(&stream.column),
+            Pointer::Stream(stream) => {
+                let are_words = program.buffers[stream.origin.buffer].dtype.size_bytes() == 4;
+                let is_double = are_words && stream.column.as_i64() == Some(2);
+                if is_double { StreamStep::Double } else { step(&stream.column) }
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The registers that a step reads and sets.
 
-use super::vcode::{Int, IntOperand, Mask, Mem, VInst, Vector};
+use super::vcode::{Int, IntOperand, Mask, Mem, VBinary, VInst, Vector};
 use smallvec::{SmallVec, smallvec};
 
 /// A virtual register of any class.
@@ -147,6 +147,8 @@ pub(super) fn operands(step: &VInst) -> Operands {
         | VInst::Shift(_, dst, src, _)
         | VInst::WideShift(_, dst, src, _)
         | VInst::Butterfly(dst, src, _) => none.read(*src).set(*dst),
+        // AVX-512 first loads the numbers of the lanes to the destination.
+        VInst::Binary(VBinary::EvenThenOdd, dst, a, b) => none.read(*a).read(*b).set_early(*dst),
         VInst::Binary(_, dst, a, b) | VInst::WideBinary(_, dst, a, b) | VInst::PackBf16(dst, a, b) => {
             none.read(*a).read(*b).set(*dst)
         }

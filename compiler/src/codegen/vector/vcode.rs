@@ -210,6 +210,8 @@ pub enum VBinary {
         /// Whether this is the second result.
         second: bool,
     },
+    /// The even lanes of `a`, then the odd lanes of `b`.
+    EvenThenOdd,
 }
 
 /// Lane by lane arithmetic on one vector.

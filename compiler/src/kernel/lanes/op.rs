@@ -50,8 +50,17 @@ pub enum StreamStep {
     Fixed,
     /// By one element.
     Unit,
+    /// By two elements of 32 bits.
+    Double,
     /// By a number of bytes that is an argument.
     Stride,
+}
+
+impl StreamStep {
+    /// Whether it moves past other elements.
+    pub fn is_strided(self) -> bool {
+        matches!(self, StreamStep::Double | StreamStep::Stride)
+    }
 }
 
 /// One instruction. Operands are indices of earlier instructions.

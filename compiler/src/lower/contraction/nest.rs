@@ -10,6 +10,7 @@ use crate::{
         inline::Inliner,
         lowering::{KernelScope, Lowering},
         nest::{AxisRole, Nest, axes_of, exprs_of, step},
+        windows::{MAX_STEP, MAX_WINDOW},
     },
     scalar::{Precision, Scalar},
     tensor::Tensor,
@@ -61,7 +62,8 @@ pub(super) enum LoopForm {
     Matrix,
     /// As [`LoopForm::Matrix`], with the operands in the other order.
     SwappedMatrix,
-    /// Strips along a batch axis, along which both operands are streamed.
+    /// Strips along a batch axis, along which both operands are streamed, or along the rows of a plane, which have
+    /// the same weights.
     Strips,
 }
 
@@ -154,12 +156,31 @@ impl ContractionNest {
 
         match (lhs.contains(&unit.var), rhs.contains(&unit.var)) {
             (true, true) => LoopForm::Strips,
+            (true, false) if self.has_planes(scope, 0, unit) => LoopForm::Strips,
+            (false, true) if self.has_planes(scope, 1, unit) => LoopForm::Strips,
             (true, false) if self.gathers(scope, 0, unit) => LoopForm::Matrix,
             (_, true) if self.gathers(scope, 1, unit) => LoopForm::SwappedMatrix,
             // A single column is a row of the other operand.
             (true, false) => LoopForm::SwappedMatrix,
             (false, _) => LoopForm::Matrix,
         }
+    }
+
+    /// Whether the other operand has a few constant weights for each step of a batch axis, with which operand `varying`
+    /// is multiplied along `unit`: the planes of a depthwise convolution.
+    fn has_planes(&self, scope: &KernelScope, varying: usize, unit: &Axis) -> bool {
+        let [image, weights] = [varying, 1 - varying].map(|side| &self.nest.exprs[side]);
+        let kept = self.nest.axes(AxisRole::Kept);
+        let moves_weights = |axis: &&Axis| weights.contains(&axis.var);
+        let has_channels = kept.iter().any(|axis| moves_weights(&axis));
+        let has_columns = kept.iter().filter(moves_weights).any(|axis| !image.contains(&axis.var));
+        let reduced = self.nest.axes(AxisRole::Reduced);
+        let terms = reduced.iter().try_fold(1i64, |n, axis| n.checked_mul(axis.extent.as_i64()?));
+        self.operands[1 - varying].constant.is_some()
+            && has_channels
+            && !has_columns
+            && matches!(step(&scope.facts, image, unit), 1..=MAX_STEP)
+            && terms.is_some_and(|terms| terms <= MAX_WINDOW)
     }
 
     /// Whether operand `varying` is not adjacent along `unit`, and the other one is a constant that has enough columns,

@@ -1,4 +1,4 @@
-//! Contractions without a matrix multiplication: strips along a batch axis.
+//! Contractions without a matrix multiplication: strips along a batch axis, or along the rows of planes.
 
 use super::{
     nest::ContractionNest,
@@ -14,16 +14,14 @@ use crate::{
         map,
         nest::{AxisRole, append, loops, renamed, with_exprs},
         reduce::points,
+        windows::MAX_WINDOW,
     },
     scalar::{BinaryOp, Reg, Scalar},
     tensor::{Bytes, Tensor},
 };
 use symshape::{Dim, Symbol};
 
-/// The largest number of multiplications that a strip accumulates in registers.
-const MAX_UNROLLED: i64 = 64;
-
-/// Emits strips along a batch axis, along which both operands are streamed.
+/// Emits strips along a batch axis, along which both operands are streamed, or along rows that have the same weights.
 pub(super) fn lower(
     lowering: &mut Lowering,
     scope: &mut KernelScope,
@@ -37,7 +35,7 @@ pub(super) fn lower(
 
     let extents: Option<Vec<i64>> = reduced.iter().map(|axis| axis.extent.as_i64()).collect();
     match extents {
-        Some(extents) if extents.iter().product::<i64>() <= MAX_UNROLLED => {
+        Some(extents) if extents.iter().product::<i64>() <= MAX_WINDOW => {
             let code = unrolled(scope, contraction, buffers, &reduced, &extents);
             let body = map::pass(scope, contraction.nest.axes(AxisRole::Kept), &code);
             lowering.push(contraction.root, "products", Kernel::default(), body);

@@ -1,6 +1,6 @@
 //! The orders that contractions with constant weights prefer for their varying operands.
 
-use super::reads::scattered_axes;
+use super::{planes::VaryingOperand, reads::scattered_axes};
 use crate::{
     graph::{Graph, Label, Op, Value, axis},
     lower::{
@@ -45,6 +45,11 @@ pub(super) fn demands(graph: &Graph, fusion: &Fusion) -> (HashMap<Value, Demand>
         }
         let [operand, weight] = [node.operands[data], node.operands[1 - data]];
         let (base, index) = viewed(graph, operand);
+        let varying = VaryingOperand { operand, base, index: &index, labels, weight, weights, out };
+        if !multiplied.contains(&sum) && varying.has_planes(graph) {
+            in_place.insert(sum);
+            continue;
+        }
         match graph.op(base) {
             Op::Const(_) => {}
             Op::Input(_) => {

@@ -347,6 +347,49 @@ fn strided_streams_of_every_length() {
     }
 }
 
+#[test]
+fn every_second_element_of_every_length() {
+    for (isa, fma) in isas() {
+        for n in 0..40 {
+            // The last element that is read ends the slice.
+            let x = elements(2 * n + 1, 9);
+            let mut body = Body::default();
+            let even = body.push(Op::Load(0), Ty::F32).expect("supported");
+            let odd = body.push(Op::Load(1), Ty::F32).expect("supported");
+            let next = body.push(Op::Load(2), Ty::F32).expect("supported");
+            let sum = body.push(Op::Binary(BinaryOp::Add, even, odd), Ty::F32).expect("supported");
+            let difference = body.push(Op::Binary(BinaryOp::Sub, sum, next), Ty::F32).expect("supported");
+            body.push(Op::Store(3, difference), Ty::F32).expect("supported");
+            for stored in [StreamStep::Unit, StreamStep::Double, StreamStep::Stride] {
+                let pointers = vec![StreamStep::Double, stored];
+                let mut key = strip(vec![Phase::Loop { extent: 0, body: body.clone() }], pointers);
+                let stream = |pointer, offset| Stream { pointer, offset };
+                key.streams = vec![stream(0, 0), stream(0, 4), stream(0, 8), stream(1, 0)];
+                let step = match stored {
+                    StreamStep::Unit => 1,
+                    StreamStep::Double => 2,
+                    _ => 3,
+                };
+                let mut y = vec![f32::NAN; step * n + 1];
+                let mut args = vec![0; key.slots()];
+                args[key.extent(0)] = n as i64;
+                set(&mut args, &key, 0, address(&x), 0, 8);
+                set(&mut args, &key, 1, address_mut(&mut y), 0, 4 * step);
+                Compiled::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
+                for i in 0..n {
+                    assert_eq!(
+                        y[step * i],
+                        x[2 * i] + x[2 * i + 1] - x[2 * i + 2],
+                        "{stored:?}, {n} elements"
+                    );
+                    assert!(y[step * i + 1..step * (i + 1)].iter().all(|other| other.is_nan()));
+                }
+                assert!(y[step * n].is_nan());
+            }
+        }
+    }
+}
+
 /// `softmax` by rows: maximum, exponentials and their sum, quotient.
 fn softmax() -> StripKey {
     let mut largest = Body::default();

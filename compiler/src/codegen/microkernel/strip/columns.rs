@@ -69,8 +69,10 @@ impl Loads {
                 return None;
             }
             match op {
-                Op::Load(stream) if key.step(stream) == StreamStep::Stride => {
-                    let has_squares = matches!(ty, Ty::F32 | Ty::I32 | Ty::F16 | Ty::Bf16);
+                Op::Load(stream) if key.step(stream).is_strided() => {
+                    // Two vectors have all elements of a distance of two.
+                    let has_squares = matches!(ty, Ty::F32 | Ty::I32 | Ty::F16 | Ty::Bf16)
+                        && key.step(stream) == StreamStep::Stride;
                     if !has_squares || row_step(stream) != StreamStep::Unit {
                         return None;
                     }
@@ -83,7 +85,7 @@ impl Loads {
                 }
                 // A stream that each row stores to is not the same for all rows.
                 Op::Store(stream, _)
-                    if key.step(stream) == StreamStep::Stride || row_step(stream) == StreamStep::Fixed =>
+                    if key.step(stream).is_strided() || row_step(stream) == StreamStep::Fixed =>
                 {
                     return None;
                 }
@@ -248,7 +250,7 @@ impl<'a> Row<'a> {
         let pointers: Vec<Int> = strip.pointers.iter().map(|pointer| b.copy(*pointer)).collect();
         let mut steps = Vec::new();
         for (idx, &pointer) in pointers.iter().enumerate() {
-            if key.pointers[idx] != StreamStep::Stride && key.row_steps[idx] != StreamStep::Fixed {
+            if !key.pointers[idx].is_strided() && key.row_steps[idx] != StreamStep::Fixed {
                 steps.push((pointer, b.arg(key.pointer(idx as u32) + 1)));
             }
         }

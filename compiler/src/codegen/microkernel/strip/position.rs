@@ -14,11 +14,14 @@ use crate::{
         },
         vector::{
             Builder,
-            vcode::{Int, IntOp, IntWidth, Mask, MaskOp, Mem, Vector},
+            vcode::{Int, IntOp, IntWidth, Mask, MaskOp, Mem, VBinary, Vector},
         },
     },
     scalar::ReduceOp,
 };
+
+/// The bytes of two words.
+const DOUBLE_BYTES: usize = 8;
 
 /// The lanes of a vector that are iterations.
 #[derive(Clone, Copy)]
@@ -78,6 +81,24 @@ pub(super) struct StridedPointer {
     pub(super) stride: Int,
 }
 
+/// The masks of a vector of every second element: those of the first and of the second vector that have them.
+#[derive(Clone, Copy)]
+pub(super) struct DoubleMasks {
+    pub(super) counts: [Int; 2],
+    pub(super) masks: [Mask; 2],
+}
+
+impl DoubleMasks {
+    /// The masks for the first `n` elements.
+    pub(super) fn first(b: &mut Builder, n: Int) -> DoubleMasks {
+        let twice = b.int_op(IntOp::Shl, n, 1);
+        let first = b.int_op(IntOp::Sub, twice, 1);
+        let second = b.int_op(IntOp::Sub, twice, b.lanes() as i32);
+        let counts = [first, second];
+        DoubleMasks { counts, masks: counts.map(|count| b.mask_first(count)) }
+    }
+}
+
 /// The current element of a loop phase.
 pub(super) struct Position {
     /// Elements before it in the row; the offset in streams of unit steps.
@@ -116,6 +137,8 @@ pub(super) struct VectorAccess<'a> {
     /// Elements from the position to the first lane.
     pub(super) offset: usize,
     pub(super) held: &'a [HeldStream],
+    /// The masks of streams with a distance of two elements, if not all lanes are iterations.
+    pub(super) doubles: Option<DoubleMasks>,
 }
 
 impl<'a> VectorAccess<'a> {
@@ -129,6 +152,7 @@ impl<'a> VectorAccess<'a> {
             partial: 0,
             offset: 0,
             held: &[],
+            doubles: None,
         }
     }
 
@@ -147,8 +171,17 @@ impl<'a> VectorAccess<'a> {
 
     /// The address of a stream's first lane, for unit steps.
     fn unit(&self, stream: u32, ty: Ty) -> Mem {
+        self.steps(stream, memory::elem_bytes(ty))
+    }
+
+    /// The address of a stream's first lane, for steps of two words.
+    fn double(&self, stream: u32) -> Mem {
+        self.steps(stream, DOUBLE_BYTES)
+    }
+
+    /// The address of a stream's first lane, for steps of so many bytes.
+    fn steps(&self, stream: u32, bytes: usize) -> Mem {
         let elements = self.position().elements;
-        let bytes = memory::elem_bytes(ty);
         Mem { index: Some((elements, bytes as u8)), ..self.fixed(stream).plus(bytes * self.offset) }
     }
 
@@ -160,6 +193,10 @@ impl<'a> VectorAccess<'a> {
 
     /// The addresses of a stream's lanes, for strided steps.
     fn strided(&self, b: &mut Builder, stream: u32) -> Vec<Mem> {
+        if self.strip.key.step(stream) == StreamStep::Double {
+            let lanes = if matches!(self.lanes, ActiveLanes::One(_)) { 1 } else { b.lanes() };
+            return (0..lanes).map(|lane| self.double(stream).plus(DOUBLE_BYTES * lane)).collect();
+        }
         let Stream { pointer, offset: disp } = self.strip.key.streams[stream as usize];
         let StridedPointer { pointer, stride } =
             self.position().strided[pointer as usize].expect("the position has the pointers of its body");
@@ -178,15 +215,31 @@ impl<'a> VectorAccess<'a> {
                 memory::load_first(b, self.unit(stream, ty), ty, n, mask)
             }
             (StreamStep::Unit, ActiveLanes::One(_)) => memory::load_one(b, self.unit(stream, ty), ty),
+            (StreamStep::Double, ActiveLanes::All | ActiveLanes::First(..)) => {
+                self.load_double(b, stream, ty)
+            }
             (StreamStep::Stride, ActiveLanes::All) => {
                 let addresses = self.strided(b, stream);
                 memory::load_lanes(b, addresses, ty)
             }
-            (StreamStep::Stride, _) => {
+            (StreamStep::Double | StreamStep::Stride, _) => {
                 let addresses = self.strided(b, stream);
                 memory::load_one(b, addresses[0], ty)
             }
         }
+    }
+
+    /// Every second element. The second vector ends with the last one, so that nothing behind it is read.
+    fn load_double(&self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
+        let first = self.double(stream);
+        let both = [first, first.plus(memory::elem_bytes(ty) * (b.lanes() - 1))];
+        let [first, second] = match self.doubles {
+            None => both.map(|mem| memory::load(b, mem, ty)),
+            Some(DoubleMasks { counts, masks }) => {
+                [0, 1].map(|part| memory::load_first(b, both[part], ty, counts[part], masks[part]))
+            }
+        };
+        b.binary(VBinary::EvenThenOdd, first, second)
     }
 }
 
@@ -208,11 +261,11 @@ impl LaneAccess for VectorAccess<'_> {
             (StreamStep::Unit, ActiveLanes::One(_)) => {
                 memory::store_one(b, self.unit(stream, ty), ty, value);
             }
-            (StreamStep::Stride, ActiveLanes::All) => {
+            (StreamStep::Double | StreamStep::Stride, ActiveLanes::All) => {
                 let addresses = self.strided(b, stream);
                 memory::store_lanes(b, addresses, ty, value);
             }
-            (StreamStep::Stride, _) => {
+            (StreamStep::Double | StreamStep::Stride, _) => {
                 let addresses = self.strided(b, stream);
                 memory::store_one(b, addresses[0], ty, value);
             }
@@ -227,11 +280,11 @@ impl LaneAccess for VectorAccess<'_> {
                 wide::load_first(b, self.unit(stream, Ty::I64), n)
             }
             (StreamStep::Unit, ActiveLanes::One(_)) => wide::broadcast(b, self.unit(stream, Ty::I64)),
-            (StreamStep::Stride, ActiveLanes::All) => {
+            (StreamStep::Double | StreamStep::Stride, ActiveLanes::All) => {
                 let addresses = self.strided(b, stream);
                 wide::load_lanes(b, &addresses)
             }
-            (StreamStep::Stride, _) => {
+            (StreamStep::Double | StreamStep::Stride, _) => {
                 let addresses = self.strided(b, stream);
                 wide::broadcast(b, addresses[0])
             }
@@ -248,11 +301,11 @@ impl LaneAccess for VectorAccess<'_> {
             (StreamStep::Unit, ActiveLanes::One(_)) => {
                 wide::store_one(b, self.unit(stream, Ty::I64), value);
             }
-            (StreamStep::Stride, ActiveLanes::All) => {
+            (StreamStep::Double | StreamStep::Stride, ActiveLanes::All) => {
                 let addresses = self.strided(b, stream);
                 wide::store_lanes(b, &addresses, value);
             }
-            (StreamStep::Stride, _) => {
+            (StreamStep::Double | StreamStep::Stride, _) => {
                 let addresses = self.strided(b, stream);
                 wide::store_one(b, addresses[0], value);
             }

@@ -2,14 +2,14 @@
 
 use super::{
     key::Phase,
-    position::{ActiveLanes, Position, StripRegisters, VectorAccess},
+    position::{ActiveLanes, DoubleMasks, Position, StripRegisters, VectorAccess},
     reduction::Reduction,
 };
 use crate::{
     codegen::{
         microkernel::{
             body,
-            op::{Body, Op, Ty, is_computed_in_double},
+            op::{Body, Op, StreamStep, Ty, is_computed_in_double},
         },
         vector::{Builder, VectorShape, vcode::Int},
     },
@@ -21,6 +21,9 @@ const MAX_UNROLLED_COST: usize = 16;
 
 /// Longest body, in instructions, that is unrolled around an elementary function: it leaves registers for the function.
 const MAX_CHAIN_INSTS: usize = 24;
+
+/// The fewest lanes of vectors whose masks select every second element.
+const MIN_MASKED_LANES: usize = 8;
 
 /// Vectors of partial results of a short reduction.
 const ACCUMULATORS: usize = 4;
@@ -113,13 +116,35 @@ fn start_reductions(b: &mut Builder, body: &Body, partials: usize) -> Vec<Reduct
     reductions
 }
 
+/// Whether the body loads every second element of a stream.
+fn reads_doubles(strip: &StripRegisters<'_>, body: &Body) -> bool {
+    let is_double = |op: &Op| matches!(op, Op::Load(stream) if strip.key.step(*stream) == StreamStep::Double);
+    body.insts.iter().any(|(op, _)| is_double(op))
+}
+
+/// Whether masks select the last elements of all streams: those that the body loads may have a distance of two
+/// elements. Short vectors have short tails, and not every machine of theirs has masks for loads.
+fn has_masks(strip: &StripRegisters<'_>, b: &Builder, body: &Body) -> bool {
+    let is_masked = |op: &Op| match op {
+        Op::Load(stream) => match strip.key.step(*stream) {
+            StreamStep::Double => b.lanes() >= MIN_MASKED_LANES,
+            step => step != StreamStep::Stride,
+        },
+        Op::Store(stream, _) => !strip.key.step(*stream).is_strided(),
+        _ => true,
+    };
+    body.insts.iter().all(|(op, _)| is_masked(op))
+}
+
 /// The last elements, fewer than a vector: under a mask, or one by one where a stream is strided.
 fn emit_tail(b: &mut Builder, body: &Body, count: Int, position: &Position, access: VectorAccess<'_>) {
-    let is_contiguous = position.strided.iter().all(Option::is_none);
+    let has_masks = has_masks(access.strip, b, body);
     b.when(CompareOp::Gt, count, 0, |b| {
-        if is_contiguous {
+        if has_masks {
             let mask = b.mask_first(count);
-            body::emit(body, b, &mut VectorAccess { lanes: ActiveLanes::First(count, mask), ..access });
+            let doubles = reads_doubles(access.strip, body).then(|| DoubleMasks::first(b, count));
+            let lanes = ActiveLanes::First(count, mask);
+            body::emit(body, b, &mut VectorAccess { lanes, doubles, ..access });
         } else {
             let one = b.imm(1);
             let mask = b.mask_first(one);

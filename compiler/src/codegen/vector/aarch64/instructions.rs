@@ -163,7 +163,7 @@ instructions! {
         AddLanes = 0x4ea0_8400 "add", SubLanes = 0x6ea0_8400 "sub", MulLanes = 0x4ea0_9c00 "mul",
         Smin = 0x4ea0_6c00 "smin", Smax = 0x4ea0_6400 "smax", Cmeq = 0x6ea0_8c00 "cmeq", Cmge = 0x4ea0_3c00 "cmge",
         Cmgt = 0x4ea0_3400 "cmgt", Addp = 0x4ea0_bc00 "addp", Zip1 = 0x4e80_3800 "zip1", Zip2 = 0x4e80_7800 "zip2",
-        Uzp1 = 0x4e80_1800 "uzp1";
+        Uzp1 = 0x4e80_1800 "uzp1", Uzp2 = 0x4e80_5800 "uzp2";
     "v{}.4s, v{}.4s, v{}.s[{}]", [VD, VN, VM, Lane] =>
         FmlaLane = 0x4f80_1000 "fmla";
     "v{}.4s, v{}.16b, v{}.16b", [VD, VN, VM] =>

@@ -429,6 +429,7 @@ impl Translator<'_> {
             VBinary::MaxInt => self.b.ins().smax(x, y),
             VBinary::DotPairs => self.dot_pairs(x, y),
             VBinary::Exchange { stage, second } => self.exchange(stage, second, x, y),
+            VBinary::EvenThenOdd => self.shuffled(x, y, [0, 2, 5, 7]),
             _ => unreachable!("not an integer operation: {op:?}"),
         }
     }

@@ -125,7 +125,8 @@ fn is_commutative(op: VBinary) -> bool {
         | VBinary::AndNot
         | VBinary::SubInt
         | VBinary::DotBytePairs
-        | VBinary::Exchange { .. } => false,
+        | VBinary::Exchange { .. }
+        | VBinary::EvenThenOdd => false,
     }
 }
 

@@ -74,6 +74,11 @@ impl Selector<'_> {
             // The minimum and maximum of the machine treat NaN and zeros as `Smallest` and `Largest` do.
             VBinary::Min => return self.extremum(Op::Fcmgt, [b, a], dst, [a, b]),
             VBinary::Max => return self.extremum(Op::Fcmgt, [a, b], dst, [a, b]),
+            VBinary::EvenThenOdd => {
+                self.asm.op(Op::Uzp1, &[TEMP, a, a]);
+                self.asm.op(Op::Uzp2, &[dst, b, b]);
+                return self.asm.op(Op::Zip1Wide, &[dst, TEMP, dst]);
+            }
             VBinary::DotPairs => {
                 self.asm.op(Op::Smull, &[TEMP, a, b]);
                 self.asm.op(Op::Smull2, &[dst, a, b]);

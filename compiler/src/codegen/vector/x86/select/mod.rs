@@ -202,6 +202,9 @@ impl Selector<'_> {
     }
 
     fn binary(&mut self, op: VBinary, dst: Vector, a: Vector, b: Vector) {
+        if op == VBinary::EvenThenOdd {
+            return self.even_then_odd(dst, a, b);
+        }
         let (code, groups) = self.simd.binary(op);
         let dst = self.vector(dst).into();
         let a = self.vector(a).into();
@@ -216,6 +219,29 @@ impl Selector<'_> {
         match groups {
             Some(groups) => self.asm.op(code, &[dst, a, b, groups.into()]),
             None => self.asm.op(code, &[dst, a, b]),
+        }
+    }
+
+    fn even_then_odd(&mut self, dst: Vector, a: Vector, b: Vector) {
+        let (code, _) = self.simd.binary(VBinary::EvenThenOdd);
+        let b = self.source(b);
+        let a = self.vector(a).into();
+        let dst = self.vector(dst).into();
+        match self.simd {
+            Simd::Avx2 => {
+                // Within each half, two lanes of `a` precede those of `b`.
+                self.asm.op(code, &[dst, a, b, 0xd8.into()]);
+                self.asm.op(Code::VEX_Vpermq_ymm_ymmm256_imm8, &[dst, dst, 0xd8.into()]);
+            }
+            Simd::Avx512 => {
+                let lanes = self.simd.lanes() as u32;
+                // The odd lanes of `b` follow, whose lanes have the numbers from 16 on.
+                let number = |lane: u32| if lane < lanes / 2 { 2 * lane } else { 2 * lane + 1 };
+                let numbers = (0..lanes).flat_map(|lane| number(lane).to_le_bytes()).collect();
+                let numbers = Operand::Pool(self.asm.constant(numbers));
+                self.asm.op(self.simd.load(), &[dst, numbers]);
+                self.asm.op(code, &[dst, a, b]);
+            }
         }
     }
 

@@ -1,0 +1,96 @@
+//! Depthwise convolutions of inputs, whose images have planes of channels.
+//!
+//! Strips along the rows of a plane read the input and write the result as they are in memory. With channels innermost,
+//! both would be transposed, which takes longer than the convolution.
+
+use crate::{
+    graph::{Graph, Label, Op, Value, axis},
+    lower::{
+        index::innermost,
+        windows::{MAX_STEP, MAX_WINDOW},
+    },
+};
+use symshape::{Bounds, Dim};
+use symshape_runtime::DType;
+
+/// Rows of fewer elements fill only a small part of a vector. A range counts by the geometric mean of its ends.
+const MIN_ROW: i64 = 8;
+
+/// The varying operand of a contraction with constant weights, and the labels of both operands and the result.
+pub(super) struct VaryingOperand<'a> {
+    pub(super) operand: Value,
+    /// The value that the operand views, and its coordinates over the axes of the operand.
+    pub(super) base: Value,
+    pub(super) index: &'a [Dim],
+    pub(super) labels: &'a [Label],
+    pub(super) weight: Value,
+    pub(super) weights: &'a [Label],
+    pub(super) out: &'a [Label],
+}
+
+impl VaryingOperand<'_> {
+    /// Whether the contraction is a depthwise convolution of an input of the model, and strips along the rows of its
+    /// planes pay.
+    pub(super) fn has_planes(&self, graph: &Graph) -> bool {
+        let is_f32 = [self.operand, self.weight].iter().all(|value| graph.dtype(*value) == DType::F32);
+        is_f32
+            && is_input(graph, self.base)
+            && self.has_channels(graph)
+            && self.has_small_window(graph)
+            && self.has_long_rows(graph)
+    }
+
+    /// Whether the weights have channels, which the result has too, and no columns.
+    fn has_channels(&self, graph: &Graph) -> bool {
+        let shape = graph.shape(self.weight);
+        let is_channel = |label: &Label| self.labels.contains(label) && self.out.contains(label);
+        let mut moving = self.weights.iter().zip(shape).filter(|(_, extent)| extent.as_i64() != Some(1));
+        let has_columns = moving.clone().any(|(label, _)| !self.labels.contains(label));
+        !has_columns && moving.any(|(label, _)| is_channel(label))
+    }
+
+    /// Whether the reduction is a window of few elements: each of its axes moves an axis that rows move too.
+    fn has_small_window(&self, graph: &Graph) -> bool {
+        let is_moved = |at: &Dim, wanted: &dyn Fn(&Label) -> bool| {
+            self.labels.iter().enumerate().any(|(k, label)| wanted(label) && at.contains(&axis(k)))
+        };
+        let is_window = |label: &Label| {
+            let mut moved = self.index.iter().filter(|at| is_moved(at, &|other| other == label));
+            moved.all(|at| is_moved(at, &|other| !self.weights.contains(other)))
+        };
+        let shape = graph.shape(self.operand);
+        let mut reduced = self
+            .labels
+            .iter()
+            .zip(shape)
+            .filter(|(label, extent)| !self.out.contains(label) && extent.as_i64() != Some(1));
+        let elements = reduced.clone().try_fold(1i64, |n, (_, extent)| n.checked_mul(extent.as_i64()?));
+        elements.is_some_and(|elements| elements <= MAX_WINDOW) && reduced.all(|(label, _)| is_window(label))
+    }
+
+    /// Whether the windows of a row begin at each element of the input, or at every second one.
+    fn has_long_rows(&self, graph: &Graph) -> bool {
+        let Some(inner) = innermost(graph.shape(self.base), 0..graph.rank(self.base)) else { return false };
+        let at = &self.index[inner];
+        let shape = graph.shape(self.operand);
+        let mut rows = (0..shape.len()).filter(|k| {
+            self.out.contains(&self.labels[*k]) && shape[*k].as_i64() != Some(1) && at.contains(&axis(*k))
+        });
+        let (Some(row), None) = (rows.next(), rows.next()) else { return false };
+        let step = graph.facts.linear_in(at, &axis(row)).and_then(|(step, _)| step.as_i64());
+        let Bounds { lo: shortest, hi: longest } = graph.facts.bounds(&shape[row]);
+        let is_long = shortest.is_some_and(|shortest| {
+            longest.is_none_or(|longest| shortest * longest >= (MIN_ROW * MIN_ROW).into())
+        });
+        step.is_some_and(|step| (1..=MAX_STEP).contains(&step)) && is_long
+    }
+}
+
+/// Whether `value` is an input of the model, possibly padded.
+fn is_input(graph: &Graph, value: Value) -> bool {
+    match graph.op(value) {
+        Op::Input(_) => true,
+        Op::Pad { .. } => matches!(graph.op(graph.operands(value)[0]), Op::Input(_)),
+        _ => false,
+    }
+}
