@@ -40,6 +40,9 @@ pub(super) fn fuse(program: &mut Program) -> Result<()> {
 /// position of the first one.
 fn fused(program: &Program, reader: usize) -> Option<(usize, Kernel)> {
     let kernels = &program.kernels;
+    if !kernels[reader].body.iter().all(rows::is_plain) {
+        return None;
+    }
     let read = buffers(&kernels[reader], false);
     let (buffer, first) =
         read.into_iter().find_map(|buffer| Some((buffer, first_piece(program, buffer, reader)?)))?;
