@@ -52,8 +52,8 @@ impl Pointer {
             Pointer::Gathered(_) => StreamStep::Unit,
             Pointer::Stream(stream) => {
                 let are_words = program.buffers[stream.origin.buffer].dtype.size_bytes() == 4;
-                let is_double = are_words && stream.column.as_i64() == Some(2);
-                if is_double { StreamStep::Double } else { step(&stream.column) }
+                let is_alternate = are_words && stream.column.as_i64() == Some(2);
+                if is_alternate { StreamStep::Alternate } else { step(&stream.column) }
             }
         }
     }

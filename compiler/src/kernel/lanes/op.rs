@@ -51,7 +51,7 @@ pub enum StreamStep {
     /// By one element.
     Unit,
     /// By two elements of 32 bits.
-    Double,
+    Alternate,
     /// By a number of bytes that is an argument.
     Stride,
 }
@@ -59,7 +59,7 @@ pub enum StreamStep {
 impl StreamStep {
     /// Whether it moves past other elements.
     pub fn is_strided(self) -> bool {
-        matches!(self, StreamStep::Double | StreamStep::Stride)
+        matches!(self, StreamStep::Alternate | StreamStep::Stride)
     }
 }
 

@@ -360,14 +360,14 @@ fn every_second_element_of_every_length() {
             let sum = body.push(Op::Binary(BinaryOp::Add, even, odd), Ty::F32).expect("supported");
             let difference = body.push(Op::Binary(BinaryOp::Sub, sum, next), Ty::F32).expect("supported");
             body.push(Op::Store(3, difference), Ty::F32).expect("supported");
-            for stored in [StreamStep::Unit, StreamStep::Double, StreamStep::Stride] {
-                let pointers = vec![StreamStep::Double, stored];
+            for stored in [StreamStep::Unit, StreamStep::Alternate, StreamStep::Stride] {
+                let pointers = vec![StreamStep::Alternate, stored];
                 let mut key = strip(vec![Phase::Loop { extent: 0, body: body.clone() }], pointers);
                 let stream = |pointer, offset| Stream { pointer, offset };
                 key.streams = vec![stream(0, 0), stream(0, 4), stream(0, 8), stream(1, 0)];
                 let step = match stored {
                     StreamStep::Unit => 1,
-                    StreamStep::Double => 2,
+                    StreamStep::Alternate => 2,
                     _ => 3,
                 };
                 let mut y = vec![f32::NAN; step * n + 1];

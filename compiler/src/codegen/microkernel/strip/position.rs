@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The bytes of two words.
-const DOUBLE_BYTES: usize = 8;
+const ALTERNATE_BYTES: usize = 8;
 
 /// The lanes of a vector that are iterations.
 #[derive(Clone, Copy)]
@@ -83,19 +83,19 @@ pub(super) struct StridedPointer {
 
 /// The masks of a vector of every second element: those of the first and of the second vector that have them.
 #[derive(Clone, Copy)]
-pub(super) struct DoubleMasks {
+pub(super) struct AlternateMasks {
     pub(super) counts: [Int; 2],
     pub(super) masks: [Mask; 2],
 }
 
-impl DoubleMasks {
+impl AlternateMasks {
     /// The masks for the first `n` elements.
-    pub(super) fn first(b: &mut Builder, n: Int) -> DoubleMasks {
+    pub(super) fn first(b: &mut Builder, n: Int) -> AlternateMasks {
         let twice = b.int_op(IntOp::Shl, n, 1);
         let first = b.int_op(IntOp::Sub, twice, 1);
         let second = b.int_op(IntOp::Sub, twice, b.lanes() as i32);
         let counts = [first, second];
-        DoubleMasks { counts, masks: counts.map(|count| b.mask_first(count)) }
+        AlternateMasks { counts, masks: counts.map(|count| b.mask_first(count)) }
     }
 }
 
@@ -138,7 +138,7 @@ pub(super) struct VectorAccess<'a> {
     pub(super) offset: usize,
     pub(super) held: &'a [HeldStream],
     /// The masks of streams with a distance of two elements, if not all lanes are iterations.
-    pub(super) doubles: Option<DoubleMasks>,
+    pub(super) alternate: Option<AlternateMasks>,
 }
 
 impl<'a> VectorAccess<'a> {
@@ -152,7 +152,7 @@ impl<'a> VectorAccess<'a> {
             partial: 0,
             offset: 0,
             held: &[],
-            doubles: None,
+            alternate: None,
         }
     }
 
@@ -175,11 +175,11 @@ impl<'a> VectorAccess<'a> {
     }
 
     /// The address of a stream's first lane, for steps of two words.
-    fn double(&self, stream: u32) -> Mem {
-        self.steps(stream, DOUBLE_BYTES)
+    fn alternate(&self, stream: u32) -> Mem {
+        self.steps(stream, ALTERNATE_BYTES)
     }
 
-    /// The address of a stream's first lane, for steps of so many bytes.
+    /// The address of a stream's first lane, whose elements are `bytes` bytes apart.
     fn steps(&self, stream: u32, bytes: usize) -> Mem {
         let elements = self.position().elements;
         Mem { index: Some((elements, bytes as u8)), ..self.fixed(stream).plus(bytes * self.offset) }
@@ -193,9 +193,9 @@ impl<'a> VectorAccess<'a> {
 
     /// The addresses of a stream's lanes, for strided steps.
     fn strided(&self, b: &mut Builder, stream: u32) -> Vec<Mem> {
-        if self.strip.key.step(stream) == StreamStep::Double {
+        if self.strip.key.step(stream) == StreamStep::Alternate {
             let lanes = if matches!(self.lanes, ActiveLanes::One(_)) { 1 } else { b.lanes() };
-            return (0..lanes).map(|lane| self.double(stream).plus(DOUBLE_BYTES * lane)).collect();
+            return (0..lanes).map(|lane| self.alternate(stream).plus(ALTERNATE_BYTES * lane)).collect();
         }
         let Stream { pointer, offset: disp } = self.strip.key.streams[stream as usize];
         let StridedPointer { pointer, stride } =
@@ -215,14 +215,14 @@ impl<'a> VectorAccess<'a> {
                 memory::load_first(b, self.unit(stream, ty), ty, n, mask)
             }
             (StreamStep::Unit, ActiveLanes::One(_)) => memory::load_one(b, self.unit(stream, ty), ty),
-            (StreamStep::Double, ActiveLanes::All | ActiveLanes::First(..)) => {
-                self.load_double(b, stream, ty)
+            (StreamStep::Alternate, ActiveLanes::All | ActiveLanes::First(..)) => {
+                self.load_alternate(b, stream, ty)
             }
             (StreamStep::Stride, ActiveLanes::All) => {
                 let addresses = self.strided(b, stream);
                 memory::load_lanes(b, addresses, ty)
             }
-            (StreamStep::Double | StreamStep::Stride, _) => {
+            (StreamStep::Alternate | StreamStep::Stride, _) => {
                 let addresses = self.strided(b, stream);
                 memory::load_one(b, addresses[0], ty)
             }
@@ -230,12 +230,12 @@ impl<'a> VectorAccess<'a> {
     }
 
     /// Every second element. The second vector ends with the last one, so that nothing behind it is read.
-    fn load_double(&self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
-        let first = self.double(stream);
+    fn load_alternate(&self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
+        let first = self.alternate(stream);
         let both = [first, first.plus(memory::elem_bytes(ty) * (b.lanes() - 1))];
-        let [first, second] = match self.doubles {
+        let [first, second] = match self.alternate {
             None => both.map(|mem| memory::load(b, mem, ty)),
-            Some(DoubleMasks { counts, masks }) => {
+            Some(AlternateMasks { counts, masks }) => {
                 [0, 1].map(|part| memory::load_first(b, both[part], ty, counts[part], masks[part]))
             }
         };
@@ -261,11 +261,11 @@ impl LaneAccess for VectorAccess<'_> {
             (StreamStep::Unit, ActiveLanes::One(_)) => {
                 memory::store_one(b, self.unit(stream, ty), ty, value);
             }
-            (StreamStep::Double | StreamStep::Stride, ActiveLanes::All) => {
+            (StreamStep::Alternate | StreamStep::Stride, ActiveLanes::All) => {
                 let addresses = self.strided(b, stream);
                 memory::store_lanes(b, addresses, ty, value);
             }
-            (StreamStep::Double | StreamStep::Stride, _) => {
+            (StreamStep::Alternate | StreamStep::Stride, _) => {
                 let addresses = self.strided(b, stream);
                 memory::store_one(b, addresses[0], ty, value);
             }
@@ -280,11 +280,11 @@ impl LaneAccess for VectorAccess<'_> {
                 wide::load_first(b, self.unit(stream, Ty::I64), n)
             }
             (StreamStep::Unit, ActiveLanes::One(_)) => wide::broadcast(b, self.unit(stream, Ty::I64)),
-            (StreamStep::Double | StreamStep::Stride, ActiveLanes::All) => {
+            (StreamStep::Alternate | StreamStep::Stride, ActiveLanes::All) => {
                 let addresses = self.strided(b, stream);
                 wide::load_lanes(b, &addresses)
             }
-            (StreamStep::Double | StreamStep::Stride, _) => {
+            (StreamStep::Alternate | StreamStep::Stride, _) => {
                 let addresses = self.strided(b, stream);
                 wide::broadcast(b, addresses[0])
             }
@@ -301,11 +301,11 @@ impl LaneAccess for VectorAccess<'_> {
             (StreamStep::Unit, ActiveLanes::One(_)) => {
                 wide::store_one(b, self.unit(stream, Ty::I64), value);
             }
-            (StreamStep::Double | StreamStep::Stride, ActiveLanes::All) => {
+            (StreamStep::Alternate | StreamStep::Stride, ActiveLanes::All) => {
                 let addresses = self.strided(b, stream);
                 wide::store_lanes(b, &addresses, value);
             }
-            (StreamStep::Double | StreamStep::Stride, _) => {
+            (StreamStep::Alternate | StreamStep::Stride, _) => {
                 let addresses = self.strided(b, stream);
                 wide::store_one(b, addresses[0], value);
             }

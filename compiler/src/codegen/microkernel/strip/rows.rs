@@ -2,7 +2,7 @@
 
 use super::{
     key::Phase,
-    position::{ActiveLanes, DoubleMasks, Position, StripRegisters, VectorAccess},
+    position::{ActiveLanes, AlternateMasks, Position, StripRegisters, VectorAccess},
     reduction::Reduction,
 };
 use crate::{
@@ -117,9 +117,10 @@ fn start_reductions(b: &mut Builder, body: &Body, partials: usize) -> Vec<Reduct
 }
 
 /// Whether the body loads every second element of a stream.
-fn reads_doubles(strip: &StripRegisters<'_>, body: &Body) -> bool {
-    let is_double = |op: &Op| matches!(op, Op::Load(stream) if strip.key.step(*stream) == StreamStep::Double);
-    body.insts.iter().any(|(op, _)| is_double(op))
+fn reads_alternate(strip: &StripRegisters<'_>, body: &Body) -> bool {
+    let is_alternate =
+        |op: &Op| matches!(op, Op::Load(stream) if strip.key.step(*stream) == StreamStep::Alternate);
+    body.insts.iter().any(|(op, _)| is_alternate(op))
 }
 
 /// Whether masks select the last elements of all streams: those that the body loads may have a distance of two
@@ -127,7 +128,7 @@ fn reads_doubles(strip: &StripRegisters<'_>, body: &Body) -> bool {
 fn has_masks(strip: &StripRegisters<'_>, b: &Builder, body: &Body) -> bool {
     let is_masked = |op: &Op| match op {
         Op::Load(stream) => match strip.key.step(*stream) {
-            StreamStep::Double => b.lanes() >= MIN_MASKED_LANES,
+            StreamStep::Alternate => b.lanes() >= MIN_MASKED_LANES,
             step => step != StreamStep::Stride,
         },
         Op::Store(stream, _) => !strip.key.step(*stream).is_strided(),
@@ -142,9 +143,9 @@ fn emit_tail(b: &mut Builder, body: &Body, count: Int, position: &Position, acce
     b.when(CompareOp::Gt, count, 0, |b| {
         if has_masks {
             let mask = b.mask_first(count);
-            let doubles = reads_doubles(access.strip, body).then(|| DoubleMasks::first(b, count));
+            let alternate = reads_alternate(access.strip, body).then(|| AlternateMasks::first(b, count));
             let lanes = ActiveLanes::First(count, mask);
-            body::emit(body, b, &mut VectorAccess { lanes, doubles, ..access });
+            body::emit(body, b, &mut VectorAccess { lanes, alternate, ..access });
         } else {
             let one = b.imm(1);
             let mask = b.mask_first(one);
