@@ -176,7 +176,8 @@ impl ContractionNest {
         let has_columns = kept.iter().filter(moves_weights).any(|axis| !image.contains(&axis.var));
         let reduced = self.nest.axes(AxisRole::Reduced);
         let terms = reduced.iter().try_fold(1i64, |n, axis| n.checked_mul(axis.extent.as_i64()?));
-        self.operands[1 - varying].constant.is_some()
+        let Operand { constant, .. } = &self.operands[1 - varying];
+        constant.as_ref().is_some_and(|weights| weights.few_bits().is_none())
             && has_channels
             && !has_columns
             && matches!(step(&scope.facts, image, unit), 1..=MAX_STEP)

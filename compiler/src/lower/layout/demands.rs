@@ -46,7 +46,8 @@ pub(super) fn demands(graph: &Graph, fusion: &Fusion) -> (HashMap<Value, Demand>
         let [operand, weight] = [node.operands[data], node.operands[1 - data]];
         let (base, index) = viewed(graph, operand);
         let varying = VaryingOperand { operand, base, index: &index, labels, weight, weights, out };
-        if !multiplied.contains(&sum) && varying.has_planes(graph) {
+        let is_last = are_floats(graph, operand, weight) && !multiplied.contains(&sum);
+        if is_last && varying.has_planes(graph) {
             in_place.insert(sum);
             continue;
         }
@@ -56,11 +57,13 @@ pub(super) fn demands(graph: &Graph, fusion: &Fusion) -> (HashMap<Value, Demand>
                 // With the weights as its left operand, the product reads the input and writes the result along memory.
                 // At lower precisions, weights that are packed at compile time are worth more.
                 let is_f32 = matches!(precision, Precision::F32 | Precision::Full);
-                let is_last = is_f32 && are_floats(graph, operand, weight) && !multiplied.contains(&sum);
                 let inner = innermost(graph.shape(sum), 0..out.len()).map(|k| out[k]);
                 let is_row = |label: &Label| labels.contains(label) && !weights.contains(label);
-                let moving = || inner_axis(graph, base, &index, operand).map(|k| labels[k]);
-                if is_last && inner.is_some_and(|label| is_row(&label) && moving() == Some(label)) {
+                let moves_alone = |label: Label| {
+                    let moving = varying.inner_axis(graph, &|_| true);
+                    moving.is_some_and(|(k, step)| labels[k] == label && step == 1)
+                };
+                if is_f32 && is_last && inner.is_some_and(|label| is_row(&label) && moves_alone(label)) {
                     in_place.insert(sum);
                 }
             }
@@ -170,15 +173,4 @@ fn preference(
     order.sort_by_key(|k| place(*k));
     let has_windows = index.iter().any(|expr| class(expr) == 1);
     Preference { order, has_windows }
-}
-
-/// The axis of `operand` that alone moves the innermost axis of `base` as a row-major value, one element at a time.
-/// `index` are the coordinates of `base` over the axes of `operand`.
-fn inner_axis(graph: &Graph, base: Value, index: &[Dim], operand: Value) -> Option<usize> {
-    let at = &index[innermost(graph.shape(base), 0..graph.rank(base))?];
-    let is_moving = |k: &usize| graph.shape(operand)[*k].as_i64() != Some(1) && at.contains(&axis(*k));
-    let mut moving = (0..graph.rank(operand)).filter(is_moving);
-    let (Some(k), None) = (moving.next(), moving.next()) else { return None };
-    let (step, _) = graph.facts.linear_in(at, &axis(k))?;
-    (step.as_i64() == Some(1)).then_some(k)
 }

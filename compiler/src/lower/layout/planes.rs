@@ -11,7 +11,6 @@ use crate::{
     },
 };
 use symshape::{Bounds, Dim};
-use symshape_runtime::DType;
 
 /// Rows of fewer elements fill only a small part of a vector. A range counts by the geometric mean of its ends.
 const MIN_ROW: i64 = 8;
@@ -32,9 +31,7 @@ impl VaryingOperand<'_> {
     /// Whether the contraction is a depthwise convolution of an input of the model, and strips along the rows of its
     /// planes pay.
     pub(super) fn has_planes(&self, graph: &Graph) -> bool {
-        let is_f32 = [self.operand, self.weight].iter().all(|value| graph.dtype(*value) == DType::F32);
-        is_f32
-            && is_input(graph, self.base)
+        is_input(graph, self.base)
             && self.has_channels(graph)
             && self.has_small_window(graph)
             && self.has_long_rows(graph)
@@ -70,19 +67,26 @@ impl VaryingOperand<'_> {
 
     /// Whether the windows of a row begin at each element of the input, or at every second one.
     fn has_long_rows(&self, graph: &Graph) -> bool {
-        let Some(inner) = innermost(graph.shape(self.base), 0..graph.rank(self.base)) else { return false };
-        let at = &self.index[inner];
-        let shape = graph.shape(self.operand);
-        let mut rows = (0..shape.len()).filter(|k| {
-            self.out.contains(&self.labels[*k]) && shape[*k].as_i64() != Some(1) && at.contains(&axis(*k))
-        });
-        let (Some(row), None) = (rows.next(), rows.next()) else { return false };
-        let step = graph.facts.linear_in(at, &axis(row)).and_then(|(step, _)| step.as_i64());
-        let Bounds { lo: shortest, hi: longest } = graph.facts.bounds(&shape[row]);
+        let is_row = |label: &Label| self.out.contains(label) && !self.weights.contains(label);
+        let Some((row, step)) = self.inner_axis(graph, &is_row) else { return false };
+        let Bounds { lo: shortest, hi: longest } = graph.facts.bounds(&graph.shape(self.operand)[row]);
         let is_long = shortest.is_some_and(|shortest| {
             longest.is_none_or(|longest| shortest * longest >= (MIN_ROW * MIN_ROW).into())
         });
-        step.is_some_and(|step| (1..=MAX_STEP).contains(&step)) && is_long
+        (1..=MAX_STEP).contains(&step) && is_long
+    }
+
+    /// The axis of the operand, among those with such labels, that alone moves the innermost axis of the base as a
+    /// row-major value, and the elements that it moves by.
+    pub(super) fn inner_axis(&self, graph: &Graph, among: &dyn Fn(&Label) -> bool) -> Option<(usize, i64)> {
+        let at = &self.index[innermost(graph.shape(self.base), 0..graph.rank(self.base))?];
+        let shape = graph.shape(self.operand);
+        let is_moving =
+            |k: &usize| among(&self.labels[*k]) && shape[*k].as_i64() != Some(1) && at.contains(&axis(*k));
+        let mut moving = (0..shape.len()).filter(is_moving);
+        let (Some(k), None) = (moving.next(), moving.next()) else { return None };
+        let (step, _) = graph.facts.linear_in(at, &axis(k))?;
+        Some((k, step.as_i64()?))
     }
 }
 
