@@ -20,6 +20,23 @@ pub struct Axis {
     pub extent: Dim,
 }
 
+impl Axis {
+    /// `address` along a loop `var` over the iterations of `outer` and this one inside of it. `None` unless the address
+    /// moves along `outer` by as much as along all of this one.
+    pub(crate) fn merged_address(
+        &self,
+        facts: &Facts,
+        address: &Dim,
+        outer: &Axis,
+        var: &Symbol,
+    ) -> Option<Dim> {
+        let (far, rest) = facts.linear_in(address, &outer.var)?;
+        let (near, rest) = facts.linear_in(&rest, &self.var)?;
+        let is_contiguous = facts.prove_eq(&far, &(&near * &self.extent)).is_yes();
+        is_contiguous.then(|| facts.simplify(&(near * Dim::from(var) + rest)))
+    }
+}
+
 /// The right-hand side of a contraction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Rhs {

@@ -188,7 +188,7 @@ impl Nest {
             if !expr.contains(&outer.var) && !expr.contains(&inner.var) {
                 return Some(expr.clone());
             }
-            let merged = || merged(&scope.facts, expr, &outer, &inner, &var).ok_or(());
+            let merged = || inner.merged_address(&scope.facts, expr, &outer, &var).ok_or(());
             let (merged, distance) = known.get((), expr, merged).ok()?;
             Some(merged + distance)
         };
@@ -204,14 +204,6 @@ impl Nest {
 pub(super) fn step(facts: &Facts, address: &Dim, axis: &Axis) -> i64 {
     let coef = facts.linear_in(address, &axis.var).map(|(coef, _)| coef);
     coef.map_or(i64::MAX, |coef| estimate(facts, &coef).abs())
-}
-
-/// `expr` along the merged axis `var`, if it moves along `outer` by as much as along all of `inner`.
-fn merged(facts: &Facts, expr: &Dim, outer: &Axis, inner: &Axis, var: &Symbol) -> Option<Dim> {
-    let (far, rest) = facts.linear_in(expr, &outer.var)?;
-    let (near, rest) = facts.linear_in(&rest, &inner.var)?;
-    let contiguous = facts.prove_eq(&far, &(&near * &inner.extent)).is_yes();
-    contiguous.then(|| facts.simplify(&(near * Dim::from(var) + rest)))
 }
 
 fn divides(dim: &Dim) -> bool {

@@ -49,13 +49,14 @@ pub(super) fn may_pass(others: &[Kernel], kernel: &Kernel) -> bool {
     })
 }
 
-struct BufferUse {
-    read: BTreeSet<BufferId>,
-    written: BTreeSet<BufferId>,
+/// The buffers that the statements of a kernel read and write.
+pub(super) struct BufferUse {
+    pub(super) read: BTreeSet<BufferId>,
+    pub(super) written: BTreeSet<BufferId>,
 }
 
 impl BufferUse {
-    fn by(kernel: &Kernel) -> BufferUse {
+    pub(super) fn by(kernel: &Kernel) -> BufferUse {
         let mut used = BufferUse { read: BTreeSet::new(), written: BTreeSet::new() };
         walk::accesses(&kernel.body, &mut |site| {
             let set = if site.is_store { &mut used.written } else { &mut used.read };

@@ -11,17 +11,18 @@
 //!
 //! The borders of a plane become one strip that fills the whole plane.
 
-use super::rows;
+use super::{neighbours::BufferUse, rows};
 use crate::{
     Result,
     kernel::{
-        Access, Axis, BufferId, Inst, InstSeq, Kernel, Local, MemorySpace, Program, Stmt,
+        Access, Axis, BufferId, Control, Inst, InstSeq, Kernel, Local, MemorySpace, Program, Stmt,
+        at_distance::AtDistance,
         walk::{self, Rewrite},
     },
     scalar::{Reg, Scalar},
 };
-use std::collections::BTreeSet;
-use symshape::{Dim, Facts, Symbol};
+use std::{cell::RefCell, convert::Infallible};
+use symshape::{Dim, Symbol};
 
 /// Fuses all runs of such kernels.
 pub(super) fn fuse(program: &mut Program) -> Result<()> {
@@ -43,7 +44,7 @@ fn fused(program: &Program, reader: usize) -> Option<(usize, Kernel)> {
     if !kernels[reader].body.iter().all(rows::is_plain) {
         return None;
     }
-    let read = buffers(&kernels[reader], false);
+    let BufferUse { read, .. } = BufferUse::by(&kernels[reader]);
     let (buffer, first) =
         read.into_iter().find_map(|buffer| Some((buffer, first_piece(program, buffer, reader)?)))?;
 
@@ -66,12 +67,9 @@ fn fused(program: &Program, reader: usize) -> Option<(usize, Kernel)> {
 /// they do, but vectors instead of columns of single elements.
 fn fill(program: &Program, kernel: &mut Kernel, buffer: BufferId) {
     let [Stmt::For { axis: row, body, .. }] = &mut kernel.body[..] else { return };
-    let Some((constant, first)) = body.first().and_then(|piece| constant_piece(piece, buffer)) else {
-        return;
-    };
-    let is_same = |piece: &&Stmt| constant_piece(piece, buffer).is_some_and(|(other, _)| other == constant);
-    let pieces = body.iter().take_while(is_same).count();
-    let Some(stride) = rows::stride_of(program, row, &body[0], first) else { return };
+    let Some(constant) = body.first().and_then(|piece| stored_constant(piece, buffer)) else { return };
+    let pieces = body.iter().take_while(|piece| stored_constant(piece, buffer) == Some(constant)).count();
+    let Some(stride) = rows::stride_of(program, row, &body[..1], buffer) else { return };
     let elems = &program.buffers[buffer].elems;
     let is_within = program.facts.prove_le(&(&stride * &row.extent), elems).is_yes();
     if pieces < 2 || !is_within {
@@ -87,13 +85,11 @@ fn fill(program: &Program, kernel: &mut Kernel, buffer: BufferId) {
     body.splice(..pieces, [Stmt::Strip { axis, code }]);
 }
 
-/// The constant of a strip that only stores it to `buffer`, and the address.
-fn constant_piece(piece: &Stmt, buffer: BufferId) -> Option<(Scalar, &Dim)> {
+/// The constant of a strip that only stores it to `buffer`.
+fn stored_constant(piece: &Stmt, buffer: BufferId) -> Option<Scalar> {
     let Stmt::Strip { code, .. } = piece else { return None };
     match &code.insts[..] {
-        [Inst::Const(constant), Inst::Store(access, Reg(0))] if access.buffer == buffer => {
-            Some((*constant, &access.index))
-        }
+        [Inst::Const(constant), Inst::Store(access, Reg(0))] if access.buffer == buffer => Some(*constant),
         _ => None,
     }
 }
@@ -102,31 +98,23 @@ fn constant_piece(piece: &Stmt, buffer: BufferId) -> Option<(Scalar, &Dim)> {
 /// it.
 fn first_piece(program: &Program, buffer: BufferId, reader: usize) -> Option<usize> {
     let kernels = &program.kernels;
-    let writes = |kernel: &Kernel| buffers(kernel, true).contains(&buffer);
+    let writes = |kernel: &Kernel| BufferUse::by(kernel).written.contains(&buffer);
     let first = kernels[..reader].iter().rposition(|kernel| !writes(kernel)).map_or(0, |before| before + 1);
-    let uses = |kernel: &Kernel| {
-        let controls = kernel.control.as_ref().map(|control| control.touched());
-        let is_controlled =
-            controls.is_some_and(|(read, written)| read.iter().chain(&written).any(|used| *used == buffer));
-        is_controlled || writes(kernel) || buffers(kernel, false).contains(&buffer)
+    let are_pieces = matches!(program.buffers[buffer].space, MemorySpace::Arena)
+        && first + 1 < reader
+        && kernels[first..=reader].iter().all(|kernel| kernel.control.is_none())
+        && !writes(&kernels[reader]);
+
+    let touches = |kernel: &Kernel| {
+        let BufferUse { read, written } = BufferUse::by(kernel);
+        let controls = kernel.control.as_ref().map(Control::touched);
+        let controlled = controls.into_iter().flat_map(|(read, written)| [read, written].concat());
+        read.contains(&buffer)
+            || written.contains(&buffer)
+            || controlled.into_iter().any(|used| used == buffer)
     };
     let mut others = kernels[..first].iter().chain(&kernels[reader + 1..]);
-    let is_own = matches!(program.buffers[buffer].space, MemorySpace::Arena)
-        && !writes(&kernels[reader])
-        && kernels[first..=reader].iter().all(|kernel| kernel.control.is_none())
-        && !others.any(uses);
-    (is_own && first + 1 < reader).then_some(first)
-}
-
-/// The buffers that a kernel writes, or those that it reads.
-fn buffers(kernel: &Kernel, is_store: bool) -> BTreeSet<BufferId> {
-    let mut found = BTreeSet::new();
-    walk::accesses(&kernel.body, &mut |site| {
-        if site.is_store == is_store {
-            found.insert(site.access.buffer);
-        }
-    });
-    found
+    (are_pieces && !others.any(touches)).then_some(first)
 }
 
 /// A kernel with its two outermost loops as one, over the iterations of both.
@@ -143,20 +131,17 @@ fn merged(program: &Program, kernel: &Kernel) -> Option<Kernel> {
         let is_outer = (symbol == &outer.var).then(|| of_outer.clone());
         is_outer.or_else(|| (symbol == &inner.var).then(|| of_inner.clone()))
     };
+    let known = RefCell::new(AtDistance::new(facts));
     let dim = |dim: &Dim| {
-        along_both(facts, dim, outer, inner).unwrap_or_else(|| facts.simplify(&dim.substitute(&value)))
+        let compute = || {
+            let merged = inner.merged_address(facts, dim, outer, &axis.var);
+            Ok::<_, Infallible>(merged.unwrap_or_else(|| facts.simplify(&dim.substitute(&value))))
+        };
+        let Ok((merged, distance)) = known.borrow_mut().get((), dim, compute);
+        facts.simplify(&(merged + distance))
     };
     let rewrite =
         Rewrite { dim: &dim, access: &|access| access, symbol: &Symbol::clone, local: &|local: Local| local };
     let body = walk::rewrite(body, &rewrite);
     Some(Kernel { body: vec![Stmt::For { axis, parallel: true, body }], ..kernel.clone() })
-}
-
-/// An address along the loop over the iterations of both, if it moves along `outer` by as much as along all of `inner`.
-/// The loop has the variable of `outer`.
-fn along_both(facts: &Facts, address: &Dim, outer: &Axis, inner: &Axis) -> Option<Dim> {
-    let (far, rest) = facts.linear_in(address, &outer.var)?;
-    let (near, rest) = facts.linear_in(&rest, &inner.var)?;
-    let is_contiguous = facts.prove_eq(&far, &(&near * &inner.extent)).is_yes();
-    is_contiguous.then(|| facts.simplify(&(near * Dim::from(&outer.var) + rest)))
 }

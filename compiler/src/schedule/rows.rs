@@ -117,14 +117,9 @@ fn accesses(facts: &Facts, row: &Axis, body: &[Stmt]) -> RowAccesses {
     accesses
 }
 
-/// The row stride of an address in a statement of the body of a loop over rows.
-pub(super) fn stride_of(program: &Program, row: &Axis, stmt: &Stmt, address: &Dim) -> Option<Dim> {
-    let mut facts = program.facts.clone();
-    facts.declare_index(&row.var, &row.extent);
-    if let Stmt::Strip { axis, .. } = stmt {
-        facts.declare_index(&axis.var, &axis.extent);
-    }
-    stride(&facts, row, address)
+/// The elements of a buffer from one row to the next, if these statements of a loop over rows touch it row by row.
+pub(super) fn stride_of(program: &Program, row: &Axis, body: &[Stmt], buffer: BufferId) -> Option<Dim> {
+    accesses(&program.facts, row, body).remove(&buffer)?.stride
 }
 
 /// The row stride of an address that stays within its row.
