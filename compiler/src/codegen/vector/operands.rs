@@ -98,6 +98,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
         VInst::EndLoop(cond) | VInst::If(cond) => none.read_int_operand(cond.b).read(cond.a),
 
         VInst::Prefetch(mem)
+        | VInst::PrefetchWrite(mem)
         | VInst::TileConfig(mem)
         | VInst::TileLoad(_, mem)
         | VInst::TileStore(mem, _) => none.read_mem(mem),
@@ -248,7 +249,7 @@ pub(super) fn rename(
             *src = vector(*src, false);
         }
         VInst::LoadMask(_, at) | VInst::StoreMask(at, _) => mem(at, int),
-        VInst::Prefetch(at) | VInst::TileConfig(at) => mem(at, int),
+        VInst::Prefetch(at) | VInst::PrefetchWrite(at) | VInst::TileConfig(at) => mem(at, int),
         VInst::TileLoad(_, at) | VInst::TileStore(at, _) => mem(at, int),
         VInst::StoreLanes(mems, src, _) => {
             mems.iter_mut().for_each(|at| mem(at, int));

@@ -377,6 +377,8 @@ pub enum VInst {
     StoreOne(Mem, Vector),
     /// Prefetches memory, which need not exist.
     Prefetch(Mem),
+    /// Prefetches memory that will be written, which need not exist.
+    PrefetchWrite(Mem),
     /// `a * b + c`, rounded once where the ISA can.
     Fma(Vector, Vector, Vector, Vector),
     /// `a * b[lane] + c`, rounded once: one lane of `b` is multiplied with all lanes of `a`. Only on ISAs whose shape

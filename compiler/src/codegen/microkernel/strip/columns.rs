@@ -34,6 +34,10 @@ const LOADS_PER_HELD: usize = 3;
 /// Longest body, by [`Body::cost`], that is repeated for each row of a square.
 const MAX_SQUARE_COST: usize = 12;
 
+/// Bytes from a store of a row to the line that is prefetched for a later store of this row. The rows of a result are
+/// too far apart for the hardware to foresee.
+const STORE_DISTANCE: usize = 2 * LINE_BYTES as usize;
+
 /// The only phase of a strip, to be run down the rows.
 pub(super) struct Columns<'a> {
     extent: u32,
@@ -208,7 +212,9 @@ impl<'a> Columns<'a> {
         let emit_row = |b: &mut Builder, square: usize, elements: Vector| {
             let held = [HeldStream { stream, elements }];
             let offset = square * lanes;
-            body::emit(self.body, b, &mut VectorAccess { strip: &row.strip, held: &held, offset, ..access });
+            let mut access = VectorAccess { strip: &row.strip, held: &held, offset, ..access };
+            body::emit(self.body, b, &mut access);
+            access.prefetch_stores(b, self.body, STORE_DISTANCE);
         };
         b.repeat(rows, lanes as i32, |b| {
             for (idx, square) in squares.iter().enumerate() {

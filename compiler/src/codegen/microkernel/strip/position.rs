@@ -229,6 +229,17 @@ impl<'a> VectorAccess<'a> {
         }
     }
 
+    /// Prefetches the memory `bytes` bytes behind that which `body` stores to.
+    pub(super) fn prefetch_stores(&self, b: &mut Builder, body: &Body, bytes: usize) {
+        for &(op, ty) in &body.insts {
+            if let Op::Store(stream, _) = op
+                && self.strip.key.step(stream) == StreamStep::Unit
+            {
+                b.prefetch_write(self.unit(stream, ty).plus(bytes));
+            }
+        }
+    }
+
     /// Every second element. The second vector ends with the last one, so that nothing behind it is read.
     fn load_alternate(&self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
         let first = self.alternate(stream);

@@ -128,6 +128,8 @@ instructions! {
         LoadPairQ = 0xad40_0000 "ldp";
     "pldl2keep, [{}, #{}]", [SN, Unsigned(10, 12, 8)] =>
         Prfm = 0xf980_0002 "prfm";
+    "pstl1keep, [{}, #{}]", [SN, Unsigned(10, 12, 8)] =>
+        PrfmWrite = 0xf980_0010 "prfm";
     "q{}, .+{}", [VD, Signed(5, 19, 4)] =>
         LdrLiteral = 0x9c00_0000 "ldr";
     "{v{}.4s}, [{}]", [VD, SN] =>

@@ -377,6 +377,11 @@ impl Builder {
         self.push(VInst::Prefetch(mem.into()));
     }
 
+    /// Prefetches memory that will be written soon.
+    pub fn prefetch_write(&mut self, mem: impl Into<Mem>) {
+        self.push(VInst::PrefetchWrite(mem.into()));
+    }
+
     /// The first `n` lanes to memory. The mask is theirs; only shapes with `masked_stores` need it.
     pub(crate) fn store_first(&mut self, mem: impl Into<Mem>, src: Vector, n: Int, mask: Option<Mask>) {
         let step = match mask.filter(|_| self.shape.masked_stores) {

@@ -152,7 +152,7 @@ impl Translator<'_> {
                 }
             }
             VInst::StoreOne(mem, src) => self.store_lane(*mem, *src, 0),
-            VInst::Prefetch(_) => {}
+            VInst::Prefetch(_) | VInst::PrefetchWrite(_) => {}
             _ => unreachable!("neither a memory step nor one that the shape allows: {step:?}"),
         }
     }

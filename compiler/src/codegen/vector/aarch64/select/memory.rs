@@ -154,6 +154,10 @@ impl Selector<'_> {
                 let at = self.plain_address(*mem);
                 self.asm.op(Op::Prfm, &[at, 0]);
             }
+            VInst::PrefetchWrite(mem) => {
+                let at = self.plain_address(*mem);
+                self.asm.op(Op::PrfmWrite, &[at, 0]);
+            }
             _ => self.refuse(step),
         }
     }
