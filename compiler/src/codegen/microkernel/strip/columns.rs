@@ -34,9 +34,9 @@ const LOADS_PER_HELD: usize = 3;
 /// Longest body, by [`Body::cost`], that is repeated for each row of a square.
 const MAX_SQUARE_COST: usize = 12;
 
-/// Bytes from a store of a row to the line that is prefetched for a later store of this row. The rows of a result are
-/// too far apart for the hardware to foresee.
-const STORE_DISTANCE: usize = 2 * LINE_BYTES as usize;
+/// Columns from a store to the place in its row that is prefetched for a later store. The rows of a result are too far
+/// apart for the hardware to foresee.
+const STORE_DISTANCE: usize = 2 * LINE_BYTES as usize / 4;
 
 /// The only phase of a strip, to be run down the rows.
 pub(super) struct Columns<'a> {
@@ -152,22 +152,33 @@ impl<'a> Columns<'a> {
         };
         for &vectors in widths {
             b.repeat(count, (vectors * lanes) as i32, |b| {
-                self.emit_down(b, VectorAccess::at(strip, &position, ActiveLanes::All), &position, vectors);
+                let access = VectorAccess::at(strip, &position, ActiveLanes::All);
+                self.emit_down(b, access, &position, vectors, count);
                 position.advance(b, vectors * lanes);
             });
         }
         b.when(CompareOp::Gt, count, 0, |b| {
             let mask = b.mask_first(count);
             let tail = ActiveLanes::First(count, mask);
-            self.emit_down(b, VectorAccess::at(strip, &position, tail), &position, 1);
+            self.emit_down(b, VectorAccess::at(strip, &position, tail), &position, 1, count);
         });
     }
 
-    /// Emits `vectors` vectors of columns, all rows of them.
-    fn emit_down(&self, b: &mut Builder, access: VectorAccess<'_>, position: &Position, vectors: usize) {
+    /// Emits `vectors` vectors of columns, all rows of them. `count` columns are left, with these.
+    fn emit_down(
+        &self,
+        b: &mut Builder,
+        access: VectorAccess<'_>,
+        position: &Position,
+        vectors: usize,
+        count: Int,
+    ) {
         match &self.gain {
             Gain::Held(held) => self.emit_held(b, access, held),
-            Gain::Squares(stream, ty) => self.emit_squares(b, access, position, (*stream, *ty), vectors),
+            Gain::Squares(stream, ty) => {
+                let squares = self.squares(b, &access, position, (*stream, *ty), vectors);
+                self.emit_squares(b, access, *stream, &squares, count);
+            }
         }
     }
 
@@ -184,22 +195,20 @@ impl<'a> Columns<'a> {
         });
     }
 
-    fn emit_squares(
+    /// The squares of the first rows.
+    fn squares(
         &self,
         b: &mut Builder,
-        access: VectorAccess<'_>,
+        access: &VectorAccess<'_>,
         position: &Position,
         (stream, ty): (u32, Ty),
         vectors: usize,
-    ) {
+    ) -> Vec<Square> {
         let place = access.strip.key.streams[stream as usize];
         let StridedPointer { pointer, stride } =
             position.strided[place.pointer as usize].expect("the stream is strided");
-        let row = Row::first(access.strip, b);
-        let rows = b.arg(StripKey::ROWS);
-        let lanes = b.lanes();
 
-        let square_bytes = b.int_op(IntOp::Mul, stride, lanes as i32);
+        let square_bytes = b.int_op(IntOp::Mul, stride, b.lanes() as i32);
         let mut first = pointer;
         let mut squares = Vec::with_capacity(vectors);
         for _ in 0..vectors {
@@ -208,15 +217,32 @@ impl<'a> Columns<'a> {
             let next = b.int_op(IntOp::Mul, square_bytes, vectors as i32);
             squares.push(Square { first: this, disp: place.offset, ty, stride, next, lanes: access.lanes });
         }
+        squares
+    }
+
+    fn emit_squares(
+        &self,
+        b: &mut Builder,
+        access: VectorAccess<'_>,
+        stream: u32,
+        squares: &[Square],
+        count: Int,
+    ) {
+        let row = Row::first(access.strip, b);
+        let rows = b.arg(StripKey::ROWS);
+        let lanes = b.lanes();
 
         let emit_row = |b: &mut Builder, square: usize, elements: Vector| {
             let held = [HeldStream { stream, elements }];
             let offset = square * lanes;
-            let mut access = VectorAccess { strip: &row.strip, held: &held, offset, ..access };
-            body::emit(self.body, b, &mut access);
-            access.prefetch_stores(b, self.body, STORE_DISTANCE);
+            body::emit(self.body, b, &mut VectorAccess { strip: &row.strip, held: &held, offset, ..access });
         };
         b.repeat(rows, lanes as i32, |b| {
+            if matches!(access.lanes, ActiveLanes::All) {
+                b.when(CompareOp::Gt, count, STORE_DISTANCE as i32, |b| {
+                    row.prefetch_stores(b, &VectorAccess { strip: &row.strip, ..access }, self.body);
+                });
+            }
             for (idx, square) in squares.iter().enumerate() {
                 if idx > 0 {
                     row.go_back(b, lanes);
@@ -225,7 +251,7 @@ impl<'a> Columns<'a> {
                     emit_row(b, idx, vector);
                     row.advance(b);
                 }
-                b.advance(square.first, (memory::elem_bytes(ty) * lanes) as i32);
+                b.advance(square.first, (memory::elem_bytes(square.ty) * lanes) as i32);
             }
         });
         b.when(CompareOp::Gt, rows, 0, |b| {
@@ -266,6 +292,22 @@ impl<'a> Row<'a> {
     /// Moves to the next row.
     fn advance(&self, b: &mut Builder) {
         self.steps.iter().for_each(|(pointer, step)| b.advance(*pointer, *step));
+    }
+
+    /// Prefetches the memory that as many rows as a vector has lanes, from this one on, store to `STORE_DISTANCE`
+    /// columns further.
+    fn prefetch_stores(&self, b: &mut Builder, access: &VectorAccess<'_>, body: &Body) {
+        for &(op, ty) in &body.insts {
+            let Op::Store(stream, _) = op else { continue };
+            let pointer = access.strip.pointers[access.strip.key.streams[stream as usize].pointer as usize];
+            let step = self.steps.iter().find(|(moved, _)| *moved == pointer).map(|(_, step)| *step);
+            if let Some(step) = step.filter(|_| access.strip.key.step(stream) == StreamStep::Unit) {
+                let first = b.address(access.unit(stream, ty).plus(memory::elem_bytes(ty) * STORE_DISTANCE));
+                for address in b.lane_addresses(first, step) {
+                    b.prefetch_write(address);
+                }
+            }
+        }
     }
 
     /// Moves back by `rows` rows.

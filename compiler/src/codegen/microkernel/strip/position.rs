@@ -170,7 +170,7 @@ impl<'a> VectorAccess<'a> {
     }
 
     /// The address of a stream's first lane, for unit steps.
-    fn unit(&self, stream: u32, ty: Ty) -> Mem {
+    pub(super) fn unit(&self, stream: u32, ty: Ty) -> Mem {
         self.steps(stream, memory::elem_bytes(ty))
     }
 
@@ -225,17 +225,6 @@ impl<'a> VectorAccess<'a> {
             (StreamStep::Alternate | StreamStep::Stride, _) => {
                 let addresses = self.strided(b, stream);
                 memory::load_one(b, addresses[0], ty)
-            }
-        }
-    }
-
-    /// Prefetches the memory `bytes` bytes behind that which `body` stores to.
-    pub(super) fn prefetch_stores(&self, b: &mut Builder, body: &Body, bytes: usize) {
-        for &(op, ty) in &body.insts {
-            if let Op::Store(stream, _) = op
-                && self.strip.key.step(stream) == StreamStep::Unit
-            {
-                b.prefetch_write(self.unit(stream, ty).plus(bytes));
             }
         }
     }

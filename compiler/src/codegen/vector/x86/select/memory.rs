@@ -68,6 +68,7 @@ impl Selector<'_> {
             VInst::StoreLanes(mems, src, temp) => self.store_lanes(mems, *src, *temp),
             VInst::StoreOne(mem, src) => self.store_one(*mem, self.low(*src)),
             VInst::Prefetch(mem) => self.asm.op(Code::Prefetcht1_m8, &[self.mem(*mem).into()]),
+            // Machines without it run it as a no-op.
             VInst::PrefetchWrite(mem) => self.asm.op(Code::Prefetchw_m8, &[self.mem(*mem).into()]),
             _ => unreachable!("not a memory step: {step:?}"),
         }
