@@ -4,6 +4,7 @@ use super::{
     bf16::{self, RoundingStores},
     body_value::BodyValue,
     cast::cast,
+    exponential::Exponentials,
     math, memory,
     op::{Body, Op, Ty, is_computed_in_double},
     power,
@@ -61,12 +62,17 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
     let fused_products = if b.shape().fma { fusible_products(body) } else { vec![false; body.insts.len()] };
     let quantisations = Quantisations::of(body, b.shape().fma);
     let rounding_stores = if b.shape().tiles { RoundingStores::of(body) } else { RoundingStores::default() };
+    let exponentials = Exponentials::of(body);
     let only_stored = only_stored(body);
     let mut emitter = Emitter { body, only_stored, values: Vec::with_capacity(body.insts.len()) };
 
     for (idx, &(op, _)) in body.insts.iter().enumerate() {
         let value = match op {
-            _ if fused_products[idx] || quantisations.skips(idx) || rounding_stores.skips(idx) => {
+            _ if fused_products[idx]
+                || quantisations.skips(idx)
+                || rounding_stores.skips(idx)
+                || exponentials.skips(idx) =>
+            {
                 BodyValue::None
             }
             Op::Store(stream, x) if let Some(unrounded) = rounding_stores.unrounded(x) => {
@@ -75,6 +81,9 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
             }
             _ if let Some(other) = quantisations.same_value(idx) => emitter.value(other),
             _ if let Some(value) = quantisations.emit(b, idx, |reg| emitter.lanes(reg)) => {
+                BodyValue::Lanes(value)
+            }
+            _ if let Some(value) = exponentials.emit(b, idx, |reg| emitter.lanes(reg)) => {
                 BodyValue::Lanes(value)
             }
             Op::Binary(BinaryOp::Add, x, y) if fused_products[y as usize] => {

@@ -9,6 +9,7 @@ mod body;
 mod body_value;
 mod cast;
 pub mod contraction;
+mod exponential;
 mod f16;
 mod formulas;
 pub mod math;

@@ -216,7 +216,7 @@ fn softmax_or_none(g: &mut Graph, x: Value) -> Result<Value> {
     let shift = g.select(none, zero, max)?;
 
     let shifted = g.sub(x, shift)?;
-    let powers = g.exp(shifted)?;
+    let powers = g.exp_or_zero(shifted)?;
     let sum = g.reduce(ReduceOp::Sum, powers, &[k], true)?;
     let sum = g.select(none, one, sum)?;
 

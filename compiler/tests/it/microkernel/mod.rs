@@ -4,6 +4,7 @@ mod aarch64_table;
 mod bf16;
 mod bytes;
 mod encode;
+mod exponential;
 mod f16;
 mod gathers;
 mod jit;

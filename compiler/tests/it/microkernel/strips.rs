@@ -65,7 +65,7 @@ pub(crate) fn set(args: &mut [i64], key: &StripKey, stream: u32, address: i64, r
 }
 
 /// The result of a loop over contiguous elements of the operands. It is stored to the stream after theirs.
-fn computed((isa, fma): (&dyn VectorIsa, bool), body: Body, operands: &[&[f32]]) -> Vec<f32> {
+pub(super) fn computed((isa, fma): (&dyn VectorIsa, bool), body: Body, operands: &[&[f32]]) -> Vec<f32> {
     let key = strip(vec![Phase::Loop { extent: 0, body }], vec![StreamStep::Unit; operands.len() + 1]);
     let mut results = vec![0f32; operands[0].len()];
     let mut args = vec![0; key.slots()];
@@ -90,7 +90,7 @@ pub(crate) fn sweep() -> Vec<f32> {
 }
 
 /// Distance in units in the last place of the exact result.
-fn ulp(got: f32, exact: f64) -> f64 {
+pub(super) fn ulp(got: f32, exact: f64) -> f64 {
     if got.is_nan() && exact.is_nan() || f64::from(got) == exact {
         return 0.0;
     }

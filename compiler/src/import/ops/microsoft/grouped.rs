@@ -140,10 +140,10 @@ fn softmax_with_sink(g: &mut Graph, scores: Value, sink: Value) -> Result<Value>
     let max = g.reduce(ReduceOp::Max, scores, &[3], true)?;
     let max = g.max(max, sink)?;
     let shifted = g.sub(scores, max)?;
-    let powers = g.exp(shifted)?;
+    let powers = g.exp_or_zero(shifted)?;
     let sum = g.reduce(ReduceOp::Sum, powers, &[3], true)?;
     let shifted = g.sub(sink, max)?;
-    let of_sink = g.exp(shifted)?;
+    let of_sink = g.exp_or_zero(shifted)?;
     let sum = g.add(sum, of_sink)?;
     g.div(powers, sum)
 }
