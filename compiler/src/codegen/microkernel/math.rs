@@ -18,7 +18,7 @@ pub const MAX_ULP: f64 = 2.0;
 pub const DOUBLE_ULP: f64 = 0.500_001;
 
 /// Limits of [`exp_above`]: even half of the smallest power is a normal float.
-pub(super) const LIMITS: std::ops::RangeInclusive<f32> = -86.9..=0.0;
+pub(super) const LIMITS: std::ops::RangeInclusive<f32> = -86.6..=0.0;
 
 /// `e^x` is infinite from here on.
 const LARGEST_EXP: f32 = 89.0;
