@@ -73,6 +73,7 @@ mod serving;
 mod shared_libraries;
 mod signals;
 mod signing;
+mod softmax;
 mod sorts;
 mod source;
 mod state;

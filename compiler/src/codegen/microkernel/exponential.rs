@@ -1,6 +1,7 @@
 //! Exponentials that are zero for arguments below a limit: `exp(select(x < limit, -inf, x))`, as softmax has them.
 //!
-//! They have no subnormal results, so they need fewer instructions than `exp`, and no assist of the core.
+//! They have no subnormal results, so they need no assist of the core, and on 256-bit vectors fewer instructions than
+//! `exp`.
 
 use super::{
     math,
@@ -31,16 +32,11 @@ impl Exponentials {
     pub(super) fn of(body: &Body) -> Exponentials {
         let found: Vec<_> = (0..body.insts.len()).map(|idx| Exponential::of(body, idx)).collect();
         let uses = body.use_counts();
-        let mut reads = vec![0; body.insts.len()];
         let mut skipped = vec![false; body.insts.len()];
-        for exponential in found.iter().flatten() {
-            let selection = exponential.selection as usize;
-            reads[selection] += 1;
-            skipped[selection] = reads[selection] == uses[selection];
-        }
-        for exponential in found.iter().flatten() {
-            let only_reader = uses[exponential.comparison as usize] == 1;
-            skipped[exponential.comparison as usize] = only_reader && skipped[exponential.selection as usize];
+        for Exponential { selection, comparison, .. } in found.iter().flatten() {
+            let is_selection_skipped = uses[*selection as usize] == 1;
+            skipped[*selection as usize] = is_selection_skipped;
+            skipped[*comparison as usize] = is_selection_skipped && uses[*comparison as usize] == 1;
         }
         Exponentials { found, skipped }
     }

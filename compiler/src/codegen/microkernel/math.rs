@@ -9,6 +9,7 @@ use crate::codegen::vector::{
     vcode::{Mask, MaskOp, ShiftOp, VBinary, VUnary, Vector},
 };
 use crate::scalar::CompareOp;
+use std::ops::RangeInclusive;
 
 /// Largest error of these functions in units in the last place of the exact result, with or without fused multiply-add.
 pub const MAX_ULP: f64 = 2.0;
@@ -18,9 +19,9 @@ pub const MAX_ULP: f64 = 2.0;
 pub const DOUBLE_ULP: f64 = 0.500_001;
 
 /// Limits of [`exp_above`]: even half of the smallest power is a normal float.
-pub(super) const LIMITS: std::ops::RangeInclusive<f32> = -86.6..=0.0;
+pub(super) const LIMITS: RangeInclusive<f32> = -86.6..=0.0;
 
-/// `e^x` is infinite from here on.
+/// `e^x` is infinite here and above.
 const LARGEST_EXP: f32 = 89.0;
 
 /// `ln 2` as the sum of two floats. The first has few enough bits for an exact product with an exponent.
@@ -207,8 +208,8 @@ pub(super) fn exp_above(b: &mut Builder, x: Vector, limit: f32) -> Vector {
     b.select(is_below, zero, value)
 }
 
-/// `e^x`, and 0 for `x` below `limit`, with [`VBinary::Scale`]. Where it rounds to a subnormal number or to zero, it
-/// takes over a hundred cycles on Intel's processors. A scale of `2^-∞` does not, and has the result 0 as well.
+/// `e^x`, and 0 for `x` below `limit`, with [`VBinary::Scale`]. Where that rounds to a subnormal number or to zero, it
+/// takes over a hundred cycles on Intel's processors. A factor of `2^-∞` gives the result 0 in one.
 fn scaled_exp(b: &mut Builder, x: Vector, limit: f32) -> Vector {
     let clamped = clamp(b, x, limit, LARGEST_EXP);
     let (value, n) = exp_and_exponent(b, clamped);
