@@ -6,6 +6,7 @@ use super::{
     cast::cast,
     exponential::Exponentials,
     math, memory,
+    narrow_products::NarrowProducts,
     op::{Body, Op, Ty, is_computed_in_double},
     power,
     quantise::Quantisations,
@@ -63,6 +64,7 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
     let quantisations = Quantisations::of(body, b.shape().fma);
     let rounding_stores = if b.shape().tiles { RoundingStores::of(body) } else { RoundingStores::default() };
     let exponentials = Exponentials::of(body);
+    let mut narrow_products = NarrowProducts::of(body, b.shape().slow_int_products);
     let only_stored = only_stored(body);
     let mut emitter = Emitter { body, only_stored, values: Vec::with_capacity(body.insts.len()) };
 
@@ -84,6 +86,9 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
                 BodyValue::Lanes(value)
             }
             _ if let Some(value) = exponentials.emit(b, idx, |reg| emitter.lanes(reg)) => {
+                BodyValue::Lanes(value)
+            }
+            _ if let Some(value) = narrow_products.emit(b, body, idx, |reg| emitter.lanes(reg)) => {
                 BodyValue::Lanes(value)
             }
             Op::Binary(BinaryOp::Add, x, y) if fused_products[y as usize] => {

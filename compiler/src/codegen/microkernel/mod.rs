@@ -14,6 +14,7 @@ mod f16;
 mod formulas;
 pub mod math;
 mod memory;
+mod narrow_products;
 pub(crate) mod pack_panels;
 pub mod pack_rows;
 pub mod power;

@@ -77,6 +77,7 @@ impl VectorIsa for Aarch64 {
             matrix_dots: self.matrices,
             bf16_matrix_dots: self.bf16,
             byte_pairs: false,
+            slow_int_products: false,
             narrow_masks: false,
             masked_stores: true,
             tiles: false,

@@ -36,6 +36,8 @@ pub struct VectorShape {
     pub bf16_matrix_dots: bool,
     /// Whether there are [`VBinary::DotBytePairs`] and [`VBinary::AddHalves`].
     pub byte_pairs: bool,
+    /// Whether [`VBinary::MulInt`] takes twice the time of [`VBinary::DotPairs`].
+    pub slow_int_products: bool,
     /// Whether there are [`VInst::LoadNarrowFirst`] and [`VInst::StoreNarrowFirst`].
     pub narrow_masks: bool,
     /// Whether a part of a vector is stored by [`VInst::StoreFirst`], and not by [`VInst::StorePart`].

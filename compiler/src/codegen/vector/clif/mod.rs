@@ -76,6 +76,7 @@ impl VectorIsa for Portable {
             matrix_dots: false,
             bf16_matrix_dots: false,
             byte_pairs: false,
+            slow_int_products: false,
             narrow_masks: false,
             masked_stores: true,
             tiles,

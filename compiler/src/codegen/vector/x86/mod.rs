@@ -89,6 +89,7 @@ impl VectorIsa for X86 {
             matrix_dots: false,
             bf16_matrix_dots: false,
             byte_pairs: true,
+            slow_int_products: true,
             narrow_masks: self.simd == Simd::Avx512,
             masked_stores: self.simd == Simd::Avx512,
             tiles: self.tiles,
