@@ -8,6 +8,7 @@ mod exponential;
 mod f16;
 mod gathers;
 mod jit;
+mod narrow_products;
 mod pack_rows;
 mod quantise;
 mod strips;
