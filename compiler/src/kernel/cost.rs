@@ -47,7 +47,8 @@ pub(crate) fn of(program: &Program, kernel: &Kernel) -> Dim {
 }
 
 /// The work of some statements, an expression over the model's symbols. Extents that are not known before the call
-/// count as 1: those that depend on an outer loop, and the trip counts of `while` loops.
+/// count as in the first iteration of the loops that they depend on, but as 1 at least. `while` loops have one
+/// iteration.
 pub(crate) fn work(program: &Program, body: &[Stmt]) -> Dim {
     let total = Dim::sum(body.iter().map(|stmt| statement(program, stmt)));
     program.facts.simplify(&total)
@@ -155,8 +156,12 @@ fn binary(op: BinaryOp) -> i64 {
     }
 }
 
-/// `work` times `extent`, where the extent is known before the call.
+/// `work` times `extent`. Where this depends on an outer loop, it is that of the first iteration.
 pub(crate) fn times(program: &Program, work: Dim, extent: &Dim) -> Dim {
-    let known = |symbol: &Symbol| program.symbols.contains(symbol);
-    if extent.symbols().iter().all(known) { work * extent } else { work }
+    let is_known = |symbol: &Symbol| program.symbols.contains(symbol);
+    if extent.symbols().iter().all(is_known) {
+        return work * extent;
+    }
+    let first = extent.substitute(&|symbol| (!is_known(symbol)).then(Dim::zero));
+    work * first.max(1.into())
 }

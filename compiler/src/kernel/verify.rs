@@ -111,6 +111,12 @@ pub fn verify(program: &Program) -> Result<Vec<Unproven>> {
     Ok(unproven)
 }
 
+/// Whether the memory rules are proven for a kernel, which need not be one of the program's.
+pub(crate) fn is_proven(program: &Program, kernel: &Kernel) -> bool {
+    let symbols = program.all_symbols().cloned().collect();
+    verify_kernel(program, kernel, &symbols, true).is_ok_and(|unproven| unproven.is_empty())
+}
+
 fn verify_buffer(program: &Program, buffer: &Buffer, symbols: &BTreeSet<Symbol>) -> Result<()> {
     in_scope(&buffer.elems, symbols)?;
     if program.facts.prove_le(&Dim::zero(), &buffer.elems).is_no() {

@@ -163,8 +163,8 @@ impl Count<'_> {
         }
     }
 
-    /// A loop. Its iterations may differ, as blocks of rows and triangles do; they count as the mean of the first and
-    /// the last one.
+    /// A loop. Its iterations may differ: the last of several blocks of rows is smaller, those of a triangle grow. The
+    /// middle one stands for all but the first and the last, which is exact for both.
     fn iterations(
         &mut self,
         axis: &Axis,
@@ -179,12 +179,15 @@ impl Count<'_> {
         }
 
         loops.push(Loop { var: axis.var.clone(), iterations });
-        let last = iterations as i64 - 1;
-        self.values.insert(axis.var.clone(), last);
-        demand.add(&self.statements(body, loops, &mut Touched::new()), iterations / 2.0);
+        let count = iterations as i64;
+        let others = [(count / 2, count - 2), (count - 1, 1)];
+        for (at, times) in others.into_iter().filter(|(at, times)| *at > 0 && *times > 0) {
+            self.values.insert(axis.var.clone(), at);
+            demand.add(&self.statements(body, loops, &mut Touched::new()), times as f64);
+        }
         // The first iteration is rarely the one that is cut short, so its accesses stand for all.
         self.values.insert(axis.var.clone(), 0);
-        demand.add(&self.statements(body, loops, touched), iterations / 2.0);
+        demand.add(&self.statements(body, loops, touched), 1.0);
         self.values.remove(&axis.var);
         loops.pop();
         demand

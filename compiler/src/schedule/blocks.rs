@@ -118,17 +118,17 @@ impl<'a> RowKernel<'a> {
 }
 
 /// The row-major index of an element, from the extent of each axis and the step along it, outermost first.
-fn row_major<'d>(steps: impl Iterator<Item = (&'d Dim, Dim)>) -> Dim {
+pub(super) fn row_major<'d>(steps: impl Iterator<Item = (&'d Dim, Dim)>) -> Dim {
     steps.fold(Dim::zero(), |index, (extent, step)| index * extent + step)
 }
 
 /// Elements of axes together.
-fn count<'a>(axes: impl IntoIterator<Item = &'a Axis>) -> Dim {
+pub(super) fn count<'a>(axes: impl IntoIterator<Item = &'a Axis>) -> Dim {
     axes.into_iter().fold(Dim::one(), |count, axis| count * &axis.extent)
 }
 
 /// How many of the consecutive `axes` each of `coarser` counts as one. `None` if `coarser` has other axes.
-fn merged(facts: &Facts, axes: &[Axis], coarser: &[Axis]) -> Option<Vec<usize>> {
+pub(super) fn merged(facts: &Facts, axes: &[Axis], coarser: &[Axis]) -> Option<Vec<usize>> {
     let mut rest = axes;
     let mut lens = Vec::new();
     for axis in coarser {

@@ -18,6 +18,7 @@ mod pack_buffers;
 mod pages;
 mod panels;
 mod pieces;
+mod result_blocks;
 mod rows;
 mod share_panels;
 mod state_products;
@@ -42,6 +43,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("panels", panels::pack),
     ("lhs_blocks", lhs_blocks::copy),
     ("winograd", winograd::transform),
+    ("result_blocks", result_blocks::fuse),
     ("unroll_and_jam", unroll_and_jam::unroll_and_jam),
     ("indices", indices::tabulate),
     ("widen", widen::widen),

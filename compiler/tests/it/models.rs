@@ -19,6 +19,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("conv_residual", conv_residual),
     ("depthwise", depthwise),
     ("planes", planes),
+    ("transposed_results", transposed_results),
     ("grouped", grouped),
     ("pools", pools),
     ("attention", attention),
@@ -204,6 +205,40 @@ fn planes() -> Result<Graph> {
     let pooled = g.window(pooled, &[2, 3], &[3, 3], &[2, 2], &[1, 1])?;
     let y = g.reduce(ReduceOp::Max, pooled, &[4, 5], false)?;
     g.output("pooled", y)?;
+    Ok(g)
+}
+
+/// Convolutions whose results have planes, of several blocks of rows at large sizes.
+fn transposed_results() -> Result<Graph> {
+    let mut g = graph("transposed_results", &[("N", 0, 2), ("H", 1, 9), ("W", 3, 70), ("L", 3, 521)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 6.into(), sym("H"), sym("W")])?;
+    let sides = [0, 0, 1, 1].map(Dim::from);
+    let padded = g.pad(x, &sides, &sides, Scalar::f32(0.0))?;
+    let windows = g.window(padded, &[2, 3], &[3, 3], &[1, 1], &[1, 1])?;
+    let w = constant(&mut g, &[21, 6, 3, 3], 1)?;
+    let y = g.contract(windows, b"nchwyx", w, b"ocyx", b"nohw")?;
+    let y = g.relu(y)?;
+    g.output("planes", y)?;
+
+    let w = constant(&mut g, &[6, 6, 3, 3], 2)?;
+    let y = g.contract(windows, b"nchwyx", w, b"ocyx", b"nohw")?;
+    let y = g.add(y, x)?;
+    g.output("residual", y)?;
+
+    let groups = g.window(padded, &[2, 3], &[3, 3], &[1, 2], &[1, 1])?;
+    let columns = (&sym("W") + 1).floor_div(2);
+    let shape = [sym("N"), 2.into(), 3.into(), sym("H"), columns.clone(), 3.into(), 3.into()];
+    let groups = g.reshape(groups, shape.to_vec())?;
+    let w = constant(&mut g, &[2, 17, 3, 3, 3], 3)?;
+    let y = g.contract(groups, b"ngchwyx", w, b"gocyx", b"ngohw")?;
+    let y = g.reshape(y, vec![sym("N"), 34.into(), sym("H"), columns])?;
+    g.output("groups", y)?;
+
+    let line = g.input("line", DType::F32, vec![sym("N"), 5.into(), sym("L")])?;
+    let windows = g.window(line, &[2], &[3], &[1], &[1])?;
+    let w = constant(&mut g, &[19, 5, 3], 4)?;
+    let y = g.contract(windows, b"nclx", w, b"ocx", b"nol")?;
+    g.output("line", y)?;
     Ok(g)
 }
 
