@@ -5,8 +5,9 @@
 //! of two bases are disjoint if all windows of one end before the other base. Scratch is exempt, because each worker
 //! has a copy.
 //!
-//! Windows that are not contiguous are compared by residues: with the period `m = c * extent`, an address
-//! `c*p + m*t + r` has the residue `c*p + r`, whatever `t` is. So do heads that write their columns of each row.
+//! Windows that are not contiguous are compared by residues: an address `c*p + m*t + r` with `c*p + r < m` has the
+//! residue `c*p + r` for the period `m`, whatever `t` is. So do heads that write their columns of each row, where the
+//! period is `c * extent`, and blocks of rows in each plane, where it is the size of a plane.
 
 use crate::kernel::{Access, Axis, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt};
 use std::collections::BTreeSet;
@@ -37,8 +38,8 @@ pub(super) fn conflicts(program: &Program, axis: &Axis, body: &[Stmt], facts: &F
         }
         let sites: Vec<&GuardedAccess> =
             collector.sites.iter().filter(|site| site.access.buffer == buffer).collect();
-        let is_proven =
-            has_disjoint_windows(axis, &sites, &collector.vars, facts) || has_own_residues(axis, &sites);
+        let is_proven = has_disjoint_windows(axis, &sites, &collector.vars, facts)
+            || has_own_residues(axis, &sites, &collector.vars);
         if !is_proven {
             conflicts.push(format!("{buffer:?}: iterations over {} are independent", axis.var));
         }
@@ -85,19 +86,40 @@ fn has_disjoint_windows(
         .all(|(idx, base)| bases[..idx].iter().all(|other| are_apart(base, other) || are_apart(other, base)))
 }
 
-/// Whether the residues of each iteration's addresses, by the period of all windows, are in its window.
-fn has_own_residues(axis: &Axis, sites: &[&GuardedAccess]) -> bool {
-    let Some((coef, _)) = sites.iter().find_map(|site| linear(site, &axis.var)) else { return false };
-    sites.iter().all(|site| {
-        let Some((own, rest)) = linear(site, &axis.var) else { return false };
-        let facts = &site.facts;
-        let period = facts.simplify(&(&coef * &axis.extent));
-        if !facts.prove_eq(&own, &coef).is_yes() || !facts.prove_le(&Dim::one(), &period).is_yes() {
-            return false;
-        }
-        let residue = facts.simplify(&rest.modulo(period));
-        facts.prove_le(&Dim::zero(), &residue).is_yes() && facts.prove_lt(&residue, &coef).is_yes()
-    })
+/// Whether the residues of each iteration's addresses, by some period of all windows, are in its window. `inner` are
+/// the symbols that the loop introduces; the period may be the distance between two values of one of them.
+fn has_own_residues(axis: &Axis, sites: &[&GuardedAccess], inner: &BTreeSet<Symbol>) -> bool {
+    let Some((first, (coef, _))) = sites.iter().find_map(|site| Some((site, linear(site, &axis.var)?)))
+    else {
+        return false;
+    };
+    let simplified = |period: Dim| first.facts.simplify(&period);
+    let all_windows = simplified(&coef * &axis.extent);
+    let are_own =
+        |period: &Dim, fits: bool| sites.iter().all(|site| has_own_residue(axis, site, &coef, period, fits));
+    // In the period of all windows, each window fits.
+    if are_own(&all_windows, true) {
+        return true;
+    }
+    let distances = inner.iter().filter_map(|symbol| Some(simplified(linear(first, symbol)?.0)));
+    let periods: BTreeSet<Dim> = distances.collect();
+    let is_outside = |period: &&Dim| !inner.iter().any(|symbol| period.contains(symbol));
+    periods.iter().filter(is_outside).any(|period| are_own(period, false))
+}
+
+/// Whether the residues of a site's addresses by `period` are in its iteration's window of `coef` elements. `fits` says
+/// that the window is known to end before the period.
+fn has_own_residue(axis: &Axis, site: &GuardedAccess, coef: &Dim, period: &Dim, fits: bool) -> bool {
+    let Some((own, rest)) = linear(site, &axis.var) else { return false };
+    let facts = &site.facts;
+    if !facts.prove_eq(&own, coef).is_yes() || !facts.prove_le(&Dim::one(), period).is_yes() {
+        return false;
+    }
+    let residue = facts.simplify(&rest.modulo(period.clone()));
+    let address = coef * Dim::from(&axis.var) + &residue;
+    facts.prove_le(&Dim::zero(), &residue).is_yes()
+        && facts.prove_lt(&residue, coef).is_yes()
+        && (fits || facts.prove_lt(&address, period).is_yes())
 }
 
 fn linear(site: &GuardedAccess, var: &Symbol) -> Option<(Dim, Dim)> {

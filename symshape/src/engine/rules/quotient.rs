@@ -77,9 +77,11 @@ fn finish_split(engine: &mut Engine, [num, den]: [&Poly; 2], quotient: Terms, re
     Ok(Some(engine.quotient_by([num, den], result, || QuotientLaw::Split { whole })))
 }
 
-/// Makes the leading coefficient positive, so that a quotient and its negation share an atom.
+/// Makes the leading coefficient positive, so that a quotient and its negation share an atom. A constant divided by a
+/// constant is left to `split`.
 pub(super) fn flip(engine: &mut Engine, num: &Poly, den: &Poly) -> Rewrite {
-    if !num.leading().is_some_and(|(mono, coef)| !mono.is_unit() && coef.is_negative()) {
+    let is_constant = num.as_const().is_some() && den.as_const().is_some();
+    if is_constant || !num.leading().is_some_and(|(_, coef)| coef.is_negative()) {
         return Ok(None);
     }
     let flipped = den.sub(num).add_const(&Int::from(-1));
