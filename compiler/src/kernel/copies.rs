@@ -2,6 +2,7 @@
 
 use super::{Access, Axis, BufferId, Inst, InstSeq, MemorySpace, Program, Stmt, data_dependent};
 use num_traits::ToPrimitive;
+use std::collections::BTreeSet;
 use symshape::Dim;
 
 /// Elements that a kernel moves from one buffer to another.
@@ -17,12 +18,15 @@ pub struct Copy {
     pub bytes: Dim,
 }
 
-/// The copies of a program, in the order of its kernels. Packing into scratch memory is a part of its kernel, and
-/// loads whose address is itself loaded are computations; neither counts.
+/// The copies of a program, in the order of its kernels. Packing into scratch memory is a part of its kernel, so is
+/// reading the result of a contraction from there, and loads whose address is itself loaded are computations; none of
+/// them counts.
 pub fn copies(program: &Program) -> Vec<Copy> {
     let mut copies = Vec::new();
     for (kernel, step) in program.kernels.iter().enumerate() {
-        in_body(program, kernel, &step.body, &mut Vec::new(), &mut copies);
+        let mut search = Search { program, kernel, axes: Vec::new(), results: BTreeSet::new(), copies };
+        search.body(&step.body);
+        copies = search.copies;
     }
     if let Some(blocks) = &program.batch_blocks {
         copies.iter_mut().for_each(|copy| copy.bytes = copy.bytes.clone() * blocks.count());
@@ -40,44 +44,67 @@ pub(crate) fn max_bytes(program: &Program, bytes: &Dim) -> Option<u64> {
     program.facts.bounds(bytes).hi?.to_u64()
 }
 
-fn in_body(program: &Program, kernel: usize, body: &[Stmt], axes: &mut Vec<Axis>, copies: &mut Vec<Copy>) {
-    for stmt in body {
-        let depth = axes.len();
-        match stmt {
-            Stmt::For { axis, body, .. } => {
-                axes.push(axis.clone());
-                in_body(program, kernel, body, axes, copies);
+/// The search in one kernel.
+struct Search<'a> {
+    program: &'a Program,
+    kernel: usize,
+    /// The loops around the statement.
+    axes: Vec<Axis>,
+    /// Scratch memory with results of contractions.
+    results: BTreeSet<BufferId>,
+    copies: Vec<Copy>,
+}
+
+impl Search<'_> {
+    fn body(&mut self, body: &[Stmt]) {
+        for stmt in body {
+            let depth = self.axes.len();
+            match stmt {
+                Stmt::For { axis, body, .. } => {
+                    self.axes.push(axis.clone());
+                    self.body(body);
+                }
+                Stmt::Block(code) => self.code(code),
+                Stmt::Strip { axis, code } => {
+                    self.axes.push(axis.clone());
+                    self.code(code);
+                }
+                Stmt::If { then, otherwise, .. } => {
+                    self.body(then);
+                    self.body(otherwise);
+                }
+                Stmt::While { body, .. } => self.body(body),
+                // The stores of an epilogue are computed.
+                Stmt::Contraction(contraction) => {
+                    let stored = contraction.epilogue.insts.iter().filter_map(|inst| match inst {
+                        Inst::Store(to, _) => Some(to.buffer),
+                        _ => None,
+                    });
+                    self.results.extend(stored.filter(|buffer| is_scratch(self.program, *buffer)));
+                }
             }
-            Stmt::Block(code) => in_code(program, kernel, code, axes, copies),
-            Stmt::Strip { axis, code } => {
-                axes.push(axis.clone());
-                in_code(program, kernel, code, axes, copies);
-            }
-            Stmt::If { then, otherwise, .. } => {
-                in_body(program, kernel, then, axes, copies);
-                in_body(program, kernel, otherwise, axes, copies);
-            }
-            Stmt::While { body, .. } => in_body(program, kernel, body, axes, copies),
-            // The stores of an epilogue are computed.
-            Stmt::Contraction(_) => {}
+            self.axes.truncate(depth);
         }
-        axes.truncate(depth);
+    }
+
+    fn code(&mut self, code: &InstSeq) {
+        if code.insts.iter().any(|inst| matches!(inst, Inst::Bind(..))) {
+            return;
+        }
+
+        for inst in &code.insts {
+            let Inst::Store(to, reg) = inst else { continue };
+            let Inst::Load(from) = &code.insts[reg.0 as usize] else { continue };
+            if !is_scratch(self.program, to.buffer) && !self.results.contains(&from.buffer) {
+                let bytes = bytes(self.program, to, &self.axes);
+                self.copies.push(Copy { kernel: self.kernel, from: from.buffer, to: to.buffer, bytes });
+            }
+        }
     }
 }
 
-fn in_code(program: &Program, kernel: usize, code: &InstSeq, axes: &[Axis], copies: &mut Vec<Copy>) {
-    if code.insts.iter().any(|inst| matches!(inst, Inst::Bind(..))) {
-        return;
-    }
-
-    for inst in &code.insts {
-        let Inst::Store(to, reg) = inst else { continue };
-        let Inst::Load(from) = &code.insts[reg.0 as usize] else { continue };
-        if !matches!(program.buffers[to.buffer].space, MemorySpace::Scratch) {
-            let bytes = bytes(program, to, axes);
-            copies.push(Copy { kernel, from: from.buffer, to: to.buffer, bytes });
-        }
-    }
+fn is_scratch(program: &Program, buffer: BufferId) -> bool {
+    matches!(program.buffers[buffer].space, MemorySpace::Scratch)
 }
 
 /// The bytes that all iterations of these loops store.
