@@ -141,6 +141,46 @@ fn the_memory_of_a_device_is_its_own() {
     }
 }
 
+/// A kernel that threads share, with a place for the index of its stores.
+const SHARED: &str = r#"program shared {
+  symbol N = 1..8
+  symbol S = 1..32
+  @0 x: f32[1] input 0
+  @1 y: f32[8*N*S] output 0
+  input x[1] = @0
+  output y[8*N*S] = @1
+  kernel shared {
+    for p in 0..N parallel {
+      for t in 0..S {
+        strip r in 0..4 {
+          %0 = load @0[0]
+          store @1[INDEX], %0
+        }
+      }
+    }
+  }
+}
+"#;
+
+#[test]
+fn iterations_are_independent_if_their_windows_are() {
+    for (index, is_proven) in [
+        ("4*(p*S + t) + r", true),
+        // One window a row, in rows of all windows and in wider ones.
+        ("4*(t*N + p) + r", true),
+        ("t*(4*N + 3) + 4*p + r", true),
+        // Windows that overlap, in each row and over its end.
+        ("t*(4*N + 3) + 3*p + r", false),
+        ("t*(4*N - 1) + 4*p + r", false),
+        // The width of a window changes within the loop: that of p = 1, t = 4 is that of p = 2, t = 0.
+        ("p*(t + 4) + r", false),
+    ] {
+        let unproven = verify::verify(&read(&SHARED.replace("INDEX", index))).expect("well-formed");
+        let is_independent = !unproven.iter().any(|rule| rule.what.ends_with("are independent"));
+        assert_eq!(is_independent, is_proven, "{index}: {unproven:?}");
+    }
+}
+
 /// Replaces the first `from` by `to` in `text`, reads and verifies, and returns the error.
 fn broken(text: &str, from: &str, to: &str) -> String {
     assert!(text.contains(from), "{from}");

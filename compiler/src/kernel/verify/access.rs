@@ -55,7 +55,7 @@ fn has_disjoint_windows(
     inner: &BTreeSet<Symbol>,
     facts: &Facts,
 ) -> bool {
-    let Some((coef, _)) = sites.iter().find_map(|site| linear(site, &axis.var)) else { return false };
+    let Some((_, coef)) = first_linear(axis, sites, inner) else { return false };
     let mut bases: Vec<Dim> = Vec::new();
     for site in sites {
         let Some((own, rest)) = linear(site, &axis.var) else { return false };
@@ -89,10 +89,7 @@ fn has_disjoint_windows(
 /// Whether the residues of each iteration's addresses, by some period of all windows, are in its window. `inner` are
 /// the symbols that the loop introduces; the period may be the distance between two values of one of them.
 fn has_own_residues(axis: &Axis, sites: &[&GuardedAccess], inner: &BTreeSet<Symbol>) -> bool {
-    let Some((first, (coef, _))) = sites.iter().find_map(|site| Some((site, linear(site, &axis.var)?)))
-    else {
-        return false;
-    };
+    let Some((first, coef)) = first_linear(axis, sites, inner) else { return false };
     let simplified = |period: Dim| first.facts.simplify(&period);
     let all_windows = simplified(&coef * &axis.extent);
     let are_own =
@@ -103,8 +100,8 @@ fn has_own_residues(axis: &Axis, sites: &[&GuardedAccess], inner: &BTreeSet<Symb
     }
     let distances = inner.iter().filter_map(|symbol| Some(simplified(linear(first, symbol)?.0)));
     let periods: BTreeSet<Dim> = distances.collect();
-    let is_outside = |period: &&Dim| !inner.iter().any(|symbol| period.contains(symbol));
-    periods.iter().filter(is_outside).any(|period| are_own(period, false))
+    let is_same = |period: &&Dim| is_invariant(period, axis, inner);
+    periods.iter().filter(is_same).any(|period| are_own(period, false))
 }
 
 /// Whether the residues of a site's addresses by `period` are in its iteration's window of `coef` elements. `fits` says
@@ -120,6 +117,21 @@ fn has_own_residue(axis: &Axis, site: &GuardedAccess, coef: &Dim, period: &Dim, 
     facts.prove_le(&Dim::zero(), &residue).is_yes()
         && facts.prove_lt(&residue, coef).is_yes()
         && (fits || facts.prove_lt(&address, period).is_yes())
+}
+
+/// The first site whose address is linear in the variable of `axis`, and its coefficient. `None` if that varies.
+fn first_linear<'s>(
+    axis: &Axis,
+    sites: &[&'s GuardedAccess],
+    inner: &BTreeSet<Symbol>,
+) -> Option<(&'s GuardedAccess, Dim)> {
+    let (site, (coef, _)) = sites.iter().find_map(|site| Some((*site, linear(site, &axis.var)?)))?;
+    is_invariant(&coef, axis, inner).then_some((site, coef))
+}
+
+/// Whether `dim` has one value in all iterations over `axis`. `inner` are the symbols that the loop introduces.
+fn is_invariant(dim: &Dim, axis: &Axis, inner: &BTreeSet<Symbol>) -> bool {
+    !dim.contains(&axis.var) && !inner.iter().any(|symbol| dim.contains(symbol))
 }
 
 fn linear(site: &GuardedAccess, var: &Symbol) -> Option<(Dim, Dim)> {
