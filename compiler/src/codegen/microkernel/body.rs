@@ -64,7 +64,7 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
     let quantisations = Quantisations::of(body, b.shape().fma);
     let rounding_stores = if b.shape().tiles { RoundingStores::of(body) } else { RoundingStores::default() };
     let exponentials = Exponentials::of(body);
-    let mut narrow_products = NarrowProducts::of(body, b.shape().slow_int_products);
+    let mut narrow_products = NarrowProducts::of(body, &b.shape());
     let only_stored = only_stored(body);
     let mut emitter = Emitter { body, only_stored, values: Vec::with_capacity(body.insts.len()) };
 
@@ -73,7 +73,8 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
             _ if fused_products[idx]
                 || quantisations.skips(idx)
                 || rounding_stores.skips(idx)
-                || exponentials.skips(idx) =>
+                || exponentials.skips(idx)
+                || narrow_products.skips(idx) =>
             {
                 BodyValue::None
             }

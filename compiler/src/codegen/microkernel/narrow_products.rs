@@ -1,13 +1,13 @@
 //! Products of integers that fit 16 bits, in lanes of 32 bits.
 //!
 //! If the upper half of one operand is zero, the sum of the products of both halves is the product. On x86 that is one
-//! multiplication ([`VBinary::DotPairs`]); a product of 32 bits takes two. Depthwise convolutions of bytes are such
-//! products.
+//! multiplication ([`VBinary::DotPairs`]); a product of 32 bits takes two. With VNNI, a product and the sum that it is a
+//! term of are one instruction. Depthwise convolutions of bytes are such sums.
 
 use super::op::{Body, Op, Ty};
 use crate::{
     codegen::vector::{
-        Builder,
+        Builder, VectorShape,
         vcode::{VBinary, Vector},
     },
     scalar::BinaryOp,
@@ -22,39 +22,116 @@ struct NarrowProduct {
     other: u32,
 }
 
+/// Terms of a sum that has several accumulators: one would wait for each product, as those of a 7×7 filter.
+const MANY_TERMS: usize = 16;
+
+/// A product that is added to a value.
+#[derive(Clone, Copy)]
+struct Term {
+    product: NarrowProduct,
+    addend: u32,
+    /// Whether nothing else needs the value, nor its register.
+    replaces_addend: bool,
+    /// Whether it is one of at least [`MANY_TERMS`].
+    is_of_many: bool,
+    /// Whether the next term of the sum replaces the result.
+    is_continued: bool,
+}
+
 /// The products of narrow integers of a body.
 pub(super) struct NarrowProducts {
     /// At the index of each product.
-    found: Vec<Option<NarrowProduct>>,
+    products: Vec<Option<NarrowProduct>>,
+    /// At the index of each sum with such a term.
+    terms: Vec<Option<Term>>,
+    /// The products that are terms.
+    skipped: Vec<bool>,
     /// The operands whose upper half was cleared, by their instruction.
     cleared: HashMap<u32, Vector>,
+    /// The second accumulator of a sum that is continued, by its instruction.
+    second: HashMap<u32, Vector>,
 }
 
 impl NarrowProducts {
-    /// Finds them in a body. `slow_int_products` is that of the ISA; without it there are none.
-    pub(super) fn of(body: &Body, slow_int_products: bool) -> NarrowProducts {
+    /// Finds them in a body. There are none if the ISA multiplies integers of 32 bits as fast.
+    pub(super) fn of(body: &Body, shape: &VectorShape) -> NarrowProducts {
+        let len = body.insts.len();
         let operands = |idx: usize| match body.insts[idx] {
-            (Op::Binary(BinaryOp::Mul, x, y), Ty::I32) if slow_int_products => {
+            (Op::Binary(BinaryOp::Mul, x, y), Ty::I32) if shape.slow_int_products => {
                 Some([narrow(body, x)?, narrow(body, y)?])
             }
             _ => None,
         };
-        let products: Vec<_> = (0..body.insts.len()).map(operands).collect();
+        let operands: Vec<_> = (0..len).map(operands).collect();
 
         // An operand of more products is cleared for all of them.
-        let mut uses = vec![0; body.insts.len()];
-        products.iter().flatten().flatten().for_each(|reg| uses[*reg as usize] += 1);
+        let mut uses = vec![0; len];
+        operands.iter().flatten().flatten().for_each(|reg| uses[*reg as usize] += 1);
         let is_cleared = |reg: u32| body.ty(reg) == Ty::U8;
         let choose = |[x, y]: [u32; 2]| {
             let is_first = is_cleared(x) || !is_cleared(y) && uses[x as usize] > uses[y as usize];
             let (cleared, other) = if is_first { (x, y) } else { (y, x) };
             NarrowProduct { cleared, other }
         };
-        let found = products.into_iter().map(|product| product.map(choose)).collect();
-        NarrowProducts { found, cleared: HashMap::new() }
+        let products = operands.into_iter().map(|operands| operands.map(choose)).collect();
+        let mut found = NarrowProducts {
+            products,
+            terms: vec![None; len],
+            skipped: vec![false; len],
+            cleared: HashMap::new(),
+            second: HashMap::new(),
+        };
+        if shape.vnni {
+            found.find_terms(body);
+        }
+        found
     }
 
-    /// Emits the product at `idx` if it is one of narrow integers. `value` gives the values of earlier instructions.
+    /// Finds the sums with such a term. Of two such terms, the second is added to the first.
+    fn find_terms(&mut self, body: &Body) {
+        let uses = body.use_counts();
+        for (idx, &(op, ty)) in body.insts.iter().enumerate() {
+            let Op::Binary(BinaryOp::Add, x, y) = op else { continue };
+            let term = |reg: u32, addend: u32| {
+                let is_term = ty == Ty::I32 && uses[reg as usize] == 1;
+                let product = self.products[reg as usize].filter(|_| is_term)?;
+                Some((reg, product, addend))
+            };
+            let Some((reg, product, addend)) = term(y, x).or_else(|| term(x, y)) else { continue };
+            let at = addend as usize;
+            let has_own_register = self.products[at].is_some() || self.terms[at].is_some();
+            let replaces_addend = has_own_register && uses[at] == 1;
+            let term = Term { product, addend, replaces_addend, is_of_many: false, is_continued: false };
+            self.terms[idx] = Some(term);
+            self.skipped[reg as usize] = true;
+        }
+        self.find_long_sums();
+    }
+
+    fn find_long_sums(&mut self) {
+        let mut counts = vec![0; self.terms.len()];
+        for idx in 0..self.terms.len() {
+            let Some(Term { addend, replaces_addend, .. }) = self.terms[idx] else { continue };
+            counts[idx] = 1 + if replaces_addend { counts[addend as usize] } else { 0 };
+        }
+        for idx in (0..self.terms.len()).rev() {
+            let Some(term) = &mut self.terms[idx] else { continue };
+            term.is_of_many |= counts[idx] >= MANY_TERMS;
+            let Term { addend, replaces_addend, is_of_many, .. } = *term;
+            if let Some(before) = self.terms[addend as usize].as_mut().filter(|_| replaces_addend) {
+                before.is_of_many = is_of_many;
+                before.is_continued = true;
+            }
+        }
+    }
+
+    /// Whether no emitted instruction needs the value of this one.
+    pub(super) fn skips(&self, idx: usize) -> bool {
+        self.skipped[idx]
+    }
+
+    /// Emits the instruction at `idx` if it is a product of narrow integers or a sum with one. `value` gives the values of
+    /// earlier instructions.
     pub(super) fn emit(
         &mut self,
         b: &mut Builder,
@@ -62,7 +139,8 @@ impl NarrowProducts {
         idx: usize,
         value: impl Fn(u32) -> Vector,
     ) -> Option<Vector> {
-        let NarrowProduct { cleared, other } = self.found[idx]?;
+        let NarrowProduct { cleared, other } =
+            self.products[idx].or(self.terms[idx].map(|term| term.product))?;
         let lower = *self.cleared.entry(cleared).or_insert_with(|| match body.ty(cleared) {
             Ty::U8 => value(cleared),
             _ => {
@@ -70,7 +148,30 @@ impl NarrowProducts {
                 b.binary(VBinary::And, value(cleared), lower_half)
             }
         });
-        Some(b.binary(VBinary::DotPairs, value(other), lower))
+        let other = value(other);
+        let Some(term) = self.terms[idx] else { return Some(b.binary(VBinary::DotPairs, other, lower)) };
+        let sum = value(term.addend);
+        if !term.replaces_addend {
+            return Some(b.sum_dot_pairs(other, lower, sum));
+        }
+        if !term.is_of_many {
+            b.set_sum_dot_pairs(sum, other, lower);
+            return Some(sum);
+        }
+
+        // Each term is added to the accumulator that the last one was not added to.
+        let next = match self.second.remove(&term.addend) {
+            Some(next) => {
+                b.set_sum_dot_pairs(next, other, lower);
+                next
+            }
+            None => b.binary(VBinary::DotPairs, other, lower),
+        };
+        if term.is_continued {
+            self.second.insert(idx as u32, sum);
+            return Some(next);
+        }
+        Some(b.binary(VBinary::AddInt, sum, next))
     }
 }
 

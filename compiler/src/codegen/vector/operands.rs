@@ -162,9 +162,13 @@ pub(super) fn operands(step: &VInst) -> Operands {
         | VInst::DotSignedLane(dst, a, b, _, c) => none.read(*c).read(*a).read(*b).set(*dst),
         // The first operand is copied to the destination before the others are read.
         VInst::AndOr(dst, a, b, c) => none.read(*a).read(*b).read(*c).set_early(*dst),
-        VInst::DotBytes(dst, a, b, c) if dst == c => none.read(*c).read(*a).read(*b).set(*dst),
+        VInst::DotBytes(dst, a, b, c) | VInst::SumDotPairs(dst, a, b, c) if dst == c => {
+            none.read(*c).read(*a).read(*b).set(*dst)
+        }
         // The addend is copied to the destination before the others are read.
-        VInst::DotBytes(dst, a, b, c) => none.read(*c).read(*a).read(*b).set_early(*dst),
+        VInst::DotBytes(dst, a, b, c) | VInst::SumDotPairs(dst, a, b, c) => {
+            none.read(*c).read(*a).read(*b).set_early(*dst)
+        }
 
         VInst::Compare(_, dst, a, b) | VInst::WideCompare(_, dst, a, b) => none.read(*a).read(*b).set(*dst),
         VInst::MaskHalf(dst, a, _) => none.read(*a).set(*dst),
@@ -262,7 +266,8 @@ pub(super) fn rename(
         | VInst::DotMatrixBf16(dst, a, b, c)
         | VInst::DotSignedLane(dst, a, b, _, c)
         | VInst::AndOr(dst, a, b, c)
-        | VInst::DotBytes(dst, a, b, c) => {
+        | VInst::DotBytes(dst, a, b, c)
+        | VInst::SumDotPairs(dst, a, b, c) => {
             [&mut *a, b, c].into_iter().for_each(|src| *src = vector(*src, false));
             *dst = vector(*dst, true);
         }

@@ -387,6 +387,9 @@ pub enum VInst {
     /// `a · b + c`, where `a · b` is the sum of the products of four unsigned bytes of each lane of `a` with four
     /// signed bytes of `b`. The result's register differs from those of `a` and `b`.
     DotBytes(Vector, Vector, Vector, Vector),
+    /// `a · b + c`, where `a · b` is the sum of the products of two signed integers of 16 bits of each lane, as in
+    /// [`VBinary::DotPairs`]. The result's register differs from those of `a` and `b`.
+    SumDotPairs(Vector, Vector, Vector, Vector),
     /// `a · b + c`, where `a · b` is the sum of the products of four signed bytes of each lane of `a` with four signed
     /// bytes of `b`. This and the next exist only on ISAs whose shape has `signed_dots`.
     DotSigned(Vector, Vector, Vector, Vector),

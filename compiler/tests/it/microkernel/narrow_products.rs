@@ -29,7 +29,10 @@ fn bytes(ty: Ty, values: impl Iterator<Item = i64>) -> Vec<u8> {
     values.flat_map(|value| value.to_le_bytes()[..size].to_vec()).collect()
 }
 
-/// `x*y + x*z + y` from streams 0 to 2 of these types to stream 3.
+/// Terms of the long sum, which has several accumulators.
+const TERMS: usize = 25;
+
+/// From streams 0 to 2 of these types: `x*y + x*z + y` to stream 3, and `y + x*y + y*z + x*y + ..` to stream 4.
 fn products([x, y, z]: [Ty; 3]) -> Body {
     let mut body = Body::default();
     let mut push = |op, ty| body.push(op, ty).expect("supported");
@@ -40,6 +43,13 @@ fn products([x, y, z]: [Ty; 3]) -> Body {
     let sum = push(Op::Binary(BinaryOp::Add, first, second), Ty::I32);
     let sum = push(Op::Binary(BinaryOp::Add, sum, y), Ty::I32);
     push(Op::Store(3, sum), Ty::I32);
+
+    let sum = (0..TERMS).fold(y, |sum, term| {
+        let (lhs, rhs) = if term % 2 == 0 { (x, y) } else { (y, z) };
+        let product = push(Op::Binary(BinaryOp::Mul, lhs, rhs), Ty::I32);
+        push(Op::Binary(BinaryOp::Add, sum, product), Ty::I32)
+    });
+    push(Op::Store(4, sum), Ty::I32);
     body
 }
 
@@ -60,20 +70,27 @@ fn sums_of_products_of_narrow_integers_are_exact() {
             ];
             let key = strip(
                 vec![Phase::Loop { extent: 0, body: products([tx, ty, tz]) }],
-                vec![StreamStep::Unit; 4],
+                vec![StreamStep::Unit; 5],
             );
-            let mut results = vec![0i32; pairs.len()];
+            let mut results = [(); 2].map(|()| vec![0i32; pairs.len()]);
             let mut args = vec![0; key.slots()];
             args[key.extent(0)] = pairs.len() as i64;
             for (stream, operand) in (0..).zip(&operands) {
                 set(&mut args, &key, stream, address(operand), 0, operand.len() / pairs.len());
             }
-            set(&mut args, &key, 3, address_mut(&mut results), 0, 4);
+            for (stream, result) in (3..).zip(&mut results) {
+                set(&mut args, &key, stream, address_mut(result), 0, 4);
+            }
             Compiled::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
 
-            for (idx, (&(x, y), &got)) in pairs.iter().zip(&results).enumerate() {
-                let exact = x * y + x * z(idx) + y;
-                assert_eq!(i64::from(got), exact, "{}: {tx:?} {x}, {ty:?} {y}, z {}", isa.name(), z(idx));
+            let even = TERMS.div_ceil(2) as i64;
+            let odd = TERMS as i64 - even;
+            for (idx, &(x, y)) in pairs.iter().enumerate() {
+                let z = z(idx);
+                // The long sum of 16-bit integers may wrap.
+                let exact = [x * y + x * z + y, y + even * x * y + odd * y * z].map(|sum| sum as i32);
+                let got = [results[0][idx], results[1][idx]];
+                assert_eq!(got, exact, "{}: {tx:?} {x}, {ty:?} {y}, z {z}", isa.name());
             }
         }
     }

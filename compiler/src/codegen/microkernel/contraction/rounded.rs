@@ -282,6 +282,7 @@ fn multiply(
     match dot {
         BlockDot::Bytes => b.set_dot_bytes(sum, codes, x),
         BlockDot::Signed => b.set_dot_signed(sum, codes, x),
+        BlockDot::Pairs if b.shape().vnni => b.set_sum_dot_pairs(sum, codes, x),
         BlockDot::Pairs => {
             let products = b.binary(VBinary::DotPairs, codes, x);
             b.set_binary(VBinary::AddInt, sum, products);

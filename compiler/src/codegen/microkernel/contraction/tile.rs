@@ -402,6 +402,7 @@ impl<'a> Tile<'a> {
     fn accumulate(&self, b: &mut Builder, accumulator: Vector, x: Vector, y: Vector) {
         match self.key.dot {
             DotOp::F32 => b.set_fma(accumulator, x, y),
+            DotOp::I16Pairs if b.shape().vnni => b.set_sum_dot_pairs(accumulator, x, y),
             DotOp::I16Pairs => {
                 let sum = b.binary(VBinary::DotPairs, x, y);
                 b.set_binary(VBinary::AddInt, accumulator, sum);

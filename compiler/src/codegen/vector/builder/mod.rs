@@ -26,7 +26,7 @@ pub struct VectorShape {
     pub fma_lanes: bool,
     /// Whether there are [`VBinary::Smallest`] and [`VBinary::Largest`].
     pub extrema: bool,
-    /// Whether there is [`VInst::DotBytes`].
+    /// Whether there are [`VInst::DotBytes`] and [`VInst::SumDotPairs`].
     pub vnni: bool,
     /// Whether there are [`VInst::DotSigned`] and [`VInst::DotSignedLane`].
     pub signed_dots: bool,
@@ -424,6 +424,18 @@ impl Builder {
     /// `dst += a · b`: four unsigned bytes of each lane times four signed ones. Only if the shape has `vnni`.
     pub fn set_dot_bytes(&mut self, dst: Vector, a: Vector, b: Vector) {
         self.push(VInst::DotBytes(dst, a, b, dst));
+    }
+
+    /// `a · b + c`: the products of two signed integers of 16 bits of each lane. Only if the shape has `vnni`.
+    pub fn sum_dot_pairs(&mut self, a: Vector, b: Vector, c: Vector) -> Vector {
+        let dst = self.vector();
+        self.push(VInst::SumDotPairs(dst, a, b, c));
+        dst
+    }
+
+    /// `dst += a · b`: the products of two signed integers of 16 bits of each lane. Only if the shape has `vnni`.
+    pub fn set_sum_dot_pairs(&mut self, dst: Vector, a: Vector, b: Vector) {
+        self.push(VInst::SumDotPairs(dst, a, b, dst));
     }
 
     /// `dst += a · bᵀ`: two rows of eight signed bytes each, and four sums. Only if the shape has `matrix_dots`.

@@ -215,6 +215,11 @@ impl Simd {
         self.pick(Code::VEX_Vpdpbusd_ymm_ymm_ymmm256, Code::EVEX_Vpdpbusd_zmm_k1z_zmm_zmmm512b32)
     }
 
+    /// Adds the products of two integers of 16 bits of each lane to the destination. Only machines with VNNI have it.
+    pub(super) fn sum_dot_pairs(self) -> Code {
+        self.pick(Code::VEX_Vpdpwssd_ymm_ymm_ymmm256, Code::EVEX_Vpdpwssd_zmm_k1z_zmm_zmmm512b32)
+    }
+
     /// Fused multiply-add with operands in the orders 132, 213 and 231.
     pub(super) fn fma(self) -> [Code; 3] {
         use Code::*;

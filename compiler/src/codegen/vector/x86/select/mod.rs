@@ -193,11 +193,11 @@ impl Selector<'_> {
         self.asm.op(Code::EVEX_Vpternlogd_zmm_k1z_zmm_zmmm512b32_imm8, &[to.into(), b, c, TABLE.into()]);
     }
 
-    fn dot_bytes(&mut self, dst: Vector, a: Vector, b: Vector, c: Vector) {
+    /// `dst = a · b + c`, where the instruction adds to its destination.
+    fn accumulate(&mut self, code: Code, dst: Vector, [a, b, c]: [Vector; 3]) {
         let to = self.vector(dst);
         let from = self.vector(c);
         self.copy(to, from);
-        let code = self.simd.dot_bytes();
         self.asm.op(code, &[to.into(), self.vector(a).into(), self.vector(b).into()]);
     }
 
@@ -443,7 +443,10 @@ impl SelectSteps for Selector<'_> {
             VInst::Move(dst, src) => self.move_vector(*dst, *src),
             VInst::Fma(dst, a, b, c) => self.fma(*dst, *a, *b, *c),
             VInst::AndOr(dst, a, b, c) => self.and_or(*dst, *a, *b, *c),
-            VInst::DotBytes(dst, a, b, c) => self.dot_bytes(*dst, *a, *b, *c),
+            VInst::DotBytes(dst, a, b, c) => self.accumulate(self.simd.dot_bytes(), *dst, [*a, *b, *c]),
+            VInst::SumDotPairs(dst, a, b, c) => {
+                self.accumulate(self.simd.sum_dot_pairs(), *dst, [*a, *b, *c]);
+            }
             VInst::Binary(op, dst, a, b) => self.binary(*op, *dst, *a, *b),
             VInst::Unary(op, dst, a) => self.unary(*op, *dst, *a),
             VInst::Shift(op, dst, a, by) => self.shift(*op, *dst, *a, *by),
