@@ -1,8 +1,8 @@
 //! Products of integers that fit 16 bits, in lanes of 32 bits.
 //!
 //! If the upper half of one operand is zero, the sum of the products of both halves is the product. On x86 that is one
-//! multiplication ([`VBinary::DotPairs`]); a product of 32 bits takes two. With VNNI, a product and the sum that it is a
-//! term of are one instruction. Depthwise convolutions of bytes are such sums.
+//! multiplication ([`VBinary::DotPairs`]); a product of 32 bits takes two. With VNNI, a product and the sum of which it
+//! is a term are one instruction. Depthwise convolutions of bytes are such sums.
 
 use super::op::{Body, Op, Ty};
 use crate::{
@@ -130,8 +130,8 @@ impl NarrowProducts {
         self.skipped[idx]
     }
 
-    /// Emits the instruction at `idx` if it is a product of narrow integers or a sum with one. `value` gives the values of
-    /// earlier instructions.
+    /// Emits the instruction at `idx` if it is a product of narrow integers, or a sum with one. `value` gives the values
+    /// of earlier instructions.
     pub(super) fn emit(
         &mut self,
         b: &mut Builder,

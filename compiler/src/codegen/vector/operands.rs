@@ -219,8 +219,7 @@ pub(super) fn rename(
             mem(at, int);
             *src = int(*src, false);
         }
-        VInst::Loop | VInst::EndIf => {}
-        VInst::TileRelease | VInst::TileZero(_) | VInst::TileDot(..) => {}
+        VInst::Loop | VInst::EndIf | VInst::TileRelease | VInst::TileZero(_) | VInst::TileDot(..) => {}
         VInst::Move(dst, src)
         | VInst::Unary(_, dst, src)
         | VInst::RoundBf16(dst, src)
