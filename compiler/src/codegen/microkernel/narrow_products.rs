@@ -130,8 +130,8 @@ impl NarrowProducts {
         self.skipped[idx]
     }
 
-    /// Emits the instruction at `idx` if it is a product of narrow integers, or a sum with one. `value` gives the values
-    /// of earlier instructions.
+    /// Emits the instruction at `idx` if it is a product of narrow integers, or a sum with one. `value` gives the
+    /// values of earlier instructions.
     pub(super) fn emit(
         &mut self,
         b: &mut Builder,
