@@ -149,7 +149,9 @@ pub(super) fn operands(step: &VInst) -> Operands {
         | VInst::WideShift(_, dst, src, _)
         | VInst::Butterfly(dst, src, _) => none.read(*src).set(*dst),
         // AVX-512 first loads the numbers of the lanes to the destination.
-        VInst::Binary(VBinary::EvenThenOdd, dst, a, b) => none.read(*a).read(*b).set_early(*dst),
+        VInst::Binary(VBinary::EvenThenOdd | VBinary::Even | VBinary::Odd, dst, a, b) => {
+            none.read(*a).read(*b).set_early(*dst)
+        }
         VInst::Binary(_, dst, a, b) | VInst::WideBinary(_, dst, a, b) | VInst::PackBf16(dst, a, b) => {
             none.read(*a).read(*b).set(*dst)
         }

@@ -212,6 +212,10 @@ pub enum VBinary {
     },
     /// The even lanes of `a`, then the odd lanes of `b`.
     EvenThenOdd,
+    /// The even lanes of `a`, then those of `b`.
+    Even,
+    /// The odd lanes of `a`, then those of `b`.
+    Odd,
 }
 
 /// Lane by lane arithmetic on one vector.

@@ -390,6 +390,46 @@ fn every_second_element_of_every_length() {
     }
 }
 
+/// A row of a long filter with stride two: neighbours share their loads, in whatever order the code loads them.
+#[test]
+fn neighbours_in_a_long_filter_with_stride_two() {
+    const WIDTH: usize = 21;
+    let ascending: Vec<usize> = (0..WIDTH).collect();
+    let descending: Vec<usize> = ascending.iter().rev().copied().collect();
+    // More pairs wait for their second stream than are kept.
+    let even_then_odd: Vec<usize> = (0..WIDTH).step_by(2).chain((1..WIDTH).step_by(2)).collect();
+    for (isa, fma) in isas() {
+        for order in [&ascending, &descending, &even_then_odd] {
+            let mut body = Body::default();
+            let mut push = |op| body.push(op, Ty::F32).expect("supported");
+            let loaded: Vec<u32> = order.iter().map(|&tap| push(Op::Load(tap as u32))).collect();
+            let sum = loaded.iter().copied().reduce(|sum, x| push(Op::Binary(BinaryOp::Sub, x, sum)));
+            push(Op::Store(WIDTH as u32, sum.expect("there are taps")));
+            let pointers = vec![StreamStep::Alternate, StreamStep::Unit];
+            let mut key = strip(vec![Phase::Loop { extent: 0, body }], pointers);
+            let taps = (0..WIDTH as i32).map(|tap| Stream { pointer: 0, offset: 4 * tap });
+            key.streams = taps.chain([Stream { pointer: 1, offset: 0 }]).collect();
+
+            let compiled = Compiled::new(&MicrokernelKey::Strip(key.clone()), &*isa, fma);
+            for n in 0..40 {
+                // The last element that is read ends the slice.
+                let x: Vec<f32> =
+                    (0..(2 * n + WIDTH).saturating_sub(2)).map(|idx| (idx * 37 % 64) as f32).collect();
+                let mut y = vec![f32::NAN; n];
+                let mut args = vec![0; key.slots()];
+                args[key.extent(0)] = n as i64;
+                set(&mut args, &key, 0, address(&x), 0, 8);
+                set(&mut args, &key, 1, address_mut(&mut y), 0, 4);
+                compiled.call(&mut args);
+                for (i, y) in y.iter().enumerate() {
+                    let exact = order.iter().map(|tap| x[2 * i + tap]).reduce(|sum, x| x - sum);
+                    assert_eq!(Some(*y), exact, "{}: {n} elements, {i}, in order {order:?}", isa.name());
+                }
+            }
+        }
+    }
+}
+
 /// `softmax` by rows: maximum, exponentials and their sum, quotient.
 fn softmax() -> StripKey {
     let mut largest = Body::default();

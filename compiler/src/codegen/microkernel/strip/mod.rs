@@ -18,6 +18,7 @@
 //! where it is a long chain, else one. The vectors are combined pairwise, then lanes by halves. So the order of a sum
 //! depends on its length, the body and the ISA, and on nothing else.
 
+mod alternate;
 mod columns;
 mod key;
 mod position;

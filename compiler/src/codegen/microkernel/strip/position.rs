@@ -1,6 +1,7 @@
 //! The place of one vector of iterations in the streams of a strip.
 
 use super::{
+    alternate::{AlternateLanes, AlternatePairs, WaitingPairs},
     key::{Stream, StripKey},
     reduction::Reduction,
 };
@@ -81,24 +82,6 @@ pub(super) struct StridedPointer {
     pub(super) stride: Int,
 }
 
-/// The masks of a vector of every second element: those of the first and of the second vector that have them.
-#[derive(Clone, Copy)]
-pub(super) struct AlternateMasks {
-    pub(super) counts: [Int; 2],
-    pub(super) masks: [Mask; 2],
-}
-
-impl AlternateMasks {
-    /// The masks for the first `n` elements.
-    pub(super) fn first(b: &mut Builder, n: Int) -> AlternateMasks {
-        let twice = b.int_op(IntOp::Shl, n, 1);
-        let first = b.int_op(IntOp::Sub, twice, 1);
-        let second = b.int_op(IntOp::Sub, twice, b.lanes() as i32);
-        let counts = [first, second];
-        AlternateMasks { counts, masks: counts.map(|count| b.mask_first(count)) }
-    }
-}
-
 /// The current element of a loop phase.
 pub(super) struct Position {
     /// Elements before it in the row; the offset in streams of unit steps.
@@ -137,8 +120,11 @@ pub(super) struct VectorAccess<'a> {
     /// Elements from the position to the first lane.
     pub(super) offset: usize,
     pub(super) held: &'a [HeldStream],
-    /// The masks of streams with a distance of two elements, if not all lanes are iterations.
-    pub(super) alternate: Option<AlternateMasks>,
+    /// The lanes of streams with a distance of two elements, if not all lanes are iterations.
+    pub(super) alternate: Option<AlternateLanes>,
+    /// Such streams that share their loads.
+    pub(super) pairs: Option<&'a AlternatePairs>,
+    pub(super) waiting: WaitingPairs,
 }
 
 impl<'a> VectorAccess<'a> {
@@ -153,6 +139,8 @@ impl<'a> VectorAccess<'a> {
             offset: 0,
             held: &[],
             alternate: None,
+            pairs: None,
+            waiting: WaitingPairs::default(),
         }
     }
 
@@ -229,17 +217,35 @@ impl<'a> VectorAccess<'a> {
         }
     }
 
-    /// Every second element. The second vector ends with the last one, so that nothing behind it is read.
+    /// Every second element, of one stream.
     fn load_alternate(&self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
-        let first = self.alternate(stream);
-        let both = [first, first.plus(memory::elem_bytes(ty) * (b.lanes() - 1))];
-        let [first, second] = match self.alternate {
-            None => both.map(|mem| memory::load(b, mem, ty)),
-            Some(AlternateMasks { counts, masks }) => {
-                [0, 1].map(|part| memory::load_first(b, both[part], ty, counts[part], masks[part]))
-            }
-        };
+        let [first, second] = self.load_neighbours(b, stream, ty, false);
         b.binary(VBinary::EvenThenOdd, first, second)
+    }
+
+    /// Two vectors with every second element, of one stream or of two. The second vector ends with the last element of
+    /// the last stream, so that nothing behind it is read.
+    fn load_neighbours(&self, b: &mut Builder, stream: u32, ty: Ty, are_shared: bool) -> [Vector; 2] {
+        let first = self.alternate(stream);
+        let distance = if are_shared { b.lanes() } else { b.lanes() - 1 };
+        let both = [first, first.plus(memory::elem_bytes(ty) * distance)];
+        match self.alternate {
+            None => both.map(|mem| memory::load(b, mem, ty)),
+            Some(lanes) => {
+                let [first, second] = lanes.of(are_shared);
+                [(both[0], first), (both[1], second)]
+                    .map(|(mem, (count, mask))| memory::load_first(b, mem, ty, count, mask))
+            }
+        }
+    }
+
+    /// The elements of a stream that shares its loads.
+    fn load_shared(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Option<Vector> {
+        let pairs = self.pairs.filter(|_| !matches!(self.lanes, ActiveLanes::One(_)))?;
+        let mut waiting = self.waiting;
+        let elements = waiting.load(b, pairs, stream, |b, first| self.load_neighbours(b, first, ty, true));
+        self.waiting = waiting;
+        elements
     }
 }
 
@@ -247,11 +253,16 @@ impl LaneAccess for VectorAccess<'_> {
     fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
         match self.held.iter().find(|held| held.stream == stream) {
             Some(held) => held.elements,
-            None => self.load_from_memory(b, stream, ty),
+            None => match self.load_shared(b, stream, ty) {
+                Some(elements) => elements,
+                None => self.load_from_memory(b, stream, ty),
+            },
         }
     }
 
     fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector) {
+        // What is loaded after the store may be what it stores.
+        self.waiting = WaitingPairs::default();
         match (self.strip.key.step(stream), self.lanes) {
             (StreamStep::Fixed, _) => memory::store_one(b, self.fixed(stream), ty, value),
             (StreamStep::Unit, ActiveLanes::All) => memory::store(b, self.unit(stream, ty), ty, value),

@@ -1,8 +1,9 @@
 //! Strips row by row: each phase is a loop of vectors along the row, and a tail.
 
 use super::{
+    alternate::{AlternateLanes, AlternatePairs},
     key::Phase,
-    position::{ActiveLanes, AlternateMasks, Position, StripRegisters, VectorAccess},
+    position::{ActiveLanes, Position, StripRegisters, VectorAccess},
     reduction::Reduction,
 };
 use crate::{
@@ -76,8 +77,12 @@ fn emit_loop(strip: &StripRegisters<'_>, b: &mut Builder, extent: u32, body: &Bo
     let count = b.arg(strip.key.extent(extent));
     let position = strip.row_start(b, body);
     let lanes = b.lanes();
-    let access =
-        VectorAccess { reductions: &reductions, ..VectorAccess::at(strip, &position, ActiveLanes::All) };
+    let pairs = AlternatePairs::of(strip.key, body);
+    let access = VectorAccess {
+        reductions: &reductions,
+        pairs: Some(&pairs),
+        ..VectorAccess::at(strip, &position, ActiveLanes::All)
+    };
 
     // Several vectors whose instructions alternate.
     for vectors in [4, 2].into_iter().filter(|vectors| *vectors <= interleaved) {
@@ -143,7 +148,7 @@ fn emit_tail(b: &mut Builder, body: &Body, count: Int, position: &Position, acce
     b.when(CompareOp::Gt, count, 0, |b| {
         if has_masks {
             let mask = b.mask_first(count);
-            let alternate = reads_alternate(access.strip, body).then(|| AlternateMasks::first(b, count));
+            let alternate = reads_alternate(access.strip, body).then(|| AlternateLanes::first(b, count));
             let lanes = ActiveLanes::First(count, mask);
             body::emit(body, b, &mut VectorAccess { lanes, alternate, ..access });
         } else {

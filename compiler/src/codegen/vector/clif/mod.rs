@@ -431,6 +431,8 @@ impl Translator<'_> {
             VBinary::DotPairs => self.dot_pairs(x, y),
             VBinary::Exchange { stage, second } => self.exchange(stage, second, x, y),
             VBinary::EvenThenOdd => self.shuffled(x, y, [0, 2, 5, 7]),
+            VBinary::Even => self.shuffled(x, y, [0, 2, 4, 6]),
+            VBinary::Odd => self.shuffled(x, y, [1, 3, 5, 7]),
             _ => unreachable!("not an integer operation: {op:?}"),
         }
     }

@@ -126,7 +126,9 @@ fn is_commutative(op: VBinary) -> bool {
         | VBinary::SubInt
         | VBinary::DotBytePairs
         | VBinary::Exchange { .. }
-        | VBinary::EvenThenOdd => false,
+        | VBinary::EvenThenOdd
+        | VBinary::Even
+        | VBinary::Odd => false,
     }
 }
 

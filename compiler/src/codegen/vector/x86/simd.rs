@@ -117,7 +117,9 @@ impl Simd {
             VBinary::Exchange { stage: 1, second: true } => {
                 (VEX_Vunpckhpd_ymm_ymm_ymmm256, EVEX_Vunpckhpd_zmm_k1z_zmm_zmmm512b64)
             }
-            VBinary::EvenThenOdd => (VEX_Vshufps_ymm_ymm_ymmm256_imm8, EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32),
+            VBinary::EvenThenOdd | VBinary::Even | VBinary::Odd => {
+                (VEX_Vshufps_ymm_ymm_ymmm256_imm8, EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32)
+            }
             VBinary::Exchange { .. } => {
                 (VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8)
             }

@@ -70,6 +70,8 @@ impl Selector<'_> {
             VBinary::Exchange { stage: 0, second: true } => Op::Zip2,
             VBinary::Exchange { stage: 1, second: false } => Op::Zip1Wide,
             VBinary::Exchange { stage: 1, second: true } => Op::Zip2Wide,
+            VBinary::Even => Op::Uzp1,
+            VBinary::Odd => Op::Uzp2,
             VBinary::AndNot => return self.asm.op(Op::Bic, &[dst, b, a]),
             // The minimum and maximum of the machine treat NaN and zeros as `Smallest` and `Largest` do.
             VBinary::Min => return self.extremum(Op::Fcmgt, [b, a], dst, [a, b]),

@@ -202,8 +202,8 @@ impl Selector<'_> {
     }
 
     fn binary(&mut self, op: VBinary, dst: Vector, a: Vector, b: Vector) {
-        if op == VBinary::EvenThenOdd {
-            return self.even_then_odd(dst, a, b);
+        if matches!(op, VBinary::EvenThenOdd | VBinary::Even | VBinary::Odd) {
+            return self.alternate(op, dst, a, b);
         }
         let (code, groups) = self.simd.binary(op);
         let dst = self.vector(dst).into();
@@ -222,21 +222,25 @@ impl Selector<'_> {
         }
     }
 
-    fn even_then_odd(&mut self, dst: Vector, a: Vector, b: Vector) {
-        let (code, _) = self.simd.binary(VBinary::EvenThenOdd);
+    /// Every second lane of two vectors.
+    fn alternate(&mut self, op: VBinary, dst: Vector, a: Vector, b: Vector) {
+        // The lanes of `a` are the odd ones, and those of `b`.
+        let odd = [op == VBinary::Odd, op != VBinary::Even];
+        let (code, _) = self.simd.binary(op);
         let b = self.source(b);
         let a = self.vector(a).into();
         let dst = self.vector(dst).into();
         match self.simd {
             Simd::Avx2 => {
                 // Within each half, two lanes of `a` precede those of `b`.
-                self.asm.op(code, &[dst, a, b, 0xd8.into()]);
+                let [from_a, from_b] = odd.map(|odd| if odd { 0b1101 } else { 0b1000 });
+                self.asm.op(code, &[dst, a, b, (from_b << 4 | from_a).into()]);
                 self.asm.op(Code::VEX_Vpermq_ymm_ymmm256_imm8, &[dst, dst, 0xd8.into()]);
             }
             Simd::Avx512 => {
                 let lanes = self.simd.lanes() as u32;
-                // The odd lanes of `b` follow, whose lanes have the numbers from 16 on.
-                let number = |lane: u32| if lane < lanes / 2 { 2 * lane } else { 2 * lane + 1 };
+                // The lanes of `b` have the numbers from 16 on.
+                let number = |lane: u32| 2 * lane + u32::from(odd[usize::from(lane >= lanes / 2)]);
                 let numbers = (0..lanes).flat_map(|lane| number(lane).to_le_bytes()).collect();
                 let numbers = Operand::Pool(self.asm.constant(numbers));
                 self.asm.op(self.simd.load(), &[dst, numbers]);
