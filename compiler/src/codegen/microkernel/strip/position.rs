@@ -261,7 +261,7 @@ impl LaneAccess for VectorAccess<'_> {
     }
 
     fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector) {
-        // What is loaded after the store may be what it stores.
+        // A later load may read the stored elements.
         self.waiting = WaitingPairs::default();
         match (self.strip.key.step(stream), self.lanes) {
             (StreamStep::Fixed, _) => memory::store_one(b, self.fixed(stream), ty, value),
