@@ -4,7 +4,10 @@
 //! multiplication ([`VBinary::DotPairs`]); a product of 32 bits takes two. With VNNI, a product and the sum of which it
 //! is a term are one instruction. Depthwise convolutions of bytes are such sums.
 
-use super::op::{Body, Op, Ty};
+use super::{
+    body::term,
+    op::{Body, Op, Ty},
+};
 use crate::{
     codegen::vector::{
         Builder, VectorShape,
@@ -90,14 +93,10 @@ impl NarrowProducts {
     /// Finds the sums with such a term. Of two such terms, the second is added to the first.
     fn find_terms(&mut self, body: &Body) {
         let uses = body.use_counts();
-        for (idx, &(op, ty)) in body.insts.iter().enumerate() {
-            let Op::Binary(BinaryOp::Add, x, y) = op else { continue };
-            let term = |reg: u32, addend: u32| {
-                let is_term = ty == Ty::I32 && uses[reg as usize] == 1;
-                let product = self.products[reg as usize].filter(|_| is_term)?;
-                Some((reg, product, addend))
-            };
-            let Some((reg, product, addend)) = term(y, x).or_else(|| term(x, y)) else { continue };
+        for idx in 0..body.insts.len() {
+            let is_product = |reg: u32| self.products[reg as usize].is_some();
+            let Some((reg, addend)) = term(body, &uses, idx, is_product) else { continue };
+            let product = self.products[reg as usize].expect("it is a product");
             let at = addend as usize;
             let has_own_register = self.products[at].is_some() || self.terms[at].is_some();
             let replaces_addend = has_own_register && uses[at] == 1;
@@ -108,6 +107,7 @@ impl NarrowProducts {
         self.find_long_sums();
     }
 
+    /// Marks the terms of long sums, from the counts of terms up to each one.
     fn find_long_sums(&mut self) {
         let mut counts = vec![0; self.terms.len()];
         for idx in 0..self.terms.len() {
@@ -150,19 +150,17 @@ impl NarrowProducts {
         });
         let other = value(other);
         let Some(term) = self.terms[idx] else { return Some(b.binary(VBinary::DotPairs, other, lower)) };
-        let sum = value(term.addend);
-        if !term.replaces_addend {
-            return Some(b.sum_dot_pairs(other, lower, sum));
-        }
+        let addend = value(term.addend);
+        let sum = if term.replaces_addend { addend } else { b.variable(addend) };
         if !term.is_of_many {
-            b.set_sum_dot_pairs(sum, other, lower);
+            b.add_dot_pairs(sum, other, lower);
             return Some(sum);
         }
 
         // Each term is added to the accumulator that the last one was not added to.
         let next = match self.second.remove(&term.addend) {
             Some(next) => {
-                b.set_sum_dot_pairs(next, other, lower);
+                b.add_dot_pairs(next, other, lower);
                 next
             }
             None => b.binary(VBinary::DotPairs, other, lower),

@@ -230,8 +230,7 @@ impl Tile<'_> {
         for (sums, halves) in sums.iter().zip(halves) {
             for (sum, halves) in sums.iter().zip(halves) {
                 if let Some(halves) = halves {
-                    let pairs = b.binary(VBinary::DotPairs, halves, ones);
-                    b.set_binary(VBinary::AddInt, *sum, pairs);
+                    b.add_dot_pairs(*sum, halves, ones);
                 }
             }
         }
@@ -282,11 +281,7 @@ fn multiply(
     match dot {
         BlockDot::Bytes => b.set_dot_bytes(sum, codes, x),
         BlockDot::Signed => b.set_dot_signed(sum, codes, x),
-        BlockDot::Pairs if b.shape().vnni => b.set_sum_dot_pairs(sum, codes, x),
-        BlockDot::Pairs => {
-            let products = b.binary(VBinary::DotPairs, codes, x);
-            b.set_binary(VBinary::AddInt, sum, products);
-        }
+        BlockDot::Pairs => b.add_dot_pairs(sum, codes, x),
         BlockDot::BytePairs => {
             let products = b.binary(VBinary::DotBytePairs, codes, x);
             match halves {

@@ -402,17 +402,12 @@ impl<'a> Tile<'a> {
     fn accumulate(&self, b: &mut Builder, accumulator: Vector, x: Vector, y: Vector) {
         match self.key.dot {
             DotOp::F32 => b.set_fma(accumulator, x, y),
-            DotOp::I16Pairs if b.shape().vnni => b.set_sum_dot_pairs(accumulator, x, y),
-            DotOp::I16Pairs => {
-                let sum = b.binary(VBinary::DotPairs, x, y);
-                b.set_binary(VBinary::AddInt, accumulator, sum);
-            }
+            DotOp::I16Pairs => b.add_dot_pairs(accumulator, x, y),
             DotOp::Vnni => b.set_dot_bytes(accumulator, x, y),
             DotOp::BytePairs => {
                 let halves = b.binary(VBinary::DotBytePairs, x, y);
                 let ones = b.bits(ONES);
-                let sum = b.binary(VBinary::DotPairs, halves, ones);
-                b.set_binary(VBinary::AddInt, accumulator, sum);
+                b.add_dot_pairs(accumulator, halves, ones);
             }
             DotOp::Signed => b.set_dot_signed(accumulator, x, y),
             DotOp::Matrix | DotOp::MatrixBf16 => unreachable!("pairs of rows are multiplied"),

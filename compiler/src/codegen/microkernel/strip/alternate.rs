@@ -13,7 +13,7 @@ use crate::codegen::{
 };
 
 /// Bytes of a word.
-const WORD: i32 = 4;
+pub(super) const WORD: usize = 4;
 
 /// Pairs of vectors that wait for their second stream. With more of them, the oldest are forgotten and loaded again.
 const MAX_WAITING: usize = 8;
@@ -74,7 +74,8 @@ impl AlternatePairs {
         while let [first, after @ ..] = rest {
             rest = after;
             let (pointer, offset) = place(first);
-            let Some(second) = after.first().filter(|second| place(second) == (pointer, offset + WORD))
+            let Some(second) =
+                after.first().filter(|second| place(second) == (pointer, offset + WORD as i32))
             else {
                 continue;
             };
@@ -83,11 +84,6 @@ impl AlternatePairs {
             rest = &after[1..];
         }
         AlternatePairs { others }
-    }
-
-    /// The other stream of a pair.
-    fn other(&self, stream: u32) -> Option<(u32, bool)> {
-        self.others[stream as usize]
     }
 }
 
@@ -112,7 +108,7 @@ impl WaitingPairs {
         stream: u32,
         load: impl FnOnce(&mut Builder, u32) -> [Vector; 2],
     ) -> Option<Vector> {
-        let (other, is_first) = pairs.other(stream)?;
+        let (other, is_first) = pairs.others[stream as usize]?;
         let waiting = self.0.iter_mut().find(|waiting| waiting.is_some_and(|pair| pair.stream == stream));
         let vectors = match waiting.and_then(Option::take) {
             Some(pair) => pair.vectors,

@@ -1,7 +1,7 @@
 //! The place of one vector of iterations in the streams of a strip.
 
 use super::{
-    alternate::{AlternateLanes, AlternatePairs, WaitingPairs},
+    alternate::{AlternateLanes, AlternatePairs, WORD, WaitingPairs},
     key::{Stream, StripKey},
     reduction::Reduction,
 };
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The bytes of two words.
-const ALTERNATE_BYTES: usize = 8;
+const ALTERNATE_BYTES: usize = 2 * WORD;
 
 /// The lanes of a vector that are iterations.
 #[derive(Clone, Copy)]

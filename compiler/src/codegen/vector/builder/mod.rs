@@ -36,7 +36,7 @@ pub struct VectorShape {
     pub bf16_matrix_dots: bool,
     /// Whether there are [`VBinary::DotBytePairs`] and [`VBinary::AddHalves`].
     pub byte_pairs: bool,
-    /// Whether [`VBinary::MulInt`] takes twice the time of [`VBinary::DotPairs`].
+    /// Whether [`VBinary::MulInt`] takes twice the time of [`VBinary::DotPairs`] on some machines.
     pub slow_int_products: bool,
     /// Whether there are [`VInst::LoadNarrowFirst`] and [`VInst::StoreNarrowFirst`].
     pub narrow_masks: bool,
@@ -426,16 +426,13 @@ impl Builder {
         self.push(VInst::DotBytes(dst, a, b, dst));
     }
 
-    /// `a · b + c`: the products of two signed integers of 16 bits of each lane. Only if the shape has `vnni`.
-    pub fn sum_dot_pairs(&mut self, a: Vector, b: Vector, c: Vector) -> Vector {
-        let dst = self.vector();
-        self.push(VInst::SumDotPairs(dst, a, b, c));
-        dst
-    }
-
-    /// `dst += a · b`: the products of two signed integers of 16 bits of each lane. Only if the shape has `vnni`.
-    pub fn set_sum_dot_pairs(&mut self, dst: Vector, a: Vector, b: Vector) {
-        self.push(VInst::SumDotPairs(dst, a, b, dst));
+    /// `dst += a · b`: the products of two signed integers of 16 bits of each lane.
+    pub fn add_dot_pairs(&mut self, dst: Vector, a: Vector, b: Vector) {
+        if self.shape.vnni {
+            return self.push(VInst::SumDotPairs(dst, a, b, dst));
+        }
+        let products = self.binary(VBinary::DotPairs, a, b);
+        self.set_binary(VBinary::AddInt, dst, products);
     }
 
     /// `dst += a · bᵀ`: two rows of eight signed bytes each, and four sums. Only if the shape has `matrix_dots`.
