@@ -14,6 +14,7 @@
 
 use super::{
     blocks::{count, merged, row_major},
+    epilogues::loops,
     fresh_symbols::FreshSymbols,
     neighbours::{BufferUse, REACH, may_pass},
 };
@@ -231,7 +232,8 @@ impl<'k> Pair<'k> {
         let computed = BTreeMap::from([(divided.var.clone(), &start + Dim::from(&step.var))]);
         let product = Contraction { m: [&[step], inner].concat(), ..self.contraction.clone() };
         let product = self.rewritten(&facts, &computed, &shift, 0, &[Stmt::Contraction(Box::new(product))]);
-        let product = looped(product, self.groups.iter().map(|axis| (*axis).clone()));
+        let groups: Vec<Axis> = self.groups.iter().copied().cloned().collect();
+        let product = loops(&groups, false, product);
 
         let mut transposed = BTreeMap::new();
         let mut at = 0;
@@ -255,10 +257,9 @@ impl<'k> Pair<'k> {
         let strip = Stmt::Strip { axis: pixel, code: self.code.clone() };
         let strip = self.rewritten(&facts, &transposed, &shift, before.locals.len(), &[strip]);
 
-        let body = [product, looped(strip, [channel_block, channel])].concat();
-        let parallel = |body, axis: &Axis| vec![Stmt::For { axis: axis.clone(), parallel: true, body }];
+        let body = [product, loops(&[channel_block, channel], false, strip)].concat();
         let mut whole = before.clone();
-        whole.body = leading.iter().chain([&block]).rev().fold(body, parallel);
+        whole.body = loops(&[leading, &[block]].concat(), true, body);
         after.locals.values().for_each(|dtype| _ = whole.locals.push(*dtype));
         whole.name = format!("{}, {}", before.name, after.name);
 
@@ -287,9 +288,4 @@ impl<'k> Pair<'k> {
         };
         walk::rewrite(body, &by)
     }
-}
-
-/// Loops around `body`, the first one outermost.
-fn looped(body: Vec<Stmt>, axes: impl IntoIterator<Item = Axis, IntoIter: DoubleEndedIterator>) -> Vec<Stmt> {
-    axes.into_iter().rev().fold(body, |body, axis| vec![Stmt::For { axis, parallel: false, body }])
 }
