@@ -163,8 +163,8 @@ impl Count<'_> {
         }
     }
 
-    /// A loop. Its iterations may differ: the last of several blocks of rows is smaller, those of a triangle grow. The
-    /// middle one stands for all but the first and the last, which is exact for both.
+    /// A loop. Its iterations may differ: the last of several blocks of rows is smaller, those of a triangle grow. All
+    /// but the first and the last count as the middle one. That is exact for blocks, and nearly so for triangles.
     fn iterations(
         &mut self,
         axis: &Axis,
