@@ -104,19 +104,6 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
     }
 }
 
-/// The operand of the sum at `idx` that is such a product and has no other use, and the other operand. Of two such
-/// operands, the second one.
-pub(super) fn term(
-    body: &Body,
-    uses: &[usize],
-    idx: usize,
-    is_product: impl Fn(u32) -> bool,
-) -> Option<(u32, u32)> {
-    let Op::Binary(BinaryOp::Add, x, y) = body.insts[idx].0 else { return None };
-    let is_term = |reg: u32| uses[reg as usize] == 1 && is_product(reg);
-    [(y, x), (x, y)].into_iter().find(|(product, _)| is_term(*product))
-}
-
 /// The products that are fused with the one sum that they are a term of. Of two such terms, the second is fused.
 fn fusible_products(body: &Body) -> Vec<bool> {
     let uses = body.use_counts();
@@ -125,7 +112,7 @@ fn fusible_products(body: &Body) -> Vec<bool> {
     for idx in 0..body.insts.len() {
         let is_product =
             |reg: u32| body.ty(reg) == Ty::F32 && matches!(body.op(reg), Op::Binary(BinaryOp::Mul, ..));
-        if let Some((product, _)) = term(body, &uses, idx, is_product) {
+        if let Some((product, _)) = body.term(idx, &uses, is_product) {
             fusible[product as usize] = true;
         }
     }

@@ -4,10 +4,7 @@
 //! multiplication ([`VBinary::DotPairs`]); a product of 32 bits takes two. With VNNI, a product and the sum of which it
 //! is a term are one instruction. Depthwise convolutions of bytes are such sums.
 
-use super::{
-    body::term,
-    op::{Body, Op, Ty},
-};
+use super::op::{Body, Op, Ty};
 use crate::{
     codegen::vector::{
         Builder, VectorShape,
@@ -95,7 +92,7 @@ impl NarrowProducts {
         let uses = body.use_counts();
         for idx in 0..body.insts.len() {
             let is_product = |reg: u32| self.products[reg as usize].is_some();
-            let Some((reg, addend)) = term(body, &uses, idx, is_product) else { continue };
+            let Some((reg, addend)) = body.term(idx, &uses, is_product) else { continue };
             let product = self.products[reg as usize].expect("it is a product");
             let at = addend as usize;
             let has_own_register = self.products[at].is_some() || self.terms[at].is_some();

@@ -293,6 +293,19 @@ impl Body {
         }
         uses
     }
+
+    /// The operand of the sum at `idx` that is such a product and has no other use, and the other operand. Of two such
+    /// operands, the second one. `uses` are the counts of uses.
+    pub(crate) fn term(
+        &self,
+        idx: usize,
+        uses: &[usize],
+        is_product: impl Fn(u32) -> bool,
+    ) -> Option<(u32, u32)> {
+        let Op::Binary(BinaryOp::Add, x, y) = self.insts[idx].0 else { return None };
+        let is_term = |reg: u32| uses[reg as usize] == 1 && is_product(reg);
+        [(y, x), (x, y)].into_iter().find(|(product, _)| is_term(*product))
+    }
 }
 
 /// The functions that vectors compute in double precision, as scalar code does.
