@@ -6,7 +6,7 @@ use crate::{
     error::Result,
     graph::Graph,
     pipeline,
-    scalar::ReduceOp,
+    scalar::{ReduceOp, Scalar},
     tensor::{self, Tensor},
 };
 use std::time::Duration;
@@ -113,8 +113,10 @@ impl Machine {
 fn contraction(lhs: DType, rhs: DType) -> Result<f64> {
     let mut graph = Graph { name: "contraction".into(), ..Graph::default() };
     let x = graph.input("x", lhs, vec![EXTENT.into(), EXTENT.into()])?;
-    let elems: Vec<i64> = (0..EXTENT * EXTENT).map(|idx| idx * 7 % 5 - 2).collect();
-    let elems: Vec<_> = elems.into_iter().map(|elem| crate::scalar::Scalar::from_i64(rhs, elem)).collect();
+    // Thirds have no exact form in bf16. Weights that have one would be multiplied on tile registers.
+    let third =
+        |elem: i64| Scalar::from_f64(rhs, if rhs.is_float() { elem as f64 / 3.0 } else { elem as f64 });
+    let elems: Vec<Scalar> = (0..EXTENT * EXTENT).map(|idx| third(idx * 7 % 5 - 2)).collect();
     let weights = Tensor::from_scalars(rhs, vec![EXTENT as usize; 2], &elems).expect("elements were counted");
     let weights = graph.constant(weights)?;
     let sum = if lhs.is_float() { lhs } else { DType::I32 };
