@@ -4,6 +4,7 @@ use super::{
     bf16::{self, RoundingStores},
     body_value::BodyValue,
     cast::cast,
+    distribution::Distributions,
     exponential::Exponentials,
     math, memory,
     narrow_products::NarrowProducts,
@@ -64,6 +65,7 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
     let quantisations = Quantisations::of(body, b.shape().fma);
     let rounding_stores = if b.shape().tiles { RoundingStores::of(body) } else { RoundingStores::default() };
     let exponentials = Exponentials::of(body);
+    let distributions = Distributions::of(body);
     let mut narrow_products = NarrowProducts::of(body, &b.shape());
     let only_stored = only_stored(body);
     let mut emitter = Emitter { body, only_stored, values: Vec::with_capacity(body.insts.len()) };
@@ -74,6 +76,7 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
                 || quantisations.skips(idx)
                 || rounding_stores.skips(idx)
                 || exponentials.skips(idx)
+                || distributions.skips(idx)
                 || narrow_products.skips(idx) =>
             {
                 BodyValue::None
@@ -87,6 +90,9 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
                 BodyValue::Lanes(value)
             }
             _ if let Some(value) = exponentials.emit(b, idx, |reg| emitter.lanes(reg)) => {
+                BodyValue::Lanes(value)
+            }
+            _ if let Some(value) = distributions.emit(b, idx, |reg| emitter.lanes(reg)) => {
                 BodyValue::Lanes(value)
             }
             _ if let Some(value) = narrow_products.emit(b, body, idx, |reg| emitter.lanes(reg)) => {

@@ -149,7 +149,7 @@ pub(super) fn min_constant(b: &mut Builder, x: Vector, constant: f32) -> Vector 
 }
 
 /// `2^n` for integers `n` in -126..=127.
-fn power_of_two(b: &mut Builder, n: Vector) -> Vector {
+pub(super) fn power_of_two(b: &mut Builder, n: Vector) -> Vector {
     let bias = b.bits(127);
     let biased = b.binary(VBinary::AddInt, n, bias);
     b.shift(ShiftOp::Left, biased, 23)

@@ -9,6 +9,7 @@ mod body;
 mod body_value;
 mod cast;
 pub mod contraction;
+pub mod distribution;
 mod exponential;
 mod f16;
 mod formulas;

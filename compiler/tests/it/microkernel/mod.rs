@@ -3,6 +3,7 @@
 mod aarch64_table;
 mod bf16;
 mod bytes;
+mod distribution;
 mod encode;
 mod exponential;
 mod f16;
