@@ -311,9 +311,12 @@ impl TileKey {
     /// Number of blocks of few bits. These tiles prefetch nothing.
     pub const BLOCKS: usize = TileKey::PREFETCH_ROUNDS;
 
-    /// Bytes of each of the next panels that other calls prefetch. Not on tile registers. Level 0 does not use the
-    /// slot.
+    /// Bytes of each of the next panels that other calls prefetch, or [`TileKey::PREFETCH_OWN`]. Not on tile registers.
+    /// Level 0 does not use the slot.
     pub const PREFETCH_SKIP: usize = 10;
+
+    /// The value of [`TileKey::PREFETCH_SKIP`] where a tile prefetches its own panels.
+    pub(crate) const PREFETCH_OWN: i64 = -1;
 
     /// The address of a second argument block, which locates lhs and the streams of the second half of a paired tile.
     /// Each half has [`TileKey::TILE_ROWS`] rows. Level 0 does not use the slot.

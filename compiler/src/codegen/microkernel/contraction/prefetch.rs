@@ -13,6 +13,10 @@ use crate::{
 /// Smaller tiles read a large part of rhs for their work, and a prefetch would delay them.
 const MIN_ROWS: u8 = 4;
 
+/// Bytes between the elements that a single tile of rows reads and those that it prefetches, in all of its panels: as
+/// many as memory delivers during its latency.
+const AHEAD_BYTES: i32 = 4096;
+
 /// Number of panels of `width` columns that a tile reads.
 pub(super) fn n_panels(key: &TileKey, width: u32, lanes: usize) -> usize {
     (key.vectors as usize * lanes).div_ceil(width as usize)
@@ -20,7 +24,9 @@ pub(super) fn n_panels(key: &TileKey, width: u32, lanes: usize) -> usize {
 
 /// The prefetch of the panels of the next tile of columns.
 ///
-/// Each tile of rows prefetches a share of them, which spreads the memory traffic over the time of all these tiles.
+/// Each tile of rows prefetches a share of them, which spreads the memory traffic over the time of all these tiles. A
+/// single one prefetches its own panels instead, some bytes ahead: two large panels might not fit the cache, and the
+/// prefetchers of the machine follow this many panels only at some addresses of the code.
 #[derive(Clone, Copy)]
 pub(super) struct PanelPrefetch {
     /// The next address to prefetch, in the first panel.
@@ -39,11 +45,16 @@ impl PanelPrefetch {
             return None;
         }
         let panels = n_panels(key, width, b.lanes());
-        let stride = b.arg(TileKey::RHS_COLUMN);
-        let skip = b.int_op(IntOp::Mul, stride, panels as i32);
-        let next = b.int_op(IntOp::Add, rhs, skip);
         let skipped = b.arg(TileKey::PREFETCH_SKIP);
-        b.advance(next, skipped);
+        let ahead = AHEAD_BYTES / panels as i32 / LINE_BYTES as i32 * LINE_BYTES as i32;
+        let next = b.int_op(IntOp::Add, rhs, ahead);
+        b.when(CompareOp::Ge, skipped, 0, |b| {
+            let stride = b.arg(TileKey::RHS_COLUMN);
+            let skip = b.int_op(IntOp::Mul, stride, panels as i32);
+            b.set_copy(next, rhs);
+            b.advance(next, skip);
+            b.advance(next, skipped);
+        });
 
         Some(PanelPrefetch { next, rounds: b.arg(TileKey::PREFETCH_ROUNDS), panels })
     }

@@ -1,4 +1,5 @@
-//! Prefetch of the next panels of the rhs: all row tiles of a tile of columns share the work evenly.
+//! Prefetch of the next panels of the rhs: all row tiles of a tile of columns share the work evenly. A single row tile
+//! prefetches what it soon reads itself.
 
 use super::position::Position;
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
     },
     target::LINE_BYTES,
 };
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::{InstBuilder, Value, condcodes::IntCC};
 
 /// The place of a call among those with the same columns: the number of its iteration of the outer row axes, and their
 /// count.
@@ -67,6 +68,10 @@ impl PrefetchSchedule {
         let skipped = f.ins().udiv(before, self.tiles);
         // Whole cache lines.
         let skipped = f.ins().band_imm_s(skipped, -LINE_BYTES);
+
+        let is_single = f.ins().icmp_imm_s(IntCC::Equal, self.tiles, 1);
+        let own = f.int(TileKey::PREFETCH_OWN);
+        let skipped = f.ins().select(is_single, own, skipped);
         args.set(TileKey::PREFETCH_ROUNDS, self.tiles);
         args.set(TileKey::PREFETCH_SKIP, skipped);
     }

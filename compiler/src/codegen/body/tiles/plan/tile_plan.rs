@@ -38,8 +38,8 @@ const LARGE_RHS_ELEMS: i64 = 1 << 18;
 /// panels of a tile are worth prefetching.
 const MIN_PREFETCHED_RHS_ELEMS: i64 = 1 << 16;
 
-/// Largest depth at which panels are prefetched: two such panels fit the second-level cache together, so the next panel
-/// does not evict the one that all rows are multiplied with.
+/// Largest depth at which panels are prefetched where the reduction has no parts: two such panels fit the second-level
+/// cache together, so the next panel does not evict the one that all rows are multiplied with.
 const MAX_PREFETCHED_DEPTH: i64 = 3072;
 
 /// Smallest depth at which vectors prefetch rows of the result during the reduction.
@@ -187,6 +187,7 @@ fn plan_for<'a>(
     let zero_taps = packing.is_none().then(|| ZeroTaps::of(&facts, contraction, rhs.form, &loops)).flatten();
     // Few bits are near when their elements are computed.
     let reads_panels = !matches!(contraction.rhs, Rhs::FewBits(_));
+    let prefetches_panels = reads_panels && prefetches_panels(contraction, k_blocking.is_some(), one_call);
     let is_short = last.extent.as_i64().is_some_and(|rows| rows <= TILE_ROWS as i64);
     Some(TilePlan {
         contraction,
@@ -203,7 +204,7 @@ fn plan_for<'a>(
         pairs_rows: is_amx && is_short && !outer.is_empty(),
         has_large_rhs: rhs_elems.is_some_and(|elems| elems >= LARGE_RHS_ELEMS),
         small_blocks,
-        prefetches_panels: reads_panels && prefetches_panels(contraction, one_call),
+        prefetches_panels,
         prefetches_rows: small_blocks || packing.is_none() && has_long_result_rows(contraction),
         facts,
         lhs,
@@ -217,12 +218,15 @@ fn plan_for<'a>(
 }
 
 /// Whether tiles prefetch the next panels of the rhs: not where these are near, nor so deep that they would evict the
-/// panels in use. On tile registers `on_tiles` tells whether one call has all rows of a block.
-fn prefetches_panels(contraction: &Contraction, on_tiles: Option<bool>) -> bool {
+/// panels in use. If the reduction has parts, many rows are multiplied with a part of the panels at a time, and few
+/// rows read a panel so few times that it may be evicted. On tile registers `on_tiles` tells whether one call has all
+/// rows of a block.
+fn prefetches_panels(contraction: &Contraction, has_parts: bool, on_tiles: Option<bool>) -> bool {
     let depth = contraction.depth();
     let is_large =
         (&depth * &contraction.n.extent).as_i64().is_some_and(|elems| elems >= MIN_PREFETCHED_RHS_ELEMS);
-    is_large && on_tiles.unwrap_or(depth.as_i64().is_some_and(|depth| depth <= MAX_PREFETCHED_DEPTH))
+    let is_shallow = depth.as_i64().is_some_and(|depth| depth <= MAX_PREFETCHED_DEPTH);
+    is_large && on_tiles.unwrap_or(has_parts || is_shallow)
 }
 
 /// Whether rows of the result are much longer than those of the lhs. Reading and writing them then takes as long as
