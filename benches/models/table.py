@@ -27,6 +27,7 @@ cargo build --release -p symshape-compiler
 /tmp/models/bin/python benches/models/run.py                # writes this page
 /tmp/models/bin/python benches/models/run.py --only bert    # some of the models
 /tmp/models/bin/python benches/models/run.py --cpu x86-64-v3 --table docs/models-avx2.md
+/tmp/models/bin/python benches/models/run.py --table docs/models-intel.md   # on another machine
 ```
 
 The script exports the models from configurations with random weights, so it downloads no weights.
@@ -63,6 +64,12 @@ It keeps exports and results in `target/models`, and goes on there after an inte
 OTHER_LEVEL = """# Models at {cpu}
 
 The models, the columns and the conditions are those of [models.md](models.md), with artefacts for the level `{cpu}`.
+
+"""
+
+OTHER_MACHINE = """# Models on another machine
+
+The models, the columns and the conditions are those of [models.md](models.md).
 
 """
 
@@ -136,7 +143,8 @@ def write(path, results, entries, cpu=None, note=""):
         if os.path.exists(file):
             with open(file, encoding="utf-8") as source:
                 rows.append({**json.load(source), "family": entry.family})
-    text = OTHER_LEVEL.format(cpu=cpu) if cpu else HEAD
+    is_first_page = os.path.basename(path) == "models.md"
+    text = OTHER_LEVEL.format(cpu=cpu) if cpu else HEAD if is_first_page else OTHER_MACHINE
     text += "## Results\n\n" + totals(rows) + "\n"
     text += f"The machine is {machine()}{f', and symshape has the level {cpu}' if cpu else ''}.\n"
     versions = [f"{title} {importlib.metadata.version(package)}" for _, title, package in PEERS]
