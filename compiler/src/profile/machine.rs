@@ -114,9 +114,9 @@ fn contraction(lhs: DType, rhs: DType) -> Result<f64> {
     let mut graph = Graph { name: "contraction".into(), ..Graph::default() };
     let x = graph.input("x", lhs, vec![EXTENT.into(), EXTENT.into()])?;
     // Thirds have no exact form in bf16. Weights that have one would be multiplied on tile registers.
-    let third =
-        |elem: i64| Scalar::from_f64(rhs, if rhs.is_float() { elem as f64 / 3.0 } else { elem as f64 });
-    let elems: Vec<Scalar> = (0..EXTENT * EXTENT).map(|idx| third(idx * 7 % 5 - 2)).collect();
+    let divisor = if rhs.is_float() { 3.0 } else { 1.0 };
+    let weight = |idx: i64| Scalar::from_f64(rhs, (idx * 7 % 5 - 2) as f64 / divisor);
+    let elems: Vec<Scalar> = (0..EXTENT * EXTENT).map(weight).collect();
     let weights = Tensor::from_scalars(rhs, vec![EXTENT as usize; 2], &elems).expect("elements were counted");
     let weights = graph.constant(weights)?;
     let sum = if lhs.is_float() { lhs } else { DType::I32 };
