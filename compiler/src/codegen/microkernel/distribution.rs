@@ -14,7 +14,8 @@ use crate::codegen::vector::{
 };
 use crate::scalar::{BinaryOp, CompareOp, UnaryOp};
 
-/// Largest error of the sums, absolute. The rounding of results above 1 is a third of it.
+/// Largest error of the sums, absolute, for the argument of the function. It is that of the rounded functions and of
+/// the addition. A quotient that becomes a product is rounded once more.
 pub const MAX_ERROR: f64 = 3.0 * MAX_ROUNDING;
 
 /// Largest error of rounding a float in 1..2.
@@ -161,6 +162,7 @@ fn exp2_below_one(b: &mut Builder, x: Vector) -> Vector {
     if b.lanes() == 16 {
         return b.binary(VBinary::Scale, power, n);
     }
+    // One factor suffices, because the result is a normal float.
     let n = b.unary(VUnary::ToInt, n);
     let factor = math::power_of_two(b, n);
     b.binary(VBinary::Mul, power, factor)

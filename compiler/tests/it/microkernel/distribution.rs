@@ -22,7 +22,7 @@ enum OtherReader {
     OfFunction,
 }
 
-/// `1 + function(x / divisor)` of stream 0 to stream 1. Other readers add what they read.
+/// `1 + function(x / divisor)` of stream 0 to stream 1. Other readers add the value that they read.
 fn one_plus(function: UnaryOp, divisor: Option<f32>, one_first: bool, reader: OtherReader) -> Body {
     let mut body = Body::default();
     let mut push = |op, ty| body.push(op, ty).expect("supported");
@@ -56,7 +56,7 @@ fn exact(function: UnaryOp, x: f64) -> f64 {
 fn distribution_functions_stay_within_their_bound() {
     let x = sweep();
     for function in [UnaryOp::Erf, UnaryOp::Tanh] {
-        // The reciprocal of the last one is no normal float, so that remains a division.
+        // The reciprocal of the last one is a subnormal float, so that remains a division.
         for divisor in [None, Some(std::f32::consts::SQRT_2), Some(-0.3), Some(3e38)] {
             for (isa, fma) in isas() {
                 let body = one_plus(function, divisor, fma, OtherReader::None);
@@ -83,7 +83,7 @@ fn distribution_functions_stay_within_their_bound() {
 /// Far below zero, GELU multiplies the result by large numbers.
 #[test]
 fn distribution_functions_vanish_far_below_zero() {
-    let x: Vec<f32> = (6..200).map(|exponent| -(f32::from(exponent as i16)) * 2.0).collect();
+    let x: Vec<f32> = (6..200).map(|k: i16| -2.0 * f32::from(k)).collect();
     let x = [x, vec![-1e4, -1e30, f32::MIN, f32::NEG_INFINITY]].concat();
     for function in [UnaryOp::Erf, UnaryOp::Tanh] {
         for (isa, fma) in isas() {
@@ -109,6 +109,7 @@ fn other_readers_of_a_distribution_have_its_values() {
                     let value = exact(function, argument);
                     let other = if reader == OtherReader::OfFunction { value } else { argument };
                     let expected = 1.0 + value + other;
+                    // The second sum is rounded too.
                     let close = (f64::from(y) - expected).abs() <= 2.0 * MAX_ERROR * expected.abs().max(1.0);
                     let same = f64::from(y) == expected || y.is_nan() && expected.is_nan();
                     assert!(close || same, "{}: {reader:?}, {function:?} of {x:e} is {y:e}", isa.name());

@@ -22,11 +22,11 @@ pub(super) fn n_panels(key: &TileKey, width: u32, lanes: usize) -> usize {
     (key.vectors as usize * lanes).div_ceil(width as usize)
 }
 
-/// The prefetch of the panels of the next tile of columns.
+/// The prefetch of the panels of the next tile of columns, or of the tile itself.
 ///
 /// Each tile of rows prefetches a share of them, which spreads the memory traffic over the time of all these tiles. A
-/// single one prefetches its own panels instead, some bytes ahead: two large panels might not fit the cache, and the
-/// prefetchers of the machine follow this many panels only at some addresses of the code.
+/// single one prefetches its own panels instead, [`AHEAD_BYTES`] ahead: two large panels might not fit the cache, and
+/// the prefetchers of the machine alone are up to twice as slow.
 #[derive(Clone, Copy)]
 pub(super) struct PanelPrefetch {
     /// The next address to prefetch, in the first panel.

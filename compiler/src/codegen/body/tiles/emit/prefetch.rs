@@ -1,5 +1,5 @@
 //! Prefetch of the next panels of the rhs: all row tiles of a tile of columns share the work evenly. A single row tile
-//! prefetches what it soon reads itself.
+//! prefetches the elements of its own panels that it reads soon.
 
 use super::position::Position;
 use crate::{
@@ -26,6 +26,8 @@ pub(super) struct PrefetchSchedule {
     before: Value,
     /// All row tiles.
     tiles: Value,
+    /// Whether that is one.
+    is_single: Value,
     /// Bytes of a panel.
     bytes: Value,
 }
@@ -58,7 +60,8 @@ impl PrefetchSchedule {
             None => (f.int(0), tiles),
             Some(turn) => (f.ins().imul(turn.iteration, tiles), f.ins().imul(turn.iterations, tiles)),
         };
-        Some(PrefetchSchedule { before, tiles, bytes })
+        let is_single = f.ins().icmp_imm_s(IntCC::Equal, tiles, 1);
+        Some(PrefetchSchedule { before, tiles, is_single, bytes })
     }
 
     /// Sets the arguments of a call with `others` row tiles before it in the same iteration.
@@ -69,9 +72,8 @@ impl PrefetchSchedule {
         // Whole cache lines.
         let skipped = f.ins().band_imm_s(skipped, -LINE_BYTES);
 
-        let is_single = f.ins().icmp_imm_s(IntCC::Equal, self.tiles, 1);
         let own = f.int(TileKey::PREFETCH_OWN);
-        let skipped = f.ins().select(is_single, own, skipped);
+        let skipped = f.ins().select(self.is_single, own, skipped);
         args.set(TileKey::PREFETCH_ROUNDS, self.tiles);
         args.set(TileKey::PREFETCH_SKIP, skipped);
     }
