@@ -12,11 +12,19 @@ from artefact import Artefact, Error, Exec, Refused, describe
 GROUP_NS = 100_000
 
 
+# The limit of oneDNN, the library of OpenVINO's kernels, for each ISA level of symshape.
+ONEDNN_ISAS = {
+    "x86-64-v3": "AVX2",
+    "x86-64-v4": "AVX512_CORE",
+    "x86-64-v4-vnni": "AVX512_CORE_VNNI",
+}
+
+
 def limit_openvino(cpu):
-    """Limits OpenVINO to the vectors of an ISA level of symshape, before it is imported. ONNX Runtime has no such
-    switch."""
-    if cpu == "x86-64-v3":
-        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
+    """Limits OpenVINO to the instructions of an ISA level of symshape, before it is imported. ONNX Runtime has no
+    such switch."""
+    if cpu in ONEDNN_ISAS:
+        os.environ["ONEDNN_MAX_CPU_ISA"] = ONEDNN_ISAS[cpu]
 
 
 class OnnxRuntime:
