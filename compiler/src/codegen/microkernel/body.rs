@@ -3,6 +3,7 @@
 use super::{
     bf16::{self, RoundingStores},
     body_value::BodyValue,
+    byte_quads::{ByteQuads, QuadWeights},
     cast::cast,
     distribution::Distributions,
     exponential::Exponentials,
@@ -23,6 +24,14 @@ use crate::scalar::{BinaryOp, CompareOp, ReduceOp, UnaryOp};
 pub(super) trait LaneAccess {
     /// The next elements of a stream, whose type in memory is `ty`; bools are 0 or 1.
     fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector;
+    /// The next bytes of at most four streams in each lane, those of the first stream the lowest. The others are zero.
+    fn load_quad(&mut self, b: &mut Builder, streams: &[u32]) -> Vector {
+        combined_bytes(self, b, streams)
+    }
+    /// The weights of [`ByteQuads`], if registers hold them.
+    fn quad_weights(&self) -> Option<&QuadWeights> {
+        None
+    }
     /// Stores the next elements of a stream, whose type in memory is `ty`.
     fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector);
     /// Elements at these distances from an element of a stream that does not move. Only strips have such streams.
@@ -59,6 +68,17 @@ pub(super) trait LaneAccess {
     fn reduce(&mut self, b: &mut Builder, op: ReduceOp, value: Vector, var: u32);
 }
 
+/// See [`LaneAccess::load_quad`].
+pub(super) fn combined_bytes<L: LaneAccess + ?Sized>(lanes: &mut L, b: &mut Builder, streams: &[u32]) -> Vector {
+    let mut quad = lanes.load(b, streams[0], Ty::U8);
+    for (idx, stream) in streams.iter().enumerate().skip(1) {
+        let bytes = lanes.load(b, *stream, Ty::U8);
+        let bytes = b.shift(ShiftOp::Left, bytes, 8 * idx as u8);
+        quad = b.binary(VBinary::Or, quad, bytes);
+    }
+    quad
+}
+
 /// Emits `body` for one vector of iterations.
 pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
     let fused_products = if b.shape().fma { fusible_products(body) } else { vec![false; body.insts.len()] };
@@ -66,6 +86,7 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
     let rounding_stores = if b.shape().tiles { RoundingStores::of(body) } else { RoundingStores::default() };
     let exponentials = Exponentials::of(body);
     let distributions = Distributions::of(body);
+    let mut quads = ByteQuads::of(body, &b.shape());
     let mut narrow_products = NarrowProducts::of(body, &b.shape());
     let only_stored = only_stored(body);
     let mut emitter = Emitter { body, only_stored, values: Vec::with_capacity(body.insts.len()) };
@@ -77,10 +98,16 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
                 || rounding_stores.skips(idx)
                 || exponentials.skips(idx)
                 || distributions.skips(idx)
-                || narrow_products.skips(idx) =>
+                || quads.as_ref().is_some_and(|quads| quads.skips(idx)) =>
             {
                 BodyValue::None
             }
+            _ if let Some(quads) = &mut quads
+                && let Some(sum) = quads.emit(b, lanes, idx, |reg| emitter.lanes(reg)) =>
+            {
+                BodyValue::Lanes(sum)
+            }
+            _ if narrow_products.skips(idx) => BodyValue::None,
             Op::Store(stream, x) if let Some(unrounded) = rounding_stores.unrounded(x) => {
                 lanes.store(b, stream, Ty::RoundToBf16, emitter.lanes(unrounded));
                 BodyValue::None

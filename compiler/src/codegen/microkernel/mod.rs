@@ -7,6 +7,7 @@
 mod bf16;
 mod body;
 mod body_value;
+mod byte_quads;
 mod cast;
 pub mod contraction;
 pub mod distribution;

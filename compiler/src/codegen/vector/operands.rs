@@ -149,6 +149,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
         | VInst::WideShift(_, dst, src, _)
         | VInst::Butterfly(dst, src, _) => none.read(*src).set(*dst),
         // AVX-512 first loads the numbers of the lanes to the destination.
+        VInst::InterleaveBytes(dst, src) => none.read(*src).set_early(*dst),
         VInst::Binary(VBinary::EvenThenOdd | VBinary::Even | VBinary::Odd, dst, a, b) => {
             none.read(*a).read(*b).set_early(*dst)
         }
@@ -224,6 +225,7 @@ pub(super) fn rename(
         VInst::Loop | VInst::EndIf | VInst::TileRelease | VInst::TileZero(_) | VInst::TileDot(..) => {}
         VInst::Move(dst, src)
         | VInst::Unary(_, dst, src)
+        | VInst::InterleaveBytes(dst, src)
         | VInst::RoundBf16(dst, src)
         | VInst::RoundF16(dst, src)
         | VInst::UnpackBf16(dst, src, _)

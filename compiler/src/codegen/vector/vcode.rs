@@ -320,7 +320,7 @@ pub enum VInst {
     LoadFirst(Vector, Mem, Int, Mask),
     /// Lane `i` from address `i`. The second register is clobbered.
     LoadLanes(Vector, Vector, Vec<Mem>),
-    /// Four lanes from each address, in order.
+    /// Four lanes from each address, in order. Lanes without an address are zero.
     LoadQuads(Vector, Vec<Mem>),
     /// Lane `i` from the address plus four times lane `i` of the second vector, a signed integer. The address has no
     /// index register. The mask is clobbered.
@@ -388,6 +388,9 @@ pub enum VInst {
     /// `a * b[lane] + c`, rounded once: one lane of `b` is multiplied with all lanes of `a`. Only on ISAs whose shape
     /// has `fma_lanes`.
     FmaLane(Vector, Vector, Vector, u8, Vector),
+    /// Lane `i` from byte `i` of each quarter of a vector, that of the first quarter the lowest. Only on ISAs whose
+    /// shape has `vnni`.
+    InterleaveBytes(Vector, Vector),
     /// `a · b + c`, where `a · b` is the sum of the products of four unsigned bytes of each lane of `a` with four
     /// signed bytes of `b`. The result's register differs from those of `a` and `b`.
     DotBytes(Vector, Vector, Vector, Vector),

@@ -110,7 +110,7 @@ pub enum Op {
 
 impl Op {
     /// The instructions whose values it reads.
-    pub(super) fn operands(self) -> impl Iterator<Item = u32> {
+    pub(crate) fn operands(self) -> impl Iterator<Item = u32> {
         let (x, y, z) = match self {
             Op::Const(_)
             | Op::WideConst(_)
@@ -144,6 +144,8 @@ pub struct Body {
     /// Float instructions that [`UnaryOp::Round`] reads and whose values are known to be smaller than 2³⁰ in magnitude,
     /// and not NaN.
     pub bounded: Vec<u32>,
+    /// Whether no buffer that it stores to is one that it loads from. Then loads may move to before stores.
+    pub stores_elsewhere: bool,
 }
 
 impl Body {
@@ -232,8 +234,9 @@ impl Body {
         self.insts.iter().map(|(op, ty)| cost(op, *ty)).sum()
     }
 
-    /// The largest number of vectors that are alive at once, constants included. Loads of held streams are not counted.
-    pub(crate) fn pressure(&self, is_held: &dyn Fn(u32) -> bool) -> usize {
+    /// The largest number of vectors that are alive at once, constants included. Instructions that are not counted need
+    /// no register.
+    pub(crate) fn pressure(&self, is_counted: &dyn Fn(usize, Op) -> bool) -> usize {
         let last_use = self.last_uses();
         let vectors = |reg: &usize| if self.insts[*reg].1.is_wide() { 2 } else { 1 };
         let mut constants = Vec::new();
@@ -244,7 +247,7 @@ impl Body {
             match op {
                 Op::Const(bits) if !constants.contains(bits) => constants.push(*bits),
                 Op::Const(_) | Op::WideConst(_) | Op::Store(..) | Op::Set(..) | Op::Reduce(..) => {}
-                Op::Load(stream) if is_held(*stream) => {}
+                op if !is_counted(idx, *op) => {}
                 _ => alive.push(idx),
             }
             max_alive = max_alive.max(alive.iter().map(vectors).sum());

@@ -15,7 +15,9 @@ use super::{
 };
 use crate::codegen::{
     microkernel::{
-        body, memory,
+        body,
+        byte_quads::ByteQuads,
+        memory,
         op::{Body, Op, StreamStep, Ty},
     },
     vector::{
@@ -47,8 +49,8 @@ pub(super) struct Columns<'a> {
 
 /// The reason to interchange the loops.
 enum Gain {
-    /// These streams, of these element types, stay in registers.
-    Held(Vec<(u32, Ty)>),
+    /// These streams, of these element types, stay in registers, and so do the weights of sums of products of bytes.
+    Held(Vec<(u32, Ty)>, Option<ByteQuads>),
     /// This stream, of this element type, is read in squares.
     Squares(u32, Ty),
 }
@@ -114,7 +116,11 @@ impl<'a> Columns<'a> {
 
         let loads = Loads::of(key, body)?;
         let gain = match loads.strided[..] {
-            [] => Gain::Held(loads.held),
+            [] => {
+                let is_held = |stream: u32| loads.held.iter().any(|(other, _)| *other == stream);
+                let quads = ByteQuads::of(body, &shape).filter(|quads| quads.weight_streams().all(is_held));
+                Gain::Held(loads.held, quads)
+            }
             [(stream, ty)] => Gain::Squares(stream, ty),
             _ => return None,
         };
@@ -125,16 +131,32 @@ impl<'a> Columns<'a> {
 
     fn is_profitable(&self, shape: VectorShape) -> bool {
         match &self.gain {
-            Gain::Held(held) => {
-                let is_held = |stream: u32| held.iter().any(|(other, _)| *other == stream);
+            Gain::Held(held, quads) => {
                 let loads = self.body.insts.iter().filter(|(op, _)| matches!(op, Op::Load(_))).count();
                 held.len() * LOADS_PER_HELD >= loads
                     && held.len() >= MIN_HELD
-                    && held.len() + self.body.pressure(&is_held) <= shape.registers
+                    && self.held_pressure(held, quads.as_ref()) <= shape.registers
             }
             Gain::Squares(stream, _) => {
-                let pressure = self.body.pressure(&|other| other == *stream);
+                let pressure =
+                    self.body.pressure(&|_, op| !matches!(op, Op::Load(other) if other == *stream));
                 self.body.cost() <= MAX_SQUARE_COST && shape.lanes + pressure < shape.registers
+            }
+        }
+    }
+
+    /// The registers of a row, those of held streams included.
+    fn held_pressure(&self, held: &[(u32, Ty)], quads: Option<&ByteQuads>) -> usize {
+        let is_held = |stream: u32| held.iter().any(|(other, _)| *other == stream);
+        let is_skipped = |idx: usize| quads.is_some_and(|quads| quads.skips(idx));
+        let rest = self.body.pressure(&|idx, op| {
+            !is_skipped(idx) && !matches!(op, Op::Load(stream) if is_held(stream))
+        });
+        match quads {
+            None => held.len() + rest,
+            Some(quads) => {
+                let others = held.len() - quads.weight_streams().count();
+                others + quads.weight_registers() + rest.max(quads.pressure())
             }
         }
     }
@@ -174,7 +196,7 @@ impl<'a> Columns<'a> {
         count: Int,
     ) {
         match &self.gain {
-            Gain::Held(held) => self.emit_held(b, access, held),
+            Gain::Held(held, quads) => self.emit_held(b, access, held, quads.as_ref()),
             Gain::Squares(stream, ty) => {
                 let squares = self.squares(b, &access, position, (*stream, *ty), vectors);
                 self.emit_squares(b, access, *stream, &squares, count);
@@ -182,11 +204,20 @@ impl<'a> Columns<'a> {
         }
     }
 
-    fn emit_held(&self, b: &mut Builder, access: VectorAccess<'_>, streams: &[(u32, Ty)]) {
+    fn emit_held(
+        &self,
+        b: &mut Builder,
+        mut access: VectorAccess<'_>,
+        streams: &[(u32, Ty)],
+        quads: Option<&ByteQuads>,
+    ) {
+        let quad_weights = quads.map(|quads| quads.load_weights(b, &mut access));
+        let is_weight = |stream: u32| quads.is_some_and(|quads| quads.weight_streams().any(|other| other == stream));
         let mut held = Vec::new();
-        for &(stream, ty) in streams {
+        for &(stream, ty) in streams.iter().filter(|(stream, _)| !is_weight(*stream)) {
             held.push(HeldStream { stream, elements: access.load_from_memory(b, stream, ty) });
         }
+        let access = VectorAccess { quad_weights: quad_weights.as_ref(), ..access };
         let row = Row::first(access.strip, b);
         let rows = b.arg(StripKey::ROWS);
         b.repeat(rows, 1, |b| {

@@ -8,7 +8,8 @@ use super::{
 use crate::{
     codegen::{
         microkernel::{
-            body::LaneAccess,
+            body::{self, LaneAccess},
+            byte_quads::QuadWeights,
             memory,
             op::{Body, Op, StreamStep, Ty},
             wide::{self, Wide},
@@ -120,6 +121,8 @@ pub(super) struct VectorAccess<'a> {
     /// Elements from the position to the first lane.
     pub(super) offset: usize,
     pub(super) held: &'a [HeldStream],
+    /// The weights of sums of products of bytes, if registers hold them.
+    pub(super) quad_weights: Option<&'a QuadWeights>,
     /// The lanes of streams with a distance of two elements, if not all lanes are iterations.
     pub(super) alternate: Option<AlternateLanes>,
     /// Such streams that share their loads.
@@ -138,6 +141,7 @@ impl<'a> VectorAccess<'a> {
             partial: 0,
             offset: 0,
             held: &[],
+            quad_weights: None,
             alternate: None,
             pairs: None,
             waiting: WaitingPairs::default(),
@@ -258,6 +262,19 @@ impl LaneAccess for VectorAccess<'_> {
                 None => self.load_from_memory(b, stream, ty),
             },
         }
+    }
+
+    fn load_quad(&mut self, b: &mut Builder, streams: &[u32]) -> Vector {
+        let is_whole = matches!(self.lanes, ActiveLanes::All)
+            && streams.iter().all(|stream| self.strip.key.step(*stream) == StreamStep::Unit);
+        if is_whole && streams.len() > 1 {
+            return b.load_interleaved(streams.iter().map(|stream| self.unit(*stream, Ty::U8)).collect());
+        }
+        body::combined_bytes(self, b, streams)
+    }
+
+    fn quad_weights(&self) -> Option<&QuadWeights> {
+        self.quad_weights
     }
 
     fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector) {

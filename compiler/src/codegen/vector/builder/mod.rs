@@ -297,6 +297,16 @@ impl Builder {
         dst
     }
 
+    /// Lane `i` from byte `i` of each address, that of the first one the lowest. Only if the shape has `vnni`, for at
+    /// most four addresses.
+    pub(crate) fn load_interleaved(&mut self, mems: Vec<Mem>) -> Vector {
+        let quads = self.vector();
+        self.push(VInst::LoadQuads(quads, mems));
+        let dst = self.vector();
+        self.push(VInst::InterleaveBytes(dst, quads));
+        dst
+    }
+
     /// Lane `i` from `mem` plus four times lane `i` of `offsets`.
     pub(crate) fn gather(&mut self, mem: Mem, offsets: Vector) -> Vector {
         let dst = self.vector();

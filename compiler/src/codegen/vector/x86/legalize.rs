@@ -76,6 +76,7 @@ fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
         VInst::Unary(_, _, a)
         | VInst::WideUnary(_, _, a)
         | VInst::WideShift(_, _, a, _)
+        | VInst::InterleaveBytes(_, a)
         | VInst::RoundBf16(_, a)
         | VInst::RoundF16(_, a)
         | VInst::UnpackBf16(_, a, _)

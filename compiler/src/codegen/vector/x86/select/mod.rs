@@ -222,6 +222,20 @@ impl Selector<'_> {
         }
     }
 
+    /// Moves the words of the same lanes of all quarters to one quarter, and exchanges their bytes there.
+    fn interleave_bytes(&mut self, dst: Vector, src: Vector) {
+        let quads = |number: fn(u32, u32) -> u32| (0..16).map(move |at| number(at / 4, at % 4));
+        let words = quads(|quarter, word| 4 * word + quarter).flat_map(u32::to_le_bytes).collect();
+        let bytes: Vec<u8> = quads(|word, byte| 4 * byte + word).map(|number| number as u8).collect();
+        let words = Operand::Pool(self.asm.constant(words));
+        let bytes = Operand::Pool(self.asm.constant(bytes.repeat(4)));
+        let src = self.vector(src).into();
+        let dst = self.vector(dst).into();
+        self.asm.op(self.simd.load(), &[dst, words]);
+        self.asm.op(Code::EVEX_Vpermd_zmm_k1z_zmm_zmmm512b32, &[dst, dst, src]);
+        self.asm.op(Code::EVEX_Vpshufb_zmm_k1z_zmm_zmmm512, &[dst, dst, bytes]);
+    }
+
     /// Every second lane of two vectors.
     fn alternate(&mut self, op: VBinary, dst: Vector, a: Vector, b: Vector) {
         // The lanes of `a` are the odd ones, and those of `b`.
@@ -447,6 +461,7 @@ impl SelectSteps for Selector<'_> {
             VInst::Move(dst, src) => self.move_vector(*dst, *src),
             VInst::Fma(dst, a, b, c) => self.fma(*dst, *a, *b, *c),
             VInst::AndOr(dst, a, b, c) => self.and_or(*dst, *a, *b, *c),
+            VInst::InterleaveBytes(dst, src) => self.interleave_bytes(*dst, *src),
             VInst::DotBytes(dst, a, b, c) => self.accumulate(self.simd.dot_bytes(), *dst, [*a, *b, *c]),
             VInst::SumDotPairs(dst, a, b, c) => {
                 self.accumulate(self.simd.sum_dot_pairs(), *dst, [*a, *b, *c]);
