@@ -69,7 +69,11 @@ pub(super) trait LaneAccess {
 }
 
 /// See [`LaneAccess::load_quad`].
-pub(super) fn combined_bytes<L: LaneAccess + ?Sized>(lanes: &mut L, b: &mut Builder, streams: &[u32]) -> Vector {
+pub(super) fn combined_bytes<L: LaneAccess + ?Sized>(
+    lanes: &mut L,
+    b: &mut Builder,
+    streams: &[u32],
+) -> Vector {
     let mut quad = lanes.load(b, streams[0], Ty::U8);
     for (idx, stream) in streams.iter().enumerate().skip(1) {
         let bytes = lanes.load(b, *stream, Ty::U8);

@@ -75,7 +75,8 @@ impl ByteQuads {
         }
         let uses = body.use_counts();
         let sums = sums(body, &uses);
-        let types = |sum: &Sum| sum.terms.iter().map(|term| term.map(|load| body.ty(load))).collect::<Vec<_>>();
+        let types =
+            |sum: &Sum| sum.terms.iter().map(|term| term.map(|load| body.ty(load))).collect::<Vec<_>>();
         let first = sums.first()?;
         let weight_side = match types(first)[0] {
             [Ty::U8, Ty::I8] => 1,

@@ -140,7 +140,8 @@ impl Tile<'_> {
         }
 
         let vectors = usize::from(key.vectors);
-        let needed = (held.len() + 1) * vectors + body.pressure(&|_, op| !matches!(op, Op::Load(stream) if is_held(stream)));
+        let needed = (held.len() + 1) * vectors
+            + body.pressure(&|_, op| !matches!(op, Op::Load(stream) if is_held(stream)));
         if self.tail.is_empty() && needed <= b.shape().registers {
             let registers = |b: &mut Builder| (0..vectors).map(|_| b.vector()).collect();
             let hold = |(stream, ty)| RowInvariant { stream, ty, registers: registers(b) };

@@ -149,9 +149,9 @@ impl<'a> Columns<'a> {
     fn held_pressure(&self, held: &[(u32, Ty)], quads: Option<&ByteQuads>) -> usize {
         let is_held = |stream: u32| held.iter().any(|(other, _)| *other == stream);
         let is_skipped = |idx: usize| quads.is_some_and(|quads| quads.skips(idx));
-        let rest = self.body.pressure(&|idx, op| {
-            !is_skipped(idx) && !matches!(op, Op::Load(stream) if is_held(stream))
-        });
+        let rest = self
+            .body
+            .pressure(&|idx, op| !is_skipped(idx) && !matches!(op, Op::Load(stream) if is_held(stream)));
         match quads {
             None => held.len() + rest,
             Some(quads) => {
@@ -212,7 +212,8 @@ impl<'a> Columns<'a> {
         quads: Option<&ByteQuads>,
     ) {
         let quad_weights = quads.map(|quads| quads.load_weights(b, &mut access));
-        let is_weight = |stream: u32| quads.is_some_and(|quads| quads.weight_streams().any(|other| other == stream));
+        let is_weight =
+            |stream: u32| quads.is_some_and(|quads| quads.weight_streams().any(|other| other == stream));
         let mut held = Vec::new();
         for &(stream, ty) in streams.iter().filter(|(stream, _)| !is_weight(*stream)) {
             held.push(HeldStream { stream, elements: access.load_from_memory(b, stream, ty) });
