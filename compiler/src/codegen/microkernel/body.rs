@@ -86,7 +86,7 @@ pub(super) fn combined_bytes<L: LaneAccess + ?Sized>(
 /// Emits `body` for one vector of iterations.
 pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
     let fused_products = if b.shape().fma { fusible_products(body) } else { vec![false; body.insts.len()] };
-    let quantisations = Quantisations::of(body, b.shape().fma);
+    let quantisations = Quantisations::of(body, &b.shape());
     let rounding_stores = if b.shape().tiles { RoundingStores::of(body) } else { RoundingStores::default() };
     let exponentials = Exponentials::of(body);
     let distributions = Distributions::of(body);
@@ -114,6 +114,10 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
             _ if narrow_products.skips(idx) => BodyValue::None,
             Op::Store(stream, x) if let Some(unrounded) = rounding_stores.unrounded(x) => {
                 lanes.store(b, stream, Ty::RoundToBf16, emitter.lanes(unrounded));
+                BodyValue::None
+            }
+            Op::Store(stream, x) if let Some(ty) = quantisations.clamping_store(x) => {
+                lanes.store(b, stream, ty, emitter.lanes(x));
                 BodyValue::None
             }
             _ if let Some(other) = quantisations.same_value(idx) => emitter.value(other),
@@ -157,13 +161,7 @@ fn fusible_products(body: &Body) -> Vec<bool> {
 }
 
 fn only_stored(body: &Body) -> Vec<bool> {
-    let mut stores = vec![0; body.insts.len()];
-    for &(op, _) in &body.insts {
-        if let Op::Store(_, x) = op {
-            stores[x as usize] += 1;
-        }
-    }
-    body.use_counts().iter().zip(stores).map(|(uses, stores)| *uses == stores).collect()
+    body.use_counts().iter().zip(body.store_counts()).map(|(uses, stores)| *uses == stores).collect()
 }
 
 /// The instructions of a body that are emitted so far.
@@ -359,7 +357,9 @@ fn constant_truth(b: &mut Builder, value: bool) -> BodyValue {
 fn unary(b: &mut Builder, op: UnaryOp, ty: Ty, x: BodyValue) -> BodyValue {
     match ty {
         Ty::Bool => BodyValue::Truth(math::not(b, x.truth())),
-        Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16 | Ty::U16 => BodyValue::Lanes(int_unary(b, op, x.lanes())),
+        Ty::I32 | Ty::U8 | Ty::I8 | Ty::I16 | Ty::U16 | Ty::ClampToI8 | Ty::ClampToU8 => {
+            BodyValue::Lanes(int_unary(b, op, x.lanes()))
+        }
         Ty::I64 | Ty::F64 => match op {
             UnaryOp::IsNan | UnaryOp::IsInf => BodyValue::Truth(wide::predicate(b, op, x.wide())),
             _ => BodyValue::Wide(wide::unary(b, op, ty, x.wide())),

@@ -29,7 +29,7 @@ pub(super) fn cast(b: &mut Builder, from: Ty, to: Ty, x: BodyValue) -> BodyValue
         }
         (Ty::Bf16 | Ty::F16 | Ty::RoundToBf16, Ty::F32) => x,
         (Ty::Bf16 | Ty::F16 | Ty::RoundToBf16, _) => cast(b, Ty::F32, to, x),
-        (_, Ty::RoundToBf16) => unreachable!("no instruction has this type"),
+        (_, Ty::RoundToBf16 | Ty::ClampToI8 | Ty::ClampToU8) => unreachable!("no instruction has this type"),
         (Ty::F32, Ty::I32) => BodyValue::Lanes(math::to_int(b, x.lanes())),
         (Ty::F32, Ty::U8 | Ty::I8 | Ty::I16 | Ty::U16) => {
             let [lo, hi] = range(to);
@@ -72,7 +72,9 @@ fn cast_wide(b: &mut Builder, from: Ty, to: Ty, x: Wide) -> BodyValue {
             let ints = wide::to_ints(b, from, range(to), x);
             BodyValue::Lanes(if to == Ty::I32 { ints } else { memory::wrapped(b, ints, to) })
         }
-        Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 => unreachable!("`Body::push` refuses the cast"),
+        Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 | Ty::ClampToI8 | Ty::ClampToU8 => {
+            unreachable!("`Body::push` refuses the cast")
+        }
     }
 }
 

@@ -22,6 +22,8 @@ fn narrow_int(ty: Ty) -> Option<NarrowInt> {
         Ty::F32 | Ty::I32 | Ty::I64 | Ty::F64 => None,
         Ty::U8 | Ty::Bool => Some(NarrowInt::U8),
         Ty::I8 => Some(NarrowInt::I8),
+        Ty::ClampToI8 => Some(NarrowInt::ClampToI8),
+        Ty::ClampToU8 => Some(NarrowInt::ClampToU8),
         Ty::U16 => Some(NarrowInt::U16),
         Ty::I16 | Ty::Bf16 | Ty::RoundToBf16 | Ty::F16 => Some(NarrowInt::I16),
     }

@@ -2,7 +2,8 @@
 //!
 //! The cast clamps to integer bounds. So the quotient can be clamped to the bounds minus `zero_point`, or `x` to
 //! `scale` times those limits. The conversion to an integer then rounds, in one instruction. Where the quotient is
-//! known to fit 32 bits, it is rounded first and clamped as an integer.
+//! known to fit 32 bits, it is rounded first and clamped as an integer. Some ISAs have stores that clamp: then an
+//! integer that is only stored stays as it is.
 //!
 //! Division by a constant becomes multiplication by its reciprocal, which is split into two floats:
 //! `x * high + x * low`, rounded once. This replaces the division only where every `x` gives the same integer.
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     codegen::vector::{
-        Builder,
+        Builder, VectorShape,
         vcode::{VBinary, VUnary, Vector},
     },
     scalar::{BinaryOp, UnaryOp},
@@ -45,8 +46,10 @@ struct Quantisation {
     bounds: Limits,
     /// The reader subtracts the zero point again, so it is not added.
     cancels_zero_point: bool,
-    /// The quotient fits an integer of 32 bits.
+    /// The quotient and its sum with the zero point fit an integer of 32 bits.
     is_bounded: bool,
+    /// The type of the stores that clamp the sum, if only stores read it.
+    stored_as: Option<Ty>,
 }
 
 /// A cast with the instructions that only it reads.
@@ -66,13 +69,18 @@ pub(super) struct Quantisations {
 }
 
 impl Quantisations {
-    /// Finds them in a body. `fma` says whether the ISA has a fused multiply-add.
-    pub(super) fn of(body: &Body, fma: bool) -> Quantisations {
+    /// Finds them in a body.
+    pub(super) fn of(body: &Body, shape: &VectorShape) -> Quantisations {
         let uses = body.use_counts();
+        let stores = body.store_counts();
         let mut casts = Vec::with_capacity(body.insts.len());
         let mut skipped = vec![false; body.insts.len()];
         for idx in 0..body.insts.len() {
-            let found = Quantisation::of(body, idx, fma, &uses);
+            let mut found = Quantisation::of(body, idx, shape.fma, &uses);
+            if let Some(Match { quantisation, .. }) = &mut found {
+                let is_clamped = shape.clamping_stores && quantisation.is_bounded && stores[idx] == uses[idx];
+                quantisation.stored_as = is_clamped.then(|| clamping_type(body.insts[idx].1)).flatten();
+            }
             for reg in found.iter().flat_map(|found| &found.absorbed) {
                 skipped[*reg as usize] = true;
             }
@@ -92,6 +100,11 @@ impl Quantisations {
     /// The earlier instruction that has the same value.
     pub(super) fn same_value(&self, idx: usize) -> Option<u32> {
         self.same_value[idx]
+    }
+
+    /// The type whose stores clamp this value.
+    pub(super) fn clamping_store(&self, reg: u32) -> Option<Ty> {
+        self.casts[reg as usize].and_then(|quantisation| quantisation.stored_as)
     }
 
     /// Emits the cast at `idx` if it quantises. `value` gives the values of earlier instructions.
@@ -156,6 +169,7 @@ impl Quantisation {
             bounds,
             cancels_zero_point: false,
             is_bounded: body.bounded.contains(&x),
+            stored_as: None,
         };
         let mut absorbed = vec![sum, round];
         if let Op::Binary(BinaryOp::Div, dividend, divisor) = body.op(x)
@@ -177,14 +191,26 @@ impl Quantisation {
         Limits { lo: self.bounds.lo - zero_point, hi: self.bounds.hi - zero_point }
     }
 
-    /// The integer; 0 for NaN.
+    /// The integer; 0 for NaN. Where stores clamp it, it may exceed the range.
     fn emit(self, b: &mut Builder, x: Vector) -> Vector {
-        let rounded = if self.is_bounded { self.rounded_first(b, x) } else { self.clamped_first(b, x) };
-        if self.zero_point == 0 || self.cancels_zero_point {
-            return rounded;
+        let rounded = match self {
+            Quantisation { stored_as: Some(_), .. } => {
+                let quotient = self.quotient(b, x);
+                b.unary(VUnary::ToNearest, quotient)
+            }
+            Quantisation { is_bounded: true, .. } => self.rounded_first(b, x),
+            _ => self.clamped_first(b, x),
+        };
+        let mut integer = rounded;
+        if self.zero_point != 0 && !self.cancels_zero_point {
+            let zero_point = b.bits(self.zero_point as u32);
+            integer = b.binary(VBinary::AddInt, rounded, zero_point);
         }
-        let zero_point = b.bits(self.zero_point as u32);
-        b.binary(VBinary::AddInt, rounded, zero_point)
+        if self.stored_as == Some(Ty::ClampToU8) {
+            let zero = b.bits(0);
+            integer = b.binary(VBinary::MaxInt, integer, zero);
+        }
+        integer
     }
 
     /// The integer without the zero point, for quotients that fit 32 bits. They are clamped as integers, which takes
@@ -230,13 +256,22 @@ impl Quantisation {
     }
 }
 
+/// The type whose stores clamp to an integer type.
+fn clamping_type(ty: Ty) -> Option<Ty> {
+    match ty {
+        Ty::I8 => Some(Ty::ClampToI8),
+        Ty::U8 => Some(Ty::ClampToU8),
+        _ => None,
+    }
+}
+
 /// The range of an integer type that quantisation supports.
 fn bounds(ty: Ty) -> Option<Limits> {
     match ty {
         Ty::U8 => Some(Limits { lo: 0.0, hi: 255.0 }),
         Ty::I8 => Some(Limits { lo: -128.0, hi: 127.0 }),
         Ty::F32 | Ty::I32 | Ty::I16 | Ty::U16 | Ty::I64 | Ty::F64 => None,
-        Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 | Ty::Bool => None,
+        Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 | Ty::ClampToI8 | Ty::ClampToU8 | Ty::Bool => None,
     }
 }
 

@@ -100,13 +100,18 @@ pub enum NarrowInt {
     I16,
     /// 16 bits, unsigned.
     U16,
+    /// A signed byte. Stores clamp lanes to its range. Only on ISAs whose shape has `clamping_stores`.
+    ClampToI8,
+    /// An unsigned byte. Stores clamp lanes without a sign to its range. Only on ISAs whose shape has
+    /// `clamping_stores`.
+    ClampToU8,
 }
 
 impl NarrowInt {
     /// Size in memory.
     pub fn bytes(self) -> usize {
         match self {
-            NarrowInt::U8 | NarrowInt::I8 => 1,
+            NarrowInt::U8 | NarrowInt::I8 | NarrowInt::ClampToI8 | NarrowInt::ClampToU8 => 1,
             NarrowInt::I16 | NarrowInt::U16 => 2,
         }
     }
@@ -347,8 +352,8 @@ pub enum VInst {
     StoreF16(Mem, Vector),
     /// The float equal to the nearest f16 of each float, ties to even.
     RoundF16(Vector, Vector),
-    /// The low bits of each lane to consecutive memory. The second register is clobbered. For 16 bits, the lanes must
-    /// be in their range.
+    /// The low bits of each lane to consecutive memory, unless the integer says that lanes are clamped. The second
+    /// register is clobbered. For 16 bits, the lanes must be in their range.
     StoreNarrow(Mem, Vector, Vector, NarrowInt),
     /// The first lanes of [`VInst::StoreNarrow`], those of the mask. Other memory is not touched.
     StoreNarrowFirst(Mem, Vector, Mask, NarrowInt),

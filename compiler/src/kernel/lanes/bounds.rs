@@ -52,7 +52,7 @@ fn largest(ty: Ty) -> f64 {
         Ty::I8 => 128.0,
         Ty::I16 => 32768.0,
         Ty::U16 => 65535.0,
-        Ty::I32 => 2f64.powi(31),
+        Ty::I32 | Ty::ClampToI8 | Ty::ClampToU8 => 2f64.powi(31),
         Ty::F32 => f64::from(f32::MAX),
         Ty::I64 | Ty::F64 | Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 => f64::INFINITY,
     }

@@ -32,6 +32,11 @@ pub enum Ty {
     /// A float that the store rounds to bf16, as [`UnaryOp::RoundBf16`] does. Only ISAs with tile registers have such
     /// stores, and no instruction has a result of this type.
     RoundToBf16,
+    /// An integer of 32 bits that the store clamps to the range of `i8`. Only ISAs with `clamping_stores` have such
+    /// stores, and no instruction has a result of this type or of the next one.
+    ClampToI8,
+    /// A non-negative integer of 32 bits that the store clamps to the range of `u8`.
+    ClampToU8,
     /// A truth value.
     Bool,
 }
@@ -297,6 +302,17 @@ impl Body {
         uses
     }
 
+    /// For each instruction how often its value is stored.
+    pub(crate) fn store_counts(&self) -> Vec<usize> {
+        let mut stores = vec![0; self.insts.len()];
+        for (op, _) in &self.insts {
+            if let Op::Store(_, x) = op {
+                stores[*x as usize] += 1;
+            }
+        }
+        stores
+    }
+
     /// The operand of the sum at `idx` that is such a product and has no other use, and the other operand. Of two such
     /// operands, the second one. `uses` are the counts of uses.
     pub(crate) fn term(
@@ -338,7 +354,7 @@ fn supports_unary(op: UnaryOp, ty: Ty) -> bool {
         Ty::I32 | Ty::I64 => matches!(op, Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not),
         // Other results outside of the type's range would have to be wrapped.
         Ty::U8 | Ty::I8 | Ty::I16 | Ty::U16 => matches!(op, Sign | Floor | Ceil | Round | Trunc),
-        Ty::Bf16 | Ty::RoundToBf16 | Ty::F16 => false,
+        Ty::Bf16 | Ty::RoundToBf16 | Ty::ClampToI8 | Ty::ClampToU8 | Ty::F16 => false,
         Ty::Bool => op == Not,
     }
 }
@@ -350,7 +366,7 @@ fn supports_binary(op: BinaryOp, ty: Ty) -> bool {
         Ty::I32 | Ty::I64 | Ty::U8 | Ty::I8 | Ty::I16 | Ty::U16 => {
             matches!(op, Add | Sub | Mul | Min | Max | And | Or | Xor)
         }
-        Ty::Bf16 | Ty::RoundToBf16 | Ty::F16 => false,
+        Ty::Bf16 | Ty::RoundToBf16 | Ty::ClampToI8 | Ty::ClampToU8 | Ty::F16 => false,
         Ty::Bool => matches!(op, And | Or | Xor),
     }
 }
@@ -360,6 +376,7 @@ fn supports_reduction(op: ReduceOp, ty: Ty) -> bool {
         Ty::F32 => true,
         Ty::I32 => op != ReduceOp::Prod,
         Ty::U8 | Ty::I8 | Ty::I16 | Ty::U16 => matches!(op, ReduceOp::Min | ReduceOp::Max),
-        Ty::Bf16 | Ty::RoundToBf16 | Ty::F16 | Ty::Bool | Ty::I64 | Ty::F64 => false,
+        Ty::Bf16 | Ty::RoundToBf16 | Ty::ClampToI8 | Ty::ClampToU8 => false,
+        Ty::F16 | Ty::Bool | Ty::I64 | Ty::F64 => false,
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn dtype(ty: Ty) -> DType {
         Ty::I64 => DType::I64,
         Ty::F64 => DType::F64,
         Ty::Bool => DType::Bool,
-        Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 => unreachable!("no integers"),
+        Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 | Ty::ClampToI8 | Ty::ClampToU8 => unreachable!("no integers"),
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) fn values(ty: Ty) -> Vec<u64> {
         Ty::U8 | Ty::I8 => (0..256).collect(),
         Ty::I16 | Ty::U16 => (0..1 << 16).step_by(37).collect(),
         Ty::Bool => [0, 1].repeat(40),
-        Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 => unreachable!("no integers"),
+        Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 | Ty::ClampToI8 | Ty::ClampToU8 => unreachable!("no integers"),
     }
 }
 
@@ -187,7 +187,9 @@ fn number(from: NarrowInt, byte: u8) -> i32 {
     match from {
         NarrowInt::U8 => i32::from(byte),
         NarrowInt::I8 => i32::from(byte as i8),
-        NarrowInt::I16 | NarrowInt::U16 => unreachable!("rows are of bytes"),
+        NarrowInt::I16 | NarrowInt::U16 | NarrowInt::ClampToI8 | NarrowInt::ClampToU8 => {
+            unreachable!("rows are of bytes")
+        }
     }
 }
 

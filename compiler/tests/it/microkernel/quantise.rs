@@ -1,18 +1,20 @@
 //! Quantisation, which rounds and clamps a quotient: the same integers as by its definition, step by step.
 
-use super::jit::{Compiled, address, address_mut, isas};
+use super::{
+    jit::{Compiled, address, address_mut, isas},
+    strips::{set, strip},
+};
 use symshape_compiler::{
     codegen::microkernel::{
         MicrokernelKey,
         op::{Body, Op, StreamStep, Ty},
-        strip::{Phase, Stream, StripKey},
+        strip::{Phase, StripKey},
     },
     scalar::{BinaryOp, UnaryOp},
 };
 
-/// `cast(round(x / scale) + zero)`, from which `zero` is subtracted again, as integers of 32 bits.
-fn key(to: Ty, scale: Option<f32>, zero: i32) -> StripKey {
-    let mut body = Body::default();
+/// `cast(round(x / scale) + zero)` of stream 0, and the quotient.
+fn quantised(body: &mut Body, to: Ty, scale: Option<f32>, zero: i32) -> [u32; 2] {
     let mut push = |op, ty| body.push(op, ty).expect("supported");
     let mut x = push(Op::Load(0), Ty::F32);
     if let Some(scale) = scale {
@@ -22,24 +24,35 @@ fn key(to: Ty, scale: Option<f32>, zero: i32) -> StripKey {
     let round = push(Op::Unary(UnaryOp::Round, x), Ty::F32);
     let start = push(Op::Const((zero as f32).to_bits()), Ty::F32);
     let sum = push(Op::Binary(BinaryOp::Add, round, start), Ty::F32);
-    let byte = push(Op::Cast(sum), to);
+    [push(Op::Cast(sum), to), x]
+}
+
+/// The quantised stream, from which `zero` is subtracted again, as integers of 32 bits.
+fn key(to: Ty, scale: Option<f32>, zero: i32) -> StripKey {
+    let mut body = Body::default();
+    let [byte, _] = quantised(&mut body, to, scale, zero);
+    let mut push = |op, ty| body.push(op, ty).expect("supported");
     let wide = push(Op::Cast(byte), Ty::I32);
     let zero = push(Op::Const(zero as u32), Ty::I32);
     let bare = push(Op::Binary(BinaryOp::Sub, wide, zero), Ty::I32);
     push(Op::Store(1, bare), Ty::I32);
-    StripKey {
-        rows: false,
-        phases: vec![Phase::Loop { extent: 0, body }],
-        row_steps: vec![StreamStep::Stride; 2],
-        pointers: vec![StreamStep::Unit; 2],
-        streams: [0, 1].map(|pointer| Stream { pointer, offset: 0 }).to_vec(),
-        extents: 1,
-        scalars: 0,
-        variables: 0,
-        results: Vec::new(),
-        may_fail: false,
-        counts: false,
+    strip(vec![Phase::Loop { extent: 0, body }], vec![StreamStep::Unit; 2])
+}
+
+/// The quantised stream as bytes, if `to_words` as integers too. Quotients are smaller than 2³⁰.
+fn stored(to: Ty, scale: Option<f32>, zero: i32, last: StreamStep, to_words: bool) -> StripKey {
+    let mut body = Body::default();
+    let [byte, quotient] = quantised(&mut body, to, scale, zero);
+    body.bounded = vec![quotient];
+    let mut push = |op, ty| body.push(op, ty).expect("supported");
+    push(Op::Store(1, byte), to);
+    push(Op::Store(2, byte), to);
+    if to_words {
+        let wide = push(Op::Cast(byte), Ty::I32);
+        push(Op::Store(3, wide), Ty::I32);
     }
+    let steps = vec![StreamStep::Unit, StreamStep::Unit, last, StreamStep::Unit];
+    strip(vec![Phase::Loop { extent: 0, body }], steps)
 }
 
 fn defined(to: Ty, scale: Option<f32>, zero: i32, x: f32) -> i32 {
@@ -80,6 +93,65 @@ fn quotients_are_rounded_as_defined() {
                     assert_eq!(*y, expected, "{} {x} / {scale:?} + {zero} as {to:?}", isa.name());
                 }
             }
+        }
+    }
+}
+
+/// Bytes from element to element of the strided stream.
+const STRIDE: usize = 3;
+
+#[test]
+fn stored_bytes_are_clamped_as_defined() {
+    let halves = (-1200..1200).map(|n| n as f32 * 0.25);
+    let far =
+        [-1e9, -70_000.0, -40_000.0, -33_000.0, -300.0, 300.0, 33_000.0, 40_000.0, 70_000.0, 1e9, 1.073e9];
+    // Not a whole number of vectors.
+    let quotients: Vec<f32> = halves.chain(far).collect();
+    assert_eq!(quotients.len() % 4, 3);
+    let zeros = [(Ty::U8, 0), (Ty::U8, 128), (Ty::U8, 255), (Ty::I8, 0), (Ty::I8, -128), (Ty::I8, 127)];
+    for (isa, fma) in isas() {
+        for (to, zero) in zeros {
+            for (scale, last, to_words) in [
+                (None, StreamStep::Unit, false),
+                (Some(0.1), StreamStep::Stride, false),
+                (Some(0.1), StreamStep::Unit, true),
+            ] {
+                let x: Vec<f32> = quotients.iter().map(|quotient| quotient * scale.unwrap_or(1.0)).collect();
+                let key = stored(to, scale, zero, last, to_words);
+                let stride = if last == StreamStep::Unit { 1 } else { STRIDE };
+                let mut bytes = vec![0u8; x.len()];
+                let mut strided = vec![0u8; x.len() * stride];
+                let mut words = vec![0i32; x.len()];
+                let mut args = vec![0; key.slots()];
+                args[key.extent(0)] = x.len() as i64;
+                set(&mut args, &key, 0, address(&x), 0, 4);
+                set(&mut args, &key, 1, address_mut(&mut bytes), 0, 1);
+                set(&mut args, &key, 2, address_mut(&mut strided), 0, stride);
+                set(&mut args, &key, 3, address_mut(&mut words), 0, 4);
+                Compiled::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
+                for (at, x) in x.iter().enumerate() {
+                    let expected = defined(to, scale, zero, *x) + zero;
+                    let place = format!("{} {x} / {scale:?} + {zero} as {to:?}", isa.name());
+                    assert_eq!(bytes[at], expected as u8, "{place}");
+                    assert_eq!(strided[at * stride], expected as u8, "{place}");
+                    assert!(!to_words || words[at] == expected, "{place}: {}", words[at]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn stores_clamp_where_nothing_else_reads_the_bytes() {
+    for (isa, _) in isas().into_iter().filter(|(isa, _)| isa.shape().clamping_stores) {
+        let text = |to, to_words| {
+            let key = stored(to, Some(0.1), 3, StreamStep::Unit, to_words);
+            MicrokernelKey::Strip(key).code(&*isa).to_string()
+        };
+        let clamps = |text: &str| ["MinInt", "ClampTo"].map(|op| text.contains(op));
+        for to in [Ty::I8, Ty::U8] {
+            assert_eq!(clamps(&text(to, false)), [false, true]);
+            assert_eq!(clamps(&text(to, true)), [true, false]);
         }
     }
 }

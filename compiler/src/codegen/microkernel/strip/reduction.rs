@@ -30,7 +30,8 @@ fn range(ty: Ty) -> RangeInclusive<i32> {
         Ty::I16 => i32::from(i16::MIN)..=i32::from(i16::MAX),
         Ty::U16 => 0..=i32::from(u16::MAX),
         Ty::F32 => unreachable!("floats start from infinity"),
-        Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 | Ty::Bool | Ty::I64 | Ty::F64 => {
+        Ty::RoundToBf16 | Ty::ClampToI8 | Ty::ClampToU8 => unreachable!("no instruction has this type"),
+        Ty::Bf16 | Ty::F16 | Ty::Bool | Ty::I64 | Ty::F64 => {
             unreachable!("`Body::push` refuses their reductions")
         }
     }

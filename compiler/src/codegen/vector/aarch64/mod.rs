@@ -79,6 +79,7 @@ impl VectorIsa for Aarch64 {
             byte_pairs: false,
             slow_int_products: false,
             narrow_masks: false,
+            clamping_stores: false,
             masked_stores: true,
             tiles: false,
             f16: true,

@@ -40,6 +40,8 @@ pub struct VectorShape {
     pub slow_int_products: bool,
     /// Whether there are [`VInst::LoadNarrowFirst`] and [`VInst::StoreNarrowFirst`].
     pub narrow_masks: bool,
+    /// Whether there are [`NarrowInt::ClampToI8`] and [`NarrowInt::ClampToU8`].
+    pub clamping_stores: bool,
     /// Whether a part of a vector is stored by [`VInst::StoreFirst`], and not by [`VInst::StorePart`].
     pub masked_stores: bool,
     /// Whether there are tile registers.

@@ -78,6 +78,7 @@ impl VectorIsa for Portable {
             byte_pairs: false,
             slow_int_products: false,
             narrow_masks: false,
+            clamping_stores: false,
             masked_stores: true,
             tiles,
             f16: false,

@@ -91,6 +91,7 @@ impl VectorIsa for X86 {
             byte_pairs: true,
             slow_int_products: true,
             narrow_masks: self.simd == Simd::Avx512,
+            clamping_stores: self.simd == Simd::Avx512,
             masked_stores: self.simd == Simd::Avx512,
             tiles: self.tiles,
             f16: true,

@@ -11,10 +11,12 @@ use iced_x86::{Code, MemoryOperand, Register};
 /// The rounding mode of conversions to f16: to nearest, ties to even.
 const TO_NEAREST: Operand = Operand::Imm(0);
 
-/// The store of AVX-512 that keeps the low bits of each lane.
+/// The store of AVX-512 that narrows lanes.
 fn narrowing_store(narrow: NarrowInt) -> Code {
     match narrow {
         NarrowInt::U8 | NarrowInt::I8 => Code::EVEX_Vpmovdb_xmmm128_k1z_zmm,
+        NarrowInt::ClampToI8 => Code::EVEX_Vpmovsdb_xmmm128_k1z_zmm,
+        NarrowInt::ClampToU8 => Code::EVEX_Vpmovusdb_xmmm128_k1z_zmm,
         NarrowInt::I16 | NarrowInt::U16 => Code::EVEX_Vpmovdw_ymmm256_k1z_zmm,
     }
 }
@@ -169,7 +171,7 @@ impl Selector<'_> {
     pub(super) fn broadcast_narrow(&mut self, dst: Vector, mem: Mem, narrow: NarrowInt) {
         let low = self.low(dst).into();
         let spread = match narrow {
-            NarrowInt::U8 | NarrowInt::I8 => {
+            NarrowInt::U8 | NarrowInt::I8 | NarrowInt::ClampToI8 | NarrowInt::ClampToU8 => {
                 self.simd.pick(Code::VEX_Vpbroadcastb_xmm_xmmm8, Code::EVEX_Vpbroadcastb_xmm_k1z_xmmm8)
             }
             NarrowInt::I16 | NarrowInt::U16 => {
@@ -201,7 +203,7 @@ impl Selector<'_> {
         let gathered = self.vector(temp);
         let low = self.low(temp);
         let (store, bytes) = match narrow {
-            NarrowInt::U8 | NarrowInt::I8 => {
+            NarrowInt::U8 | NarrowInt::I8 | NarrowInt::ClampToI8 | NarrowInt::ClampToU8 => {
                 let order = self.splat(0x0c08_0400);
                 self.asm.op(Code::VEX_Vpshufb_ymm_ymm_ymmm256, &[gathered.into(), whole.into(), order]);
                 (Code::VEX_Vmovd_rm32_xmm, 4)
