@@ -164,7 +164,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--milliseconds", type=int, default=40, help="length of a burst of calls")
     parser.add_argument("--core", type=int, default=0, help="the core that everything runs on")
-    parser.add_argument("--cpu", help="the ISA level of symshape and, if it is x86-64-v3, of OpenVINO")
+    parser.add_argument("--cpu", help="the ISA level of symshape, which limits OpenVINO too")
     args = parser.parse_args()
     os.sched_setaffinity(0, {args.core})
     limit_openvino(args.cpu)

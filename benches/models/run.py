@@ -154,7 +154,7 @@ def main():
     parser.add_argument("--family", default="", help="a regular expression that the family contains")
     parser.add_argument("--rounds", type=int, default=5, help="bursts of calls of each peer")
     parser.add_argument("--core", type=int, default=0, help="the core that everything runs on")
-    parser.add_argument("--cpu", help="the ISA level of symshape and, if it is x86-64-v3, of OpenVINO")
+    parser.add_argument("--cpu", help="the ISA level of symshape, which limits OpenVINO too")
     parser.add_argument("--export", action="store_true", help="export the models, and measure none")
     parser.add_argument("--again", action="store_true", help="also measure models that have results")
     parser.add_argument("--keep", action="store_true", help="keep results of another `symc`")

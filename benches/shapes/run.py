@@ -41,7 +41,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scratch", type=pathlib.Path, default=ROOT / "target/shapes", help="folder of results")
     parser.add_argument("--symc", default=f"{ROOT}/target/release/symc", help="the compiler")
-    parser.add_argument("--cpu", help="the ISA level of symshape and, if it is x86-64-v3, of OpenVINO")
+    parser.add_argument("--cpu", help="the ISA level of symshape, which limits OpenVINO too")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=40, help="products, and convolutions")
     parser.add_argument("--only", default="", help="a regular expression that the name contains")

@@ -19,6 +19,12 @@ pub(super) const PANEL_WIDTH: u32 = 16;
 /// Bytes of one row of a tile register. Operands are packed into whole rows, padded with zeros.
 pub(crate) const ROW_BYTES: i64 = 64;
 
+/// Depth of products of bytes up to which vector registers are faster, whatever the number of columns.
+const MAX_SHALLOW_DEPTH: i64 = 16;
+
+/// Multiplications for each row of bytes up to which vector registers are faster.
+const MAX_SHALLOW_PRODUCTS: i64 = 1024;
+
 /// Number of bf16 in one row of a tile register.
 pub(crate) const ROW_BF16: i64 = ROW_BYTES / 2;
 
@@ -27,6 +33,14 @@ impl Contraction {
     /// split into as many.
     fn parts(&self) -> i64 {
         self.precision.parts().map_or(1, |parts| parts.lhs.into())
+    }
+
+    /// Whether there may be so many multiplications for each row of bytes that tile registers gain more than packing
+    /// the row for them takes.
+    fn is_deep(&self) -> bool {
+        let depth = self.depth().as_i64().unwrap_or(i64::MAX);
+        let columns = self.n.extent.as_i64().unwrap_or(i64::MAX);
+        depth > MAX_SHALLOW_DEPTH && depth.saturating_mul(columns) > MAX_SHALLOW_PRODUCTS
     }
 
     /// Bytes of `elements` consecutive elements, packed as rows of tile registers.
@@ -62,7 +76,8 @@ impl Program {
                 contraction.precision != Precision::F32 && lhs_dtype == DType::F32 && rhs_dtype == DType::F32
             }
             DType::I32 => {
-                self.is_const(rhs) && matches!(lhs_dtype, DType::U8 | DType::I8) && rhs_dtype == DType::I8
+                let are_bytes = matches!(lhs_dtype, DType::U8 | DType::I8) && rhs_dtype == DType::I8;
+                self.is_const(rhs) && are_bytes && contraction.is_deep()
             }
             _ => false,
         };

@@ -142,13 +142,13 @@ fn signed() -> Result<Graph> {
     let mut g = graph("signed", &[("N", 1, 3), ("H", 3, 12)]);
     let x = g.input("x", DType::F32, vec![Dim::symbol("N"), 3.into(), Dim::symbol("H"), 9.into()])?;
     let x = rounded(&mut g, x, -28, 0.015625, DType::I8)?;
-    let a = conv(&mut g, x, [3, 20], 3, 2)?;
+    let a = conv(&mut g, x, [3, 40], 3, 2)?;
     let a = rounded(&mut g, a, -128, 0.25, DType::I8)?;
-    let b = conv(&mut g, a, [20, 8], 1, 1)?;
+    let b = conv(&mut g, a, [40, 28], 1, 1)?;
     let b = rounded(&mut g, b, 5, 2.0, DType::I8)?;
-    let c = conv(&mut g, b, [8, 33], 3, 1)?;
+    let c = conv(&mut g, b, [28, 33], 3, 1)?;
     let c = rounded(&mut g, c, 0, 2f32.powi(-30), DType::U8)?;
-    let d = conv(&mut g, c, [33, 6], 1, 1)?;
+    let d = conv(&mut g, c, [33, 34], 1, 1)?;
     let d = quantised(&mut g, d, -100, 2f32.powi(-33), DType::I8)?;
     g.output("y", d)?;
     Ok(g)
@@ -223,7 +223,7 @@ fn pairs() -> Result<Graph> {
     let x = rounded(&mut g, x, -3, 8.0, DType::I8)?;
     let x = stored_conv(&mut g, x, extreme([42, 37], 1), 1)?;
     let x = rounded(&mut g, x, 0, 8.0, DType::I8)?;
-    let x = stored_conv(&mut g, x, extreme([37, 20], 1), 1)?;
+    let x = stored_conv(&mut g, x, extreme([37, 30], 1), 1)?;
     g.output("y", x)?;
     Ok(g)
 }
@@ -246,9 +246,9 @@ fn found(g: &mut Graph, x: Value) -> Result<Value> {
 /// An exact multiplication whose zero point is known only at run time.
 fn dynamic() -> Result<Graph> {
     let mut g = graph("dynamic", &[("M", 1, 30)]);
-    let x = g.input("x", DType::F32, vec![Dim::symbol("M"), 16.into()])?;
+    let x = g.input("x", DType::F32, vec![Dim::symbol("M"), 24.into()])?;
     let x = found(&mut g, x)?;
-    let w = g.constant(integers(DType::I8, &[16, 19], 8))?;
+    let w = g.constant(integers(DType::I8, &[24, 51], 8))?;
     let w = g.cast(DType::I32, w)?;
     let y = g.matmul(x, w)?;
     g.output("y", y)?;

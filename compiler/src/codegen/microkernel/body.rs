@@ -3,10 +3,11 @@
 use super::{
     bf16::{self, RoundingStores},
     body_value::BodyValue,
-    byte_quads::{ByteQuads, QuadWeights},
+    byte_quads::ByteQuads,
     cast::cast,
     distribution::Distributions,
     exponential::Exponentials,
+    lane_access::LaneAccess,
     math, memory,
     narrow_products::NarrowProducts,
     op::{Body, Op, Ty, is_computed_in_double},
@@ -18,70 +19,7 @@ use crate::codegen::vector::{
     Builder,
     vcode::{Mask, MaskOp, ShiftOp, VBinary, VUnary, Vector},
 };
-use crate::scalar::{BinaryOp, CompareOp, ReduceOp, UnaryOp};
-
-/// Loads and stores of one vector of iterations.
-pub(super) trait LaneAccess {
-    /// The next elements of a stream, whose type in memory is `ty`; bools are 0 or 1.
-    fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector;
-    /// The next bytes of at most four streams in each lane, those of the first stream the lowest. The others are zero.
-    fn load_quad(&mut self, b: &mut Builder, streams: &[u32]) -> Vector {
-        combined_bytes(self, b, streams)
-    }
-    /// The weights of [`ByteQuads`], if registers hold them.
-    fn quad_weights(&self) -> Option<&QuadWeights> {
-        None
-    }
-    /// Stores the next elements of a stream, whose type in memory is `ty`.
-    fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector);
-    /// Elements at these distances from an element of a stream that does not move. Only strips have such streams.
-    fn gather(&mut self, _: &mut Builder, _stream: u32, _offsets: Vector) -> Vector {
-        unreachable!("the code loads no addresses")
-    }
-    /// The numbers of the iterations in their loop. Only strips have such loops.
-    fn column(&mut self, _: &mut Builder) -> Vector {
-        unreachable!("the code loads no addresses")
-    }
-    /// Reports a failure for the lanes of the mask that are iterations. Only strips have checks.
-    fn fail_where(&mut self, _: &mut Builder, _failures: Mask) {
-        unreachable!("the code has no checks")
-    }
-    /// A scalar argument in all lanes.
-    fn splat(&mut self, b: &mut Builder, slot: u32) -> Vector;
-    /// The next elements of a stream of 64-bit elements. Only strips have such elements.
-    fn load_wide(&mut self, _: &mut Builder, _stream: u32) -> Wide {
-        unreachable!("the code has no lanes of 64 bits")
-    }
-    /// Stores the next elements of a stream of 64-bit elements.
-    fn store_wide(&mut self, _: &mut Builder, _stream: u32, _value: Wide) {
-        unreachable!("the code has no lanes of 64 bits")
-    }
-    /// A scalar argument of 64 bits in all lanes.
-    fn splat_wide(&mut self, _: &mut Builder, _slot: u32) -> Wide {
-        unreachable!("the code has no lanes of 64 bits")
-    }
-    /// The accumulators of a contraction.
-    fn accumulator(&mut self, b: &mut Builder) -> Vector;
-    /// The register of a scalar variable.
-    fn variable(&mut self, var: u32) -> Vector;
-    /// Reduces values into a scalar variable.
-    fn reduce(&mut self, b: &mut Builder, op: ReduceOp, value: Vector, var: u32);
-}
-
-/// See [`LaneAccess::load_quad`].
-pub(super) fn combined_bytes<L: LaneAccess + ?Sized>(
-    lanes: &mut L,
-    b: &mut Builder,
-    streams: &[u32],
-) -> Vector {
-    let mut quad = lanes.load(b, streams[0], Ty::U8);
-    for (idx, stream) in streams.iter().enumerate().skip(1) {
-        let bytes = lanes.load(b, *stream, Ty::U8);
-        let bytes = b.shift(ShiftOp::Left, bytes, 8 * idx as u8);
-        quad = b.binary(VBinary::Or, quad, bytes);
-    }
-    quad
-}
+use crate::scalar::{BinaryOp, CompareOp, UnaryOp};
 
 /// Emits `body` for one vector of iterations.
 pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {

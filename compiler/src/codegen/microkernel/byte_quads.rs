@@ -9,7 +9,7 @@
 //! times the sum of the weights.
 
 use super::{
-    body::LaneAccess,
+    lane_access::{LaneAccess, QuadWeights},
     op::{Body, Op, Ty},
 };
 use crate::{
@@ -57,14 +57,6 @@ pub(super) struct ByteQuads {
     skipped: Vec<bool>,
     /// The sums that are computed already, by their last instruction.
     computed: HashMap<usize, Vector>,
-}
-
-/// The weights of sums in registers.
-#[derive(Clone)]
-pub(super) struct QuadWeights {
-    quads: Vec<Vector>,
-    /// Minus 128 times the sum of the weights, for inputs with a sign.
-    correction: Option<Vector>,
 }
 
 impl ByteQuads {

@@ -14,6 +14,7 @@ pub mod distribution;
 mod exponential;
 mod f16;
 mod formulas;
+mod lane_access;
 pub mod math;
 mod memory;
 mod narrow_products;

@@ -225,7 +225,6 @@ pub(super) fn rename(
         VInst::Loop | VInst::EndIf | VInst::TileRelease | VInst::TileZero(_) | VInst::TileDot(..) => {}
         VInst::Move(dst, src)
         | VInst::Unary(_, dst, src)
-        | VInst::InterleaveBytes(dst, src)
         | VInst::RoundBf16(dst, src)
         | VInst::RoundF16(dst, src)
         | VInst::UnpackBf16(dst, src, _)
@@ -294,8 +293,8 @@ pub(super) fn rename(
     step
 }
 
-/// Renames the integer and vector registers of constants, of loads and stores by lane, of gathers, of comparisons, and
-/// of steps on 64-bit lanes.
+/// Renames the integer and vector registers of constants, of loads and stores by lane, of gathers, of comparisons, of
+/// the exchange of bytes, and of steps on 64-bit lanes.
 fn rename_other(
     step: &mut VInst,
     int: &mut dyn FnMut(Int, bool) -> Int,
@@ -317,7 +316,9 @@ fn rename_other(
             *n = int(*n, false);
             *src = vector(*src, false);
         }
-        VInst::WideUnary(_, dst, src) | VInst::WideShift(_, dst, src, _) => {
+        VInst::WideUnary(_, dst, src)
+        | VInst::WideShift(_, dst, src, _)
+        | VInst::InterleaveBytes(dst, src) => {
             *src = vector(*src, false);
             *dst = vector(*dst, true);
         }

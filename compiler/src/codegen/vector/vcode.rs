@@ -115,6 +115,11 @@ impl NarrowInt {
             NarrowInt::I16 | NarrowInt::U16 => 2,
         }
     }
+
+    /// Whether values may be negative.
+    pub(super) fn is_signed(self) -> bool {
+        matches!(self, NarrowInt::I8 | NarrowInt::I16 | NarrowInt::ClampToI8)
+    }
 }
 
 /// A multiplication of tile registers. Lhs has 16 elements of 32 bits in each row, and rhs 16 in each column. The

@@ -4,7 +4,8 @@ use super::tile::{RowInvariant, Tile};
 use crate::{
     codegen::{
         microkernel::{
-            body::{self, LaneAccess},
+            body,
+            lane_access::LaneAccess,
             memory,
             op::{Op, StreamStep, Ty},
         },

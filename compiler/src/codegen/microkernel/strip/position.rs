@@ -8,8 +8,7 @@ use super::{
 use crate::{
     codegen::{
         microkernel::{
-            body::{self, LaneAccess},
-            byte_quads::QuadWeights,
+            lane_access::{self, LaneAccess, QuadWeights},
             memory,
             op::{Body, Op, StreamStep, Ty},
             wide::{self, Wide},
@@ -270,7 +269,7 @@ impl LaneAccess for VectorAccess<'_> {
         if is_whole && streams.len() > 1 {
             return b.load_interleaved(streams.iter().map(|stream| self.unit(*stream, Ty::U8)).collect());
         }
-        body::combined_bytes(self, b, streams)
+        lane_access::combined_bytes(self, b, streams)
     }
 
     fn quad_weights(&self) -> Option<&QuadWeights> {

@@ -117,13 +117,10 @@ impl Translator<'_> {
             VInst::BroadcastNarrow(dst, mem, narrow) => {
                 let dtype = if narrow.bytes() == 2 { types::I16 } else { types::I8 };
                 let value = self.load(dtype, *mem);
-                let value = match narrow {
-                    NarrowInt::U8 | NarrowInt::ClampToU8 | NarrowInt::U16 => {
-                        self.b.ins().uextend(types::I32, value)
-                    }
-                    NarrowInt::I8 | NarrowInt::ClampToI8 | NarrowInt::I16 => {
-                        self.b.ins().sextend(types::I32, value)
-                    }
+                let ins = self.b.ins();
+                let value = match narrow.is_signed() {
+                    true => ins.sextend(types::I32, value),
+                    false => ins.uextend(types::I32, value),
                 };
                 let value = self.b.ins().splat(types::I32X4, value);
                 self.set(*dst, value);

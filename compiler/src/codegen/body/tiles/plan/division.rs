@@ -75,8 +75,8 @@ fn is_one_vector(contraction: &Contraction, isa: &Isa) -> bool {
 
 /// Whether tiles of integers have four vectors of columns and few rows.
 ///
-/// They read 10 vectors for 24 multiplications, where tiles of two vectors read 16 for 28. The bytes of a row of results
-/// fill a cache line. But they read the weights more often, so these must be near.
+/// They read 10 vectors for 24 multiplications, where tiles of two vectors read 16 for 28. The bytes of a row of
+/// results fill a cache line. But they read the weights more often, so these must be near.
 fn has_wide_tiles(contraction: &Contraction, isa: &Isa) -> bool {
     let is_long = isa.shape.lanes == PANEL && isa.shape.registers >= 32;
     let depth: Option<i64> = contraction.k.iter().map(|axis| axis.extent.as_i64()).product();
