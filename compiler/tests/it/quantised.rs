@@ -309,6 +309,23 @@ fn lines(width: i64) -> Result<Graph> {
     Ok(g)
 }
 
+/// A depthwise and a dense convolution whose sums exceed the range of the bytes that they become.
+fn saturated(dtype: DType, zero: i64) -> Result<Graph> {
+    let mut g = graph("saturated", &[("N", 1, 2), ("H", 3, 7)]);
+    let x = g.input("x", DType::F32, vec![Dim::symbol("N"), 40.into(), Dim::symbol("H"), 9.into()])?;
+    let x = rounded(&mut g, x, 3, 0.015625, DType::I8)?;
+    let windows = g.window(x, &[2, 3], &[3, 3], &[1, 1], &[1, 1])?;
+    let w = g.constant(integers(DType::I8, &[40, 3, 3], 3))?;
+    let w = dequantised(&mut g, w, 0, &[0.0625], 0)?;
+    let y = g.contract(windows, b"nchwyx", w, b"cyx", b"nchw")?;
+    let y = quantised(&mut g, y, zero, 0.0625, dtype)?;
+    g.output("depthwise", y)?;
+    let z = conv(&mut g, x, [40, 50], 1, 1)?;
+    let z = quantised(&mut g, z, zero, 0.125, dtype)?;
+    g.output("dense", z)?;
+    Ok(g)
+}
+
 /// Tiles of 16-bit integers are multiplied by microkernels, as bytes are.
 #[test]
 fn transformed_convolutions_run_in_microkernels() {
@@ -422,6 +439,39 @@ fn contractions_of_stored_integers_are_exact() {
                 let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
                 let got = machine.run(&dims, &raw).unwrap_or_else(|refusal| panic!("{name}: {refusal:?}"));
                 assert!(got[0] == expected[0].bytes(), "{name} at {dims:?}, {way}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_beyond_the_range_of_bytes_are_clamped() {
+    let unsigned = [0, 3, 128, 255].map(|zero| (DType::U8, zero));
+    let signed = [0, 3, -128, 127].map(|zero| (DType::I8, zero));
+    for (dtype, zero) in unsigned.into_iter().chain(signed) {
+        let graph = saturated(dtype, zero).expect("a valid graph");
+        let lower = |tiles| {
+            let microkernels = MicrokernelSupport::Native {
+                multiplies_bytes: true,
+                tiles,
+                bf16_matrices: false,
+                reads_halves: false,
+            };
+            Pipeline::new(&graph).options(CompileOptions::default().support(microkernels)).lower()
+        };
+        // Machines with tile registers use them for the second program.
+        for lowered in [lower(false), lower(true)].map(|lowered| lowered.expect("supported")) {
+            let machine = Machine::assemble(lowered.program, &lowered.plan, false).expect("supported");
+            for dims in bindings(&graph) {
+                let inputs = inputs(&graph, &dims);
+                let expected = graph::eval::eval(&graph, &inputs).expect("the oracle takes it");
+                let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
+                let got = machine.run(&dims, &raw).expect("it runs");
+                for (got, expected) in got.iter().zip(&expected) {
+                    let bounds = if dtype == DType::I8 { [128, 127] } else { [0, 255] };
+                    assert!(bounds.iter().all(|bound| expected.bytes().contains(bound)), "{zero} {dtype:?}");
+                    assert!(got == expected.bytes(), "{zero} {dtype:?} at {dims:?}");
+                }
             }
         }
     }

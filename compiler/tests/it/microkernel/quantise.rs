@@ -100,17 +100,58 @@ fn quotients_are_rounded_as_defined() {
 /// Bytes from element to element of the strided stream.
 const STRIDE: usize = 3;
 
+/// What memory has that is not stored to.
+const UNTOUCHED: u8 = 0x5a;
+
+/// What [`stored`] does with a quotient.
+#[derive(Clone, Copy)]
+struct Stored {
+    to: Ty,
+    scale: Option<f32>,
+    zero: i32,
+    last: StreamStep,
+    to_words: bool,
+}
+
+/// Runs [`stored`] on the first of these elements, and compares each byte with its definition.
+fn check_stored(code: &Compiled, key: &StripKey, case: Stored, x: &[f32], count: usize, isa: &str) {
+    let Stored { to, scale, zero, last, to_words } = case;
+    let stride = if last == StreamStep::Unit { 1 } else { STRIDE };
+    let mut bytes = vec![UNTOUCHED; x.len()];
+    let mut strided = vec![UNTOUCHED; x.len() * stride];
+    let mut words = vec![0i32; x.len()];
+    let mut args = vec![0; key.slots()];
+    args[key.extent(0)] = count as i64;
+    set(&mut args, key, 0, address(x), 0, 4);
+    set(&mut args, key, 1, address_mut(&mut bytes), 0, 1);
+    set(&mut args, key, 2, address_mut(&mut strided), 0, stride);
+    set(&mut args, key, 3, address_mut(&mut words), 0, 4);
+    code.call(&mut args);
+
+    for (at, x) in x.iter().enumerate() {
+        let value = defined(to, scale, zero, *x) + zero;
+        let expected = if at < count { value as u8 } else { UNTOUCHED };
+        let place = format!("{isa} {at} of {count}: {x} / {scale:?} + {zero} as {to:?}");
+        assert_eq!(bytes[at], expected, "{place}");
+        assert_eq!(strided[at * stride], expected, "{place}");
+        assert!(!to_words || at >= count || words[at] == value, "{place}: {}", words[at]);
+    }
+    let is_untouched = |at: usize| at.is_multiple_of(stride) || strided[at] == UNTOUCHED;
+    assert!((0..strided.len()).all(is_untouched), "{isa}");
+}
+
 #[test]
 fn stored_bytes_are_clamped_as_defined() {
-    let halves = (-1200..1200).map(|n| n as f32 * 0.25);
     let far =
         [-1e9, -70_000.0, -40_000.0, -33_000.0, -300.0, 300.0, 33_000.0, 40_000.0, 70_000.0, 1e9, 1.073e9];
-    // Not a whole number of vectors.
-    let quotients: Vec<f32> = halves.chain(far).collect();
-    assert_eq!(quotients.len() % 4, 3);
-    let zeros = [(Ty::U8, 0), (Ty::U8, 128), (Ty::U8, 255), (Ty::I8, 0), (Ty::I8, -128), (Ty::I8, 127)];
+    // Around both bounds of all types and zero points, in steps that make ties too.
+    let near = (-1600..1600).map(|n| n as f32 * 0.25);
+    let quotients: Vec<f32> = far.into_iter().chain(near).collect();
+    assert_eq!(quotients.len() % 16, 11, "the last vector is not whole");
+    let zeros = [0, 3, 128, 255].map(|zero| (Ty::U8, zero));
+    let signed_zeros = [0, 3, -128, 127].map(|zero| (Ty::I8, zero));
     for (isa, fma) in isas() {
-        for (to, zero) in zeros {
+        for (to, zero) in zeros.into_iter().chain(signed_zeros) {
             for (scale, last, to_words) in [
                 (None, StreamStep::Unit, false),
                 (Some(0.1), StreamStep::Stride, false),
@@ -118,23 +159,10 @@ fn stored_bytes_are_clamped_as_defined() {
             ] {
                 let x: Vec<f32> = quotients.iter().map(|quotient| quotient * scale.unwrap_or(1.0)).collect();
                 let key = stored(to, scale, zero, last, to_words);
-                let stride = if last == StreamStep::Unit { 1 } else { STRIDE };
-                let mut bytes = vec![0u8; x.len()];
-                let mut strided = vec![0u8; x.len() * stride];
-                let mut words = vec![0i32; x.len()];
-                let mut args = vec![0; key.slots()];
-                args[key.extent(0)] = x.len() as i64;
-                set(&mut args, &key, 0, address(&x), 0, 4);
-                set(&mut args, &key, 1, address_mut(&mut bytes), 0, 1);
-                set(&mut args, &key, 2, address_mut(&mut strided), 0, stride);
-                set(&mut args, &key, 3, address_mut(&mut words), 0, 4);
-                Compiled::new(&MicrokernelKey::Strip(key), &*isa, fma).call(&mut args);
-                for (at, x) in x.iter().enumerate() {
-                    let expected = defined(to, scale, zero, *x) + zero;
-                    let place = format!("{} {x} / {scale:?} + {zero} as {to:?}", isa.name());
-                    assert_eq!(bytes[at], expected as u8, "{place}");
-                    assert_eq!(strided[at * stride], expected as u8, "{place}");
-                    assert!(!to_words || words[at] == expected, "{place}: {}", words[at]);
+                let code = Compiled::new(&MicrokernelKey::Strip(key.clone()), &*isa, fma);
+                let case = Stored { to, scale, zero, last, to_words };
+                for count in [1, 3, 8, 11, 15, 16, 17, 31, 33, x.len()] {
+                    check_stored(&code, &key, case, &x, count, isa.name());
                 }
             }
         }
