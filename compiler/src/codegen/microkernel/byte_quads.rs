@@ -19,13 +19,14 @@ use crate::{
     },
     scalar::BinaryOp,
 };
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::RangeInclusive};
 
 /// Bytes of a lane.
 const QUAD: usize = 4;
 
-/// Sums with fewer products are not worth the exchange of bytes.
-const MIN_TERMS: usize = 9;
+/// The number of products for which the exchange of bytes pays. Fewer are too few, and with more the weights, all of
+/// which are loaded first, would have no registers.
+const TERMS: RangeInclusive<usize> = 9..=64;
 
 /// The streams whose bytes are those of a lane, the lowest first: at most four.
 type Quad = Vec<u32>;
@@ -60,7 +61,7 @@ pub(super) struct ByteQuads {
 }
 
 impl ByteQuads {
-    /// Finds them in a body: all sums of at least [`MIN_TERMS`] products of bytes, if they have the same weights.
+    /// Finds them in a body: all sums of [`TERMS`] products of bytes, if they have the same weights.
     pub(super) fn of(body: &Body, shape: &VectorShape) -> Option<ByteQuads> {
         if !shape.vnni {
             return None;
@@ -261,7 +262,7 @@ fn sums(body: &Body, uses: &[usize]) -> Vec<Sum> {
             }
         }
         terms.reverse();
-        if terms.len() >= MIN_TERMS {
+        if TERMS.contains(&terms.len()) {
             sums.push(Sum { last, base, terms });
         }
     }
