@@ -7,17 +7,10 @@ import time
 import numpy as np
 
 from artefact import Artefact, Error, Exec, Refused, describe
+from levels import ONEDNN_ISAS
 
 # Nanoseconds that a group of calls takes at least: the clock is a system call.
 GROUP_NS = 100_000
-
-
-# The limit of oneDNN, the library of OpenVINO's kernels, for each ISA level of symshape.
-ONEDNN_ISAS = {
-    "x86-64-v3": "AVX2",
-    "x86-64-v4": "AVX512_CORE",
-    "x86-64-v4-vnni": "AVX512_CORE_VNNI",
-}
 
 
 def limit_openvino(cpu):

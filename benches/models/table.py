@@ -8,6 +8,7 @@ import platform
 import re
 
 import picture
+from levels import ONEDNN_ISAS
 
 # The runtimes of the comparison: name in the results, name in the page, package.
 PEERS = (("ort", "ONNX Runtime", "onnxruntime"), ("openvino", "OpenVINO", "openvino"))
@@ -149,8 +150,8 @@ def write(path, results, entries, cpu=None, note=""):
     text += f"The machine is {machine()}{f', and symshape has the level {cpu}' if cpu else ''}.\n"
     versions = [f"{title} {importlib.metadata.version(package)}" for _, title, package in PEERS]
     text += f"The other runtimes are {' and '.join(versions)}.\n"
-    if cpu == "x86-64-v3":
-        text += "OpenVINO is limited to AVX2; ONNX Runtime has no such switch.\n"
+    if cpu in ONEDNN_ISAS:
+        text += f"OpenVINO is limited to {ONEDNN_ISAS[cpu]}; ONNX Runtime has no such switch.\n"
     text += f"{note}\n" if note else ""
     if len(rows) < len(entries):
         text += f"The script has {len(entries)} models; {len(entries) - len(rows)} of them were not run for this page.\n"

@@ -3,6 +3,7 @@
 use super::BufferId;
 use crate::scalar::{BinaryOp, CompareOp, ReduceOp, Reg, Scalar, UnaryOp};
 use cranelift_entity::entity_impl;
+use std::collections::BTreeSet;
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
@@ -119,6 +120,20 @@ pub struct InstSeq {
 }
 
 impl InstSeq {
+    /// Whether no buffer that the code stores to is one that it loads from.
+    pub(crate) fn stores_elsewhere(&self) -> bool {
+        let mut loaded = BTreeSet::<BufferId>::new();
+        let mut stored = BTreeSet::new();
+        for inst in &self.insts {
+            match inst {
+                Inst::Load(access) => _ = loaded.insert(access.buffer),
+                Inst::Store(access, _) => _ = stored.insert(access.buffer),
+                _ => {}
+            }
+        }
+        loaded.is_disjoint(&stored)
+    }
+
     /// Whether stores are the only effect of the code on later statements, and loaded addresses don't relate
     /// iterations: no iteration stores at such an address, or loads from there in a buffer that another one stores to.
     pub(crate) fn only_stores(&self) -> bool {

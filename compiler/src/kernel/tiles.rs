@@ -35,8 +35,7 @@ impl Contraction {
         self.precision.parts().map_or(1, |parts| parts.lhs.into())
     }
 
-    /// Whether there may be so many multiplications for each row of bytes that tile registers gain more than packing
-    /// the row for them takes.
+    /// Whether tile registers may multiply a row of bytes faster than vector registers, which need no packed rows.
     fn is_deep(&self) -> bool {
         let depth = self.depth().as_i64().unwrap_or(i64::MAX);
         let columns = self.n.extent.as_i64().unwrap_or(i64::MAX);

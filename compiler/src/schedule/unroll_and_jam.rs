@@ -174,17 +174,9 @@ impl<'a> Nest<'a> {
 
     /// Whether iterations are independent: they only store, and read no buffer that they store to.
     fn is_free(&self) -> bool {
-        let mut read = BTreeSet::<BufferId>::new();
-        let mut written = BTreeSet::new();
-        for inst in &self.code.insts {
-            match inst {
-                Inst::Load(access) => _ = read.insert(access.buffer),
-                Inst::Store(access, _) => _ = written.insert(access.buffer),
-                Inst::Bind(..) | Inst::Set(..) | Inst::Reduce(..) | Inst::Check(_) => return false,
-                _ => {}
-            }
-        }
-        read.is_disjoint(&written)
+        let is_free =
+            |inst: &Inst| !matches!(inst, Inst::Bind(..) | Inst::Set(..) | Inst::Reduce(..) | Inst::Check(_));
+        self.code.insts.iter().all(is_free) && self.code.stores_elsewhere()
     }
 
     /// The number of distinct elements that neighbours load, and the number of loads. With `moving`, only loads that

@@ -197,6 +197,23 @@ fn dense() -> Result<Graph> {
     Ok(g)
 }
 
+/// Layers of as many columns as wide tiles have, or twice as many.
+fn wide() -> Result<Graph> {
+    let mut g = graph("wide", &[("M", 0, 40)]);
+    let x = g.input("x", DType::F32, vec![Dim::symbol("M"), 37.into()])?;
+    let x = rounded(&mut g, x, -3, 0.0078125, DType::I8)?;
+    let w = g.constant(integers(DType::I8, &[37, 64], 5))?;
+    let w = dequantised(&mut g, w, 0, &[0.0625], 0)?;
+    let y = g.matmul(x, w)?;
+    let y = rounded(&mut g, y, 5, 0.125, DType::U8)?;
+    let w = g.constant(integers(DType::I8, &[64, 128], 6))?;
+    let w = dequantised(&mut g, w, 0, &[0.03125], 0)?;
+    let y = g.matmul(y, w)?;
+    let y = quantised(&mut g, y, -7, 0.5, DType::I8)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
 /// Weights at the ends of the range. The sum of two products of adjacent ones with bytes fits 16 bits.
 const EXTREME_WEIGHTS: [i8; 14] = [127, 1, 127, 1, -128, 0, -128, 127, -127, -1, -127, 64, 64, -64];
 
@@ -272,15 +289,20 @@ fn padded() -> Result<Graph> {
     Ok(g)
 }
 
+/// A convolution whose channels have a 3×3 kernel each, as floats.
+fn depthwise(g: &mut Graph, x: Value, channels: usize, scale: f32) -> Result<Value> {
+    let windows = g.window(x, &[2, 3], &[3, 3], &[1, 1], &[1, 1])?;
+    let w = g.constant(integers(DType::I8, &[channels, 3, 3], 3))?;
+    let w = dequantised(g, w, 0, &[scale], 0)?;
+    g.contract(windows, b"nchwyx", w, b"cyx", b"nchw")
+}
+
 /// A kernel for each channel, and for each group of channels.
 fn groups() -> Result<Graph> {
     let mut g = graph("groups", &[("N", 1, 3), ("H", 3, 8)]);
     let x = g.input("x", DType::F32, vec![Dim::symbol("N"), 24.into(), Dim::symbol("H"), 7.into()])?;
     let x = rounded(&mut g, x, 128, 0.0078125, DType::U8)?;
-    let windows = g.window(x, &[2, 3], &[3, 3], &[1, 1], &[1, 1])?;
-    let w = g.constant(integers(DType::I8, &[24, 3, 3], 3))?;
-    let w = dequantised(&mut g, w, 0, &[0.125], 0)?;
-    let y = g.contract(windows, b"nchwyx", w, b"cyx", b"nchw")?;
+    let y = depthwise(&mut g, x, 24, 0.125)?;
     let y = rounded(&mut g, y, 100, 0.5, DType::U8)?;
     let (height, width) = (g.shape(y)[2].clone(), g.shape(y)[3].clone());
     let y = g.reshape(y, vec![Dim::symbol("N"), 3.into(), 8.into(), height, width])?;
@@ -314,10 +336,7 @@ fn saturated(dtype: DType, zero: i64) -> Result<Graph> {
     let mut g = graph("saturated", &[("N", 1, 2), ("H", 3, 7)]);
     let x = g.input("x", DType::F32, vec![Dim::symbol("N"), 40.into(), Dim::symbol("H"), 9.into()])?;
     let x = rounded(&mut g, x, 3, 0.015625, DType::I8)?;
-    let windows = g.window(x, &[2, 3], &[3, 3], &[1, 1], &[1, 1])?;
-    let w = g.constant(integers(DType::I8, &[40, 3, 3], 3))?;
-    let w = dequantised(&mut g, w, 0, &[0.0625], 0)?;
-    let y = g.contract(windows, b"nchwyx", w, b"cyx", b"nchw")?;
+    let y = depthwise(&mut g, x, 40, 0.0625)?;
     let y = quantised(&mut g, y, zero, 0.0625, dtype)?;
     g.output("depthwise", y)?;
     let z = conv(&mut g, x, [40, 50], 1, 1)?;
@@ -392,13 +411,14 @@ fn reads_bytes(program: &Program) -> bool {
 }
 
 /// Models by name, with the number of contractions of integers that they have.
-pub(crate) const MODELS: [(&str, Make, usize); 9] = [
+pub(crate) const MODELS: [(&str, Make, usize); 10] = [
     ("fewer_products", fewer_products, 2),
     ("convolutions", convolutions, 4),
     ("signed", signed, 4),
     ("activations", activations, 1),
     ("pairs", pairs, 4),
     ("dense", dense, 2),
+    ("wide", wide, 2),
     ("dynamic", dynamic, 1),
     ("padded", padded, 1),
     ("groups", groups, 2),

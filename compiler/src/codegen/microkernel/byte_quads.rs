@@ -19,7 +19,7 @@ use crate::{
     },
     scalar::BinaryOp,
 };
-use std::{collections::HashMap, ops::RangeInclusive};
+use std::ops::RangeInclusive;
 
 /// Bytes of a lane.
 const QUAD: usize = 4;
@@ -56,8 +56,8 @@ pub(super) struct ByteQuads {
     is_signed: bool,
     /// The instructions that the sums absorb.
     skipped: Vec<bool>,
-    /// The sums that are computed already, by their last instruction.
-    computed: HashMap<usize, Vector>,
+    /// The values of the sums, once they are computed.
+    computed: Vec<Vector>,
 }
 
 impl ByteQuads {
@@ -68,10 +68,10 @@ impl ByteQuads {
         }
         let uses = body.use_counts();
         let sums = sums(body, &uses);
-        let types =
-            |sum: &Sum| sum.terms.iter().map(|term| term.map(|load| body.ty(load))).collect::<Vec<_>>();
+        let types = |term: &[u32; 2]| term.map(|load| body.ty(load));
         let first = sums.first()?;
-        let weight_side = match types(first)[0] {
+        let first_types = types(&first.terms[0]);
+        let weight_side = match first_types {
             [Ty::U8, Ty::I8] => 1,
             [Ty::I8, Ty::U8] => 0,
             // Either operand may be raised. That of the weights is the same for all sums.
@@ -79,7 +79,7 @@ impl ByteQuads {
             _ => return None,
         };
         let is_uniform = |sum: &Sum| {
-            types(sum).iter().all(|pair| *pair == types(first)[0])
+            sum.terms.iter().all(|term| types(term) == first_types)
                 && side(sum, weight_side) == side(first, weight_side)
         };
         if !sums.iter().all(is_uniform) {
@@ -102,13 +102,13 @@ impl ByteQuads {
         sums.iter().for_each(|sum| skipped[sum.last] = false);
         Some(ByteQuads {
             weights: quads_of(first, weight_side),
-            is_signed: types(first)[0][1 - weight_side] == Ty::I8,
+            is_signed: first_types[1 - weight_side] == Ty::I8,
             sums: sums
                 .iter()
                 .map(|sum| QuadSum { last: sum.last, base: sum.base, inputs: quads_of(sum, 1 - weight_side) })
                 .collect(),
             skipped,
-            computed: HashMap::new(),
+            computed: Vec::new(),
         })
     }
 
@@ -139,6 +139,7 @@ impl ByteQuads {
         let correction = self.is_signed.then(|| {
             let zero = b.bits(0);
             let sum = b.variable(zero);
+            // One register for all, as the instruction takes no constants.
             let raise = b.bits(RAISE);
             let raise = b.variable(raise);
             quads.iter().for_each(|quad| b.set_dot_bytes(sum, raise, *quad));
@@ -156,9 +157,7 @@ impl ByteQuads {
         idx: usize,
         value: impl Fn(u32) -> Vector,
     ) -> Option<Vector> {
-        if !self.sums.iter().any(|sum| sum.last == idx) {
-            return None;
-        }
+        let at = self.sums.iter().position(|sum| sum.last == idx)?;
         if self.computed.is_empty() {
             let weights = match lanes.quad_weights() {
                 Some(weights) => weights.clone(),
@@ -166,7 +165,7 @@ impl ByteQuads {
             };
             self.compute(b, lanes, &weights, value);
         }
-        self.computed.get(&idx).copied()
+        Some(self.computed[at])
     }
 
     /// Computes all sums, a quad of inputs after another.
@@ -203,7 +202,7 @@ impl ByteQuads {
                 }
             }
         }
-        self.computed = self.sums.iter().map(|sum| sum.last).zip(accumulators).collect();
+        self.computed = accumulators;
     }
 
     /// The different quads of inputs, those of one column after another.
@@ -237,15 +236,15 @@ fn sums(body: &Body, uses: &[usize]) -> Vec<Sum> {
         let is_continued = uses[addend as usize] == 1 && (is_sum || product(addend).is_some());
         Some((product(term)?, addend, is_continued))
     };
-    let continued: Vec<u32> = (0..body.insts.len())
-        .filter_map(|idx| next(idx).filter(|(_, _, is_continued)| *is_continued).map(|(_, addend, _)| addend))
-        .collect();
+    let mut continued = vec![false; body.insts.len()];
+    for idx in 0..body.insts.len() {
+        if let Some((_, addend, true)) = next(idx) {
+            continued[addend as usize] = true;
+        }
+    }
 
     let mut sums = Vec::new();
-    for last in 0..body.insts.len() {
-        if continued.contains(&(last as u32)) {
-            continue;
-        }
+    for last in (0..body.insts.len()).filter(|idx| !continued[*idx]) {
         let mut terms = Vec::new();
         let mut base = None;
         let mut at = last;
@@ -326,7 +325,7 @@ fn window_columns(sums: &[Sum], inputs: usize) -> Option<usize> {
     first.len().is_multiple_of(columns).then_some(columns)
 }
 
-/// The taps of each quad, for windows of so many columns.
+/// The taps of each quad of a window.
 fn quads(taps: usize, columns: Option<usize>) -> Vec<Vec<usize>> {
     let columns = columns.unwrap_or(1);
     let column = |column: usize| (column..taps).step_by(columns).collect::<Vec<_>>();

@@ -11,7 +11,7 @@ use super::{f16, op::Ty};
 use crate::{
     codegen::vector::{
         Builder,
-        vcode::{Int, IntOp, IntWidth, Mask, Mem, NarrowInt, ShiftOp, Vector},
+        vcode::{Int, IntOp, IntWidth, Mask, Mem, NarrowInt, Narrowing, ShiftOp, Vector},
     },
     scalar::CompareOp,
 };
@@ -20,13 +20,16 @@ use crate::{
 fn narrow_int(ty: Ty) -> Option<NarrowInt> {
     match ty {
         Ty::F32 | Ty::I32 | Ty::I64 | Ty::F64 => None,
-        Ty::U8 | Ty::Bool => Some(NarrowInt::U8),
-        Ty::I8 => Some(NarrowInt::I8),
-        Ty::ClampToI8 => Some(NarrowInt::ClampToI8),
-        Ty::ClampToU8 => Some(NarrowInt::ClampToU8),
+        Ty::U8 | Ty::ClampToU8 | Ty::Bool => Some(NarrowInt::U8),
+        Ty::I8 | Ty::ClampToI8 => Some(NarrowInt::I8),
         Ty::U16 => Some(NarrowInt::U16),
         Ty::I16 | Ty::Bf16 | Ty::RoundToBf16 | Ty::F16 => Some(NarrowInt::I16),
     }
+}
+
+/// How stores of lanes of this type narrow them.
+fn narrowing(ty: Ty) -> Narrowing {
+    if matches!(ty, Ty::ClampToI8 | Ty::ClampToU8) { Narrowing::Clamp } else { Narrowing::Low }
 }
 
 /// Bytes of an element in memory.
@@ -72,13 +75,13 @@ fn store_narrow(b: &mut Builder, mem: impl Into<Mem>, ty: Ty, narrow: NarrowInt,
         Ty::F16 if b.shape().f16 => b.store_f16(mem, value),
         Ty::F16 => {
             let bits = f16::to_bits(b, value);
-            b.store_narrow(mem, bits, narrow);
+            b.store_narrow(mem, bits, narrow, Narrowing::Low);
         }
         Ty::Bf16 => {
             let high_half = b.shift(ShiftOp::RightSigned, value, 16);
-            b.store_narrow(mem, high_half, narrow);
+            b.store_narrow(mem, high_half, narrow, Narrowing::Low);
         }
-        _ => b.store_narrow(mem, value, narrow),
+        _ => b.store_narrow(mem, value, narrow, narrowing(ty)),
     }
 }
 
@@ -146,7 +149,7 @@ pub(super) fn store_first(b: &mut Builder, mem: Mem, ty: Ty, value: Vector, n: I
     let Some(narrow) = narrow_int(ty) else { return b.store_first(mem, value, n, mask) };
     let has_masks = b.shape().narrow_masks && !matches!(ty, Ty::F16 | Ty::Bf16 | Ty::RoundToBf16);
     if let Some(mask) = mask.filter(|_| has_masks) {
-        return b.store_narrow_first(mem, value, mask, narrow);
+        return b.store_narrow_first(mem, value, mask, narrow, narrowing(ty));
     }
     let scratch = b.narrow_scratch();
     let size = narrow.bytes();

@@ -126,8 +126,8 @@ pub(super) fn operands(step: &VInst) -> Operands {
             none.read_mem(mem).read(*src)
         }
         VInst::StoreFirst(mem, src, _, mask) => none.read_mem(mem).read(*src).read(*mask),
-        VInst::StoreNarrowFirst(mem, src, mask, _) => none.read_mem(mem).read(*src).read(*mask),
-        VInst::StoreNarrow(mem, src, temp, _) | VInst::StoreBf16(mem, src, temp) => {
+        VInst::StoreNarrowFirst(mem, src, mask, ..) => none.read_mem(mem).read(*src).read(*mask),
+        VInst::StoreNarrow(mem, src, temp, ..) | VInst::StoreBf16(mem, src, temp) => {
             none.read_mem(mem).read(*src).set_early(*temp)
         }
         VInst::StorePart(mem, src, temp, n) => none.read_mem(mem).read(*src).read(*n).set_early(*temp),
@@ -363,7 +363,7 @@ fn masks(step: &mut VInst) -> SmallVec<[&mut Mask; 3]> {
         | VInst::StoreFirst(.., mask)
         | VInst::StoreBf16First(.., mask)
         | VInst::LoadNarrowFirst(_, _, mask, _)
-        | VInst::StoreNarrowFirst(_, _, mask, _)
+        | VInst::StoreNarrowFirst(_, _, mask, ..)
         | VInst::Compare(_, mask, ..)
         | VInst::CompareInt(_, mask, ..)
         | VInst::WideCompare(_, mask, ..)

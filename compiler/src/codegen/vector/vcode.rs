@@ -100,26 +100,25 @@ pub enum NarrowInt {
     I16,
     /// 16 bits, unsigned.
     U16,
-    /// A signed byte. Stores clamp lanes to its range. Only on ISAs whose shape has `clamping_stores`.
-    ClampToI8,
-    /// An unsigned byte. Stores clamp lanes without a sign to its range. Only on ISAs whose shape has
-    /// `clamping_stores`.
-    ClampToU8,
 }
 
 impl NarrowInt {
     /// Size in memory.
     pub fn bytes(self) -> usize {
         match self {
-            NarrowInt::U8 | NarrowInt::I8 | NarrowInt::ClampToI8 | NarrowInt::ClampToU8 => 1,
+            NarrowInt::U8 | NarrowInt::I8 => 1,
             NarrowInt::I16 | NarrowInt::U16 => 2,
         }
     }
+}
 
-    /// Whether values may be negative.
-    pub(super) fn is_signed(self) -> bool {
-        matches!(self, NarrowInt::I8 | NarrowInt::I16 | NarrowInt::ClampToI8)
-    }
+/// How a store narrows lanes to bytes or to 16 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Narrowing {
+    /// The low bits. Lanes must be in the range of 16 bits.
+    Low,
+    /// The nearest byte. Lanes have the sign of the byte. Only on ISAs whose shape has `clamping_stores`.
+    Clamp,
 }
 
 /// A multiplication of tile registers. Lhs has 16 elements of 32 bits in each row, and rhs 16 in each column. The
@@ -357,11 +356,10 @@ pub enum VInst {
     StoreF16(Mem, Vector),
     /// The float equal to the nearest f16 of each float, ties to even.
     RoundF16(Vector, Vector),
-    /// The low bits of each lane to consecutive memory, unless the integer says that lanes are clamped. The second
-    /// register is clobbered. For 16 bits, the lanes must be in their range.
-    StoreNarrow(Mem, Vector, Vector, NarrowInt),
+    /// Each lane as a narrow integer to consecutive memory. The second register is clobbered.
+    StoreNarrow(Mem, Vector, Vector, NarrowInt, Narrowing),
     /// The first lanes of [`VInst::StoreNarrow`], those of the mask. Other memory is not touched.
-    StoreNarrowFirst(Mem, Vector, Mask, NarrowInt),
+    StoreNarrowFirst(Mem, Vector, Mask, NarrowInt, Narrowing),
     /// The nearest bf16 of each float, ties to even, as the high half of the lane, whose low half is zero. NaN stays
     /// NaN, denormals become zeros. This and the next five instructions exist only on ISAs with tile registers. ISAs
     /// whose shape has `bf16_matrix_dots` have this one too; they keep denormals.

@@ -85,17 +85,6 @@ pub(crate) fn lane_type(dtype: DType) -> Option<Ty> {
     }
 }
 
-/// Whether no buffer that `body` stores to is one that it loads from. `buffers` are those of the streams.
-fn stores_elsewhere(body: &Body, buffers: &[BufferId]) -> bool {
-    let buffer = |stream: u32| buffers[stream as usize];
-    let loaded = body.insts.iter().filter_map(|(op, _)| match *op {
-        Op::Load(stream) | Op::Gather(stream, _) => Some(buffer(stream)),
-        _ => None,
-    });
-    let loaded: Vec<BufferId> = loaded.collect();
-    body.insts.iter().all(|(op, _)| !matches!(*op, Op::Store(stream, _) if loaded.contains(&buffer(stream))))
-}
-
 /// The step of `expr` per unit of `symbol`, and its value at `symbol = 0`; `None` if it isn't linear.
 pub(crate) fn linear_parts(facts: &Facts, expr: &Dim, symbol: Option<&Symbol>) -> Option<(Dim, Dim)> {
     match symbol {
@@ -162,7 +151,7 @@ impl<'a> BodyBuilder<'a> {
         }
         let buffers: Vec<BufferId> = self.streams.iter().map(|stream| stream.origin.buffer).collect();
         body.bounded = bounds::bounded(&body, self.program, &buffers);
-        body.stores_elsewhere = stores_elsewhere(&body, &buffers);
+        body.stores_elsewhere = code.stores_elsewhere();
         Ok(body)
     }
 

@@ -33,7 +33,7 @@ struct Windows {
     sums: usize,
     inputs: Ty,
     weights: Ty,
-    /// Each sum begins with an integer of its own, and not with a product.
+    /// Each sum begins with a loaded integer instead of a product.
     has_base: bool,
     /// The inputs are the first operands of the products.
     inputs_first: bool,
@@ -104,16 +104,7 @@ impl Windows {
         let mut key = strip(vec![Phase::Loop { extent: 0, body: self.body() }], vec![StreamStep::Unit; end]);
         if has_rows {
             key.rows = true;
-            key.row_steps =
-                (0..end)
-                    .map(|stream| {
-                        if (weights..bases).contains(&stream) {
-                            StreamStep::Fixed
-                        } else {
-                            StreamStep::Stride
-                        }
-                    })
-                    .collect();
+            key.row_steps[weights..bases].fill(StreamStep::Fixed);
         }
         key
     }

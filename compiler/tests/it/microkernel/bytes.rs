@@ -187,9 +187,7 @@ fn number(from: NarrowInt, byte: u8) -> i32 {
     match from {
         NarrowInt::U8 => i32::from(byte),
         NarrowInt::I8 => i32::from(byte as i8),
-        NarrowInt::I16 | NarrowInt::U16 | NarrowInt::ClampToI8 | NarrowInt::ClampToU8 => {
-            unreachable!("rows are of bytes")
-        }
+        NarrowInt::I16 | NarrowInt::U16 => unreachable!("rows are of bytes"),
     }
 }
 

@@ -100,10 +100,10 @@ fn quotients_are_rounded_as_defined() {
 /// Bytes from element to element of the strided stream.
 const STRIDE: usize = 3;
 
-/// What memory has that is not stored to.
+/// The bytes of memory before the call.
 const UNTOUCHED: u8 = 0x5a;
 
-/// What [`stored`] does with a quotient.
+/// The arguments of [`stored`].
 #[derive(Clone, Copy)]
 struct Stored {
     to: Ty,
@@ -144,7 +144,7 @@ fn check_stored(code: &Compiled, key: &StripKey, case: Stored, x: &[f32], count:
 fn stored_bytes_are_clamped_as_defined() {
     let far =
         [-1e9, -70_000.0, -40_000.0, -33_000.0, -300.0, 300.0, 33_000.0, 40_000.0, 70_000.0, 1e9, 1.073e9];
-    // Around both bounds of all types and zero points, in steps that make ties too.
+    // Around both bounds of all types and zero points, ties among them.
     let near = (-1600..1600).map(|n| n as f32 * 0.25);
     let quotients: Vec<f32> = far.into_iter().chain(near).collect();
     assert_eq!(quotients.len() % 16, 11, "the last vector is not whole");
@@ -176,7 +176,7 @@ fn stores_clamp_where_nothing_else_reads_the_bytes() {
             let key = stored(to, Some(0.1), 3, StreamStep::Unit, to_words);
             MicrokernelKey::Strip(key).code(&*isa).to_string()
         };
-        let clamps = |text: &str| ["MinInt", "ClampTo"].map(|op| text.contains(op));
+        let clamps = |text: &str| ["MinInt", "Clamp"].map(|op| text.contains(op));
         for to in [Ty::I8, Ty::U8] {
             assert_eq!(clamps(&text(to, false)), [false, true]);
             assert_eq!(clamps(&text(to, true)), [true, false]);

@@ -38,6 +38,9 @@ use crate::codegen::vector::{
 use rounded::RoundedCode;
 use tile::Tile;
 
+/// Largest number of rows of a tile of four long vectors of columns.
+pub(crate) const WIDE_ROWS: usize = 6;
+
 /// Largest number of rows of a tile on vector registers.
 pub fn max_rows(shape: VectorShape) -> usize {
     if shape.fma_lanes {
@@ -71,7 +74,7 @@ pub fn wide_vectors(shape: VectorShape, rows: usize, dot: DotOp) -> usize {
         (16, 2..=3) => 4,
         (32, 1) => 8,
         (32, 2..=3) if shape.fma_lanes => 8,
-        (32, 2..=6) => 4,
+        (32, 2..=WIDE_ROWS) => 4,
         _ => 2,
     };
     wide.max(narrow_vectors(shape))

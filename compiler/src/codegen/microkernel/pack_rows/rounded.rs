@@ -8,7 +8,9 @@ use crate::{
         microkernel::contraction::BlockDot,
         vector::{
             Builder,
-            vcode::{Int, IntOp, IntWidth, MaskOp, Mem, NarrowInt, ShiftOp, VBinary, VUnary, Vector},
+            vcode::{
+                Int, IntOp, IntWidth, MaskOp, Mem, NarrowInt, Narrowing, ShiftOp, VBinary, VUnary, Vector,
+            },
         },
     },
     kernel::rounded_rows::HEADER_WORDS,
@@ -67,7 +69,7 @@ impl Rounded {
                 let x = b.load(Mem::from(from).plus(4 * first));
                 let codes = factors.codes(b, x);
                 b.set_binary(VBinary::AddInt, sums, codes);
-                b.store_narrow(Mem::from(scratch).plus(first), codes, NarrowInt::I8);
+                b.store_narrow(Mem::from(scratch).plus(first), codes, NarrowInt::I8, Narrowing::Low);
             }
             for first in (0..CHUNK).step_by(self.group()) {
                 self.order(b, scratch, first, to);
@@ -102,7 +104,7 @@ impl Rounded {
             let x = b.load_one(Mem::from(from));
             let codes = factors.codes(b, x);
             b.set_binary(VBinary::AddInt, sums, codes);
-            b.store_narrow(Mem::from(place), codes, NarrowInt::I8);
+            b.store_narrow(Mem::from(place), codes, NarrowInt::I8, Narrowing::Low);
             b.advance(from, 4);
             b.advance(place, 1);
         });

@@ -7,8 +7,8 @@ mod transpose;
 mod wide;
 
 use super::vcode::{
-    Cond, Int, IntOp, IntOperand, IntWidth, Mask, MaskOp, Mem, NarrowInt, ShiftOp, VBinary, VCode, VInst,
-    VUnary, Vector,
+    Cond, Int, IntOp, IntOperand, IntWidth, Mask, MaskOp, Mem, NarrowInt, Narrowing, ShiftOp, VBinary, VCode,
+    VInst, VUnary, Vector,
 };
 use crate::scalar::CompareOp;
 use std::collections::HashMap;
@@ -40,7 +40,7 @@ pub struct VectorShape {
     pub slow_int_products: bool,
     /// Whether there are [`VInst::LoadNarrowFirst`] and [`VInst::StoreNarrowFirst`].
     pub narrow_masks: bool,
-    /// Whether there are [`NarrowInt::ClampToI8`] and [`NarrowInt::ClampToU8`].
+    /// Whether stores have [`Narrowing::Clamp`].
     pub clamping_stores: bool,
     /// Whether a part of a vector is stored by [`VInst::StoreFirst`], and not by [`VInst::StorePart`].
     pub masked_stores: bool,
@@ -359,21 +359,28 @@ impl Builder {
         dst
     }
 
-    /// The low bits of each lane to memory.
-    pub(crate) fn store_narrow(&mut self, mem: impl Into<Mem>, src: Vector, narrow: NarrowInt) {
+    /// Each lane to memory, as a narrow integer.
+    pub(crate) fn store_narrow(
+        &mut self,
+        mem: impl Into<Mem>,
+        src: Vector,
+        narrow: NarrowInt,
+        narrowing: Narrowing,
+    ) {
         let temp = self.vector();
-        self.push(VInst::StoreNarrow(mem.into(), src, temp, narrow));
+        self.push(VInst::StoreNarrow(mem.into(), src, temp, narrow, narrowing));
     }
 
-    /// The low bits of the first lanes to memory, those of the mask. Only if the shape has `narrow_masks`.
+    /// The first lanes to memory, those of the mask. Only if the shape has `narrow_masks`.
     pub(crate) fn store_narrow_first(
         &mut self,
         mem: impl Into<Mem>,
         src: Vector,
         mask: Mask,
         narrow: NarrowInt,
+        narrowing: Narrowing,
     ) {
-        self.push(VInst::StoreNarrowFirst(mem.into(), src, mask, narrow));
+        self.push(VInst::StoreNarrowFirst(mem.into(), src, mask, narrow, narrowing));
     }
 
     /// An integer to memory.

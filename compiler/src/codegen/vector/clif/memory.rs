@@ -1,7 +1,7 @@
 //! Loads and stores of integers, and of vectors: whole, partial, narrow, and lane by lane.
 
 use super::{LANES, Translator, lanes::no_trap};
-use crate::codegen::vector::vcode::{Int, IntWidth, Mem, NarrowInt, VInst, Vector};
+use crate::codegen::vector::vcode::{Int, IntWidth, Mem, NarrowInt, Narrowing, VInst, Vector};
 use cranelift_codegen::ir::{InstBuilder, Type, Value, condcodes::IntCC, types};
 
 impl Translator<'_> {
@@ -108,8 +108,8 @@ impl Translator<'_> {
                 let value = self.b.ins().scalar_to_vector(types::I64X2, value);
                 let value = self.as_type(types::I8X16, value);
                 let value = match narrow {
-                    NarrowInt::U8 | NarrowInt::ClampToU8 => self.b.ins().uwiden_low(value),
-                    NarrowInt::I8 | NarrowInt::ClampToI8 => self.b.ins().swiden_low(value),
+                    NarrowInt::U8 => self.b.ins().uwiden_low(value),
+                    NarrowInt::I8 => self.b.ins().swiden_low(value),
                     NarrowInt::I16 | NarrowInt::U16 => unreachable!("half a lane is 16 bits"),
                 };
                 self.set(*dst, value);
@@ -117,15 +117,14 @@ impl Translator<'_> {
             VInst::BroadcastNarrow(dst, mem, narrow) => {
                 let dtype = if narrow.bytes() == 2 { types::I16 } else { types::I8 };
                 let value = self.load(dtype, *mem);
-                let ins = self.b.ins();
-                let value = match narrow.is_signed() {
-                    true => ins.sextend(types::I32, value),
-                    false => ins.uextend(types::I32, value),
+                let value = match narrow {
+                    NarrowInt::U8 | NarrowInt::U16 => self.b.ins().uextend(types::I32, value),
+                    NarrowInt::I8 | NarrowInt::I16 => self.b.ins().sextend(types::I32, value),
                 };
                 let value = self.b.ins().splat(types::I32X4, value);
                 self.set(*dst, value);
             }
-            VInst::StoreNarrow(mem, src, _, narrow) => self.store_narrow(*mem, *src, *narrow),
+            VInst::StoreNarrow(mem, src, _, narrow, Narrowing::Low) => self.store_narrow(*mem, *src, *narrow),
             VInst::StoreBf16(mem, src, _) => {
                 let value = self.bf16(*src);
                 let value = self.b.ins().sshr_imm_u(value, 16);
@@ -163,12 +162,12 @@ impl Translator<'_> {
         let wide = if narrow.bytes() == 2 { types::I64X2 } else { types::I32X4 };
         let value = self.b.ins().scalar_to_vector(wide, packed);
         let value = match narrow {
-            NarrowInt::U8 | NarrowInt::ClampToU8 => {
+            NarrowInt::U8 => {
                 let bytes = self.as_type(types::I8X16, value);
                 let wide = self.b.ins().uwiden_low(bytes);
                 self.b.ins().uwiden_low(wide)
             }
-            NarrowInt::I8 | NarrowInt::ClampToI8 => {
+            NarrowInt::I8 => {
                 let bytes = self.as_type(types::I8X16, value);
                 let wide = self.b.ins().swiden_low(bytes);
                 self.b.ins().swiden_low(wide)

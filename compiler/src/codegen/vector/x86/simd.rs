@@ -185,12 +185,8 @@ impl Simd {
     pub(super) fn extend(self, narrow: NarrowInt) -> Code {
         use Code::*;
         match narrow {
-            NarrowInt::U8 | NarrowInt::ClampToU8 => {
-                self.pick(VEX_Vpmovzxbd_ymm_xmmm64, EVEX_Vpmovzxbd_zmm_k1z_xmmm128)
-            }
-            NarrowInt::I8 | NarrowInt::ClampToI8 => {
-                self.pick(VEX_Vpmovsxbd_ymm_xmmm64, EVEX_Vpmovsxbd_zmm_k1z_xmmm128)
-            }
+            NarrowInt::U8 => self.pick(VEX_Vpmovzxbd_ymm_xmmm64, EVEX_Vpmovzxbd_zmm_k1z_xmmm128),
+            NarrowInt::I8 => self.pick(VEX_Vpmovsxbd_ymm_xmmm64, EVEX_Vpmovsxbd_zmm_k1z_xmmm128),
             NarrowInt::I16 => self.pick(VEX_Vpmovsxwd_ymm_xmmm128, EVEX_Vpmovsxwd_zmm_k1z_ymmm256),
             NarrowInt::U16 => self.pick(VEX_Vpmovzxwd_ymm_xmmm128, EVEX_Vpmovzxwd_zmm_k1z_ymmm256),
         }
@@ -210,12 +206,8 @@ impl Simd {
     pub(super) fn extend_to_half(self, narrow: NarrowInt) -> Code {
         use Code::*;
         match narrow {
-            NarrowInt::U8 | NarrowInt::ClampToU8 => {
-                self.pick(VEX_Vpmovzxbw_ymm_xmmm128, EVEX_Vpmovzxbw_zmm_k1z_ymmm256)
-            }
-            NarrowInt::I8 | NarrowInt::ClampToI8 => {
-                self.pick(VEX_Vpmovsxbw_ymm_xmmm128, EVEX_Vpmovsxbw_zmm_k1z_ymmm256)
-            }
+            NarrowInt::U8 => self.pick(VEX_Vpmovzxbw_ymm_xmmm128, EVEX_Vpmovzxbw_zmm_k1z_ymmm256),
+            NarrowInt::I8 => self.pick(VEX_Vpmovsxbw_ymm_xmmm128, EVEX_Vpmovsxbw_zmm_k1z_ymmm256),
             NarrowInt::I16 | NarrowInt::U16 => self.load(),
         }
     }

@@ -10,7 +10,8 @@ use crate::{
     codegen::{
         body::body_builder::linear_parts,
         microkernel::contraction::{
-            AMX_ROWS, BlockDot, FewBitsCode, PANEL, max_few_bits_rows, max_rows, max_rows_of_one_vector,
+            AMX_ROWS, BlockDot, FewBitsCode, PANEL, WIDE_ROWS, max_few_bits_rows, max_rows,
+            max_rows_of_one_vector,
         },
     },
     kernel::{Contraction, FewBitsPanels, Program, Rhs},
@@ -33,10 +34,7 @@ const LINES_OF_PAGE: i64 = PAGE_BYTES / LINE_BYTES;
 /// Ways of the first-level cache that are kept for the rhs and the result.
 const RESERVED_WAYS: usize = 2;
 
-/// Rows of a tile of four long vectors of columns, which has an accumulator in most registers.
-const WIDE_TILE_ROWS: usize = 6;
-
-/// Bytes that the weights of such a tile have at most: they stay in the first-level cache.
+/// Bytes that the weights of a wide tile of integers have at most: about a first-level cache.
 const WIDE_TILE_BYTES: i64 = 32 << 10;
 
 /// Columns that are not divided among threads: cache lines of the result, and wide tiles where there are many.
@@ -79,8 +77,9 @@ fn is_one_vector(contraction: &Contraction, isa: &Isa) -> bool {
 /// results fill a cache line. But they read the weights more often, so these must be near.
 fn has_wide_tiles(contraction: &Contraction, isa: &Isa) -> bool {
     let is_long = isa.shape.lanes == PANEL && isa.shape.registers >= 32;
-    let depth: Option<i64> = contraction.k.iter().map(|axis| axis.extent.as_i64()).product();
-    let (Some(depth), Some(columns)) = (depth, contraction.n.extent.as_i64()) else { return false };
+    let (Some(depth), Some(columns)) = (contraction.depth().as_i64(), contraction.n.extent.as_i64()) else {
+        return false;
+    };
     let is_near = depth <= WIDE_TILE_BYTES / WIDE_COLUMNS;
     is_long && contraction.dtype == DType::I32 && columns % WIDE_COLUMNS == 0 && is_near
 }
@@ -104,7 +103,7 @@ pub(super) fn max_tile_rows(
             code.map_or(1, |code| max_few_bits_rows(isa.shape, FewBitsCode { dot, ..code }))
         }
         _ if is_one_vector(contraction, isa) => max_rows_of_one_vector(isa.shape),
-        _ if has_wide_tiles(contraction, isa) => WIDE_TILE_ROWS,
+        _ if has_wide_tiles(contraction, isa) => WIDE_ROWS,
         _ => max_rows(isa.shape),
     };
     if isa.shape.bf16_matrix_dots && program.on_bf16_matrices(contraction) {

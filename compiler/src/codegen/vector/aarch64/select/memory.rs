@@ -9,7 +9,7 @@ use super::{
     Selector, condition,
 };
 use crate::{
-    codegen::vector::vcode::{Int, Mem, NarrowInt, VInst, Vector},
+    codegen::vector::vcode::{Int, Mem, NarrowInt, Narrowing, VInst, Vector},
     scalar::CompareOp,
 };
 
@@ -109,8 +109,8 @@ impl Selector<'_> {
             VInst::LoadHalves(dst, mem, narrow) => self.load_halves(self.vector(*dst), *mem, *narrow),
             VInst::BroadcastNarrow(dst, mem, narrow) => {
                 let transfer = match narrow {
-                    NarrowInt::U8 | NarrowInt::ClampToU8 => Transfer::LDRB,
-                    NarrowInt::I8 | NarrowInt::ClampToI8 => Transfer::LDRSB,
+                    NarrowInt::U8 => Transfer::LDRB,
+                    NarrowInt::I8 => Transfer::LDRSB,
                     NarrowInt::I16 => Transfer::LDRSH,
                     NarrowInt::U16 => Transfer::LDRH,
                 };
@@ -142,7 +142,7 @@ impl Selector<'_> {
                 self.asm.op(Op::Bfcvtn, &[temp, self.vector(*src)]);
                 self.store_halves_first(*mem, temp, *n);
             }
-            VInst::StoreNarrow(mem, src, temp, narrow) => {
+            VInst::StoreNarrow(mem, src, temp, narrow, Narrowing::Low) => {
                 self.store_narrow(*mem, self.vector(*src), self.vector(*temp), *narrow);
             }
             VInst::Store(mem, src) => self.access(Transfer::STR_Q, self.vector(*src), *mem),
@@ -268,10 +268,10 @@ impl Selector<'_> {
 
     fn load_narrow(&mut self, dst: i64, mem: Mem, narrow: NarrowInt) {
         match narrow {
-            NarrowInt::U8 | NarrowInt::I8 | NarrowInt::ClampToI8 | NarrowInt::ClampToU8 => {
+            NarrowInt::U8 | NarrowInt::I8 => {
                 self.access(Transfer::LDR_S, dst, mem);
                 let [bytes, halves] = match narrow {
-                    NarrowInt::U8 | NarrowInt::ClampToU8 => [Op::UxtlBytes, Op::UxtlHalves],
+                    NarrowInt::U8 => [Op::UxtlBytes, Op::UxtlHalves],
                     _ => [Op::SxtlBytes, Op::SxtlHalves],
                 };
                 self.asm.op(bytes, &[dst, dst]);
@@ -287,8 +287,8 @@ impl Selector<'_> {
 
     fn load_halves(&mut self, dst: i64, mem: Mem, narrow: NarrowInt) {
         let extend = match narrow {
-            NarrowInt::U8 | NarrowInt::ClampToU8 => Op::UxtlBytes,
-            NarrowInt::I8 | NarrowInt::ClampToI8 => Op::SxtlBytes,
+            NarrowInt::U8 => Op::UxtlBytes,
+            NarrowInt::I8 => Op::SxtlBytes,
             NarrowInt::I16 | NarrowInt::U16 => return self.access(Transfer::LDR_Q, dst, mem),
         };
         self.access(Transfer::LDR_D, dst, mem);

@@ -3,7 +3,7 @@
 use super::Selector;
 use crate::codegen::vector::{
     listing::Label,
-    vcode::{Int, Mask, Mem, NarrowInt, VInst, Vector},
+    vcode::{Int, Mask, Mem, NarrowInt, Narrowing, VInst, Vector},
     x86::{asm::Operand, simd::Simd},
 };
 use iced_x86::{Code, MemoryOperand, Register};
@@ -12,12 +12,13 @@ use iced_x86::{Code, MemoryOperand, Register};
 const TO_NEAREST: Operand = Operand::Imm(0);
 
 /// The store of AVX-512 that narrows lanes.
-fn narrowing_store(narrow: NarrowInt) -> Code {
-    match narrow {
-        NarrowInt::U8 | NarrowInt::I8 => Code::EVEX_Vpmovdb_xmmm128_k1z_zmm,
-        NarrowInt::ClampToI8 => Code::EVEX_Vpmovsdb_xmmm128_k1z_zmm,
-        NarrowInt::ClampToU8 => Code::EVEX_Vpmovusdb_xmmm128_k1z_zmm,
-        NarrowInt::I16 | NarrowInt::U16 => Code::EVEX_Vpmovdw_ymmm256_k1z_zmm,
+fn narrowing_store(narrow: NarrowInt, narrowing: Narrowing) -> Code {
+    match (narrow, narrowing) {
+        (NarrowInt::U8 | NarrowInt::I8, Narrowing::Low) => Code::EVEX_Vpmovdb_xmmm128_k1z_zmm,
+        (NarrowInt::U8, Narrowing::Clamp) => Code::EVEX_Vpmovusdb_xmmm128_k1z_zmm,
+        (NarrowInt::I8, Narrowing::Clamp) => Code::EVEX_Vpmovsdb_xmmm128_k1z_zmm,
+        // Lanes are in the range.
+        (NarrowInt::I16 | NarrowInt::U16, _) => Code::EVEX_Vpmovdw_ymmm256_k1z_zmm,
     }
 }
 
@@ -57,10 +58,12 @@ impl Selector<'_> {
                 self.asm.op(code, &[self.mem(*mem).into(), self.vector(*src).into(), TO_NEAREST]);
             }
             VInst::BroadcastNarrow(dst, mem, narrow) => self.broadcast_narrow(*dst, *mem, *narrow),
-            VInst::StoreNarrow(mem, src, temp, narrow) => self.store_narrow(*mem, *src, *temp, *narrow),
-            VInst::StoreNarrowFirst(mem, src, mask, narrow) => {
+            VInst::StoreNarrow(mem, src, temp, narrow, narrowing) => {
+                self.store_narrow(*mem, *src, *temp, *narrow, *narrowing);
+            }
+            VInst::StoreNarrowFirst(mem, src, mask, narrow, narrowing) => {
                 let operands = [self.mem(*mem).into(), self.vector(*src).into()];
-                self.asm.op_masked(narrowing_store(*narrow), &operands, self.mask(*mask), false);
+                self.asm.op_masked(narrowing_store(*narrow, *narrowing), &operands, self.mask(*mask), false);
             }
             VInst::Store(mem, src) => {
                 self.asm.op(self.simd.store(), &[self.mem(*mem).into(), self.vector(*src).into()]);
@@ -171,7 +174,7 @@ impl Selector<'_> {
     pub(super) fn broadcast_narrow(&mut self, dst: Vector, mem: Mem, narrow: NarrowInt) {
         let low = self.low(dst).into();
         let spread = match narrow {
-            NarrowInt::U8 | NarrowInt::I8 | NarrowInt::ClampToI8 | NarrowInt::ClampToU8 => {
+            NarrowInt::U8 | NarrowInt::I8 => {
                 self.simd.pick(Code::VEX_Vpbroadcastb_xmm_xmmm8, Code::EVEX_Vpbroadcastb_xmm_k1z_xmmm8)
             }
             NarrowInt::I16 | NarrowInt::U16 => {
@@ -192,18 +195,18 @@ impl Selector<'_> {
         self.asm.op(self.simd.extend(narrow), &[self.vector(dst).into(), source]);
     }
 
-    pub(super) fn store_narrow(&mut self, mem: Mem, src: Vector, temp: Vector, narrow: NarrowInt) {
+    fn store_narrow(&mut self, mem: Mem, src: Vector, temp: Vector, narrow: NarrowInt, narrowing: Narrowing) {
         let whole = self.vector(src);
         let to = self.mem(mem);
         if self.simd == Simd::Avx512 {
-            return self.asm.op(narrowing_store(narrow), &[to.into(), whole.into()]);
+            return self.asm.op(narrowing_store(narrow, narrowing), &[to.into(), whole.into()]);
         }
 
         // AVX2 gathers the low bits of the lanes within each 128-bit half, and stores the halves one after the other.
         let gathered = self.vector(temp);
         let low = self.low(temp);
         let (store, bytes) = match narrow {
-            NarrowInt::U8 | NarrowInt::I8 | NarrowInt::ClampToI8 | NarrowInt::ClampToU8 => {
+            NarrowInt::U8 | NarrowInt::I8 => {
                 let order = self.splat(0x0c08_0400);
                 self.asm.op(Code::VEX_Vpshufb_ymm_ymm_ymmm256, &[gathered.into(), whole.into(), order]);
                 (Code::VEX_Vmovd_rm32_xmm, 4)
