@@ -1,4 +1,5 @@
-//! Computes several neighbouring iterations of one or two loops in one iteration, if they read the same memory.
+//! Computes several neighbouring iterations of one or two loops in one iteration, if they read the same memory or store
+//! neighbouring bytes.
 //!
 //! Windows of neighbouring outputs overlap, and all of them are multiplied with the same weights. A strip that
 //! computes a few outputs in one iteration loads shared elements once, and its independent accumulators hide
@@ -14,6 +15,9 @@
 //! depends on. If a neighbour reads an element that another one reads a few steps later, the neighbour is delayed by
 //! that number of steps. Then all of them use an element as soon as it is loaded, which takes few registers. Every
 //! output is computed by the same instructions as before.
+
+//!
+//! A strip that stores each third byte, as a channel of an image, becomes one that stores three channels.
 
 mod addresses;
 
@@ -44,6 +48,9 @@ const MAX_INSTS: usize = 256;
 /// As [`MAX_INSTS`], with neighbours along both loops.
 const MAX_INSTS_OF_BOTH_LOOPS: usize = 64;
 
+/// The numbers of channels whose bytes are stored together: those of one lane.
+const CHANNELS: std::ops::RangeInclusive<i64> = 2..=4;
+
 /// The largest delay of a neighbour, as a ratio of the number of steps.
 const MAX_DELAY: (usize, usize) = (1, 3);
 
@@ -51,18 +58,27 @@ const MAX_DELAY: (usize, usize) = (1, 3);
 pub(super) fn unroll_and_jam(program: &mut Program) -> Result<()> {
     let symbols = FreshSymbols::for_one_kernel(program);
     let facts = program.facts.clone();
+    let buffers = std::mem::take(&mut program.buffers);
+    let is_byte = |buffer: BufferId| buffers[buffer].dtype.size_bytes() == 1;
     for kernel in &mut program.kernels {
         // Kernels of equal layers get equal symbols, so that the facts remember answers about their addresses.
         let mut symbols = symbols.outside_of(&kernel.body);
-        kernel.body = stmts(&mut symbols, &facts, std::mem::take(&mut kernel.body));
+        kernel.body = stmts(&mut symbols, &facts, &is_byte, std::mem::take(&mut kernel.body));
     }
+    program.buffers = buffers;
     Ok(())
 }
 
-fn stmts(symbols: &mut FreshSymbols, facts: &Facts, body: Vec<Stmt>) -> Vec<Stmt> {
+/// `is_byte` tells whether a buffer has elements of one byte.
+fn stmts(
+    symbols: &mut FreshSymbols,
+    facts: &Facts,
+    is_byte: &dyn Fn(BufferId) -> bool,
+    body: Vec<Stmt>,
+) -> Vec<Stmt> {
     body.into_iter()
         .flat_map(|stmt| match stmt {
-            Stmt::For { axis, parallel, body } => looped(symbols, facts, axis, parallel, body),
+            Stmt::For { axis, parallel, body } => looped(symbols, facts, is_byte, axis, parallel, body),
             other => vec![other],
         })
         .collect()
@@ -72,18 +88,19 @@ fn stmts(symbols: &mut FreshSymbols, facts: &Facts, body: Vec<Stmt>) -> Vec<Stmt
 fn looped(
     symbols: &mut FreshSymbols,
     facts: &Facts,
+    is_byte: &dyn Fn(BufferId) -> bool,
     axis: Axis,
     parallel: bool,
     body: Vec<Stmt>,
 ) -> Vec<Stmt> {
     let nest = Nest::of(&axis, parallel, &body);
-    if let Some(shape) = nest.as_ref().and_then(|nest| nest.shape(facts)) {
+    if let Some(shape) = nest.as_ref().and_then(|nest| nest.shape(facts, is_byte)) {
         return nest.expect("it has a shape").jammed(symbols, facts, shape);
     }
     let mut facts = facts.clone();
     facts.declare_index(&axis.var, &axis.extent);
     let was_one = body.len() == 1;
-    let body = stmts(symbols, &facts, body);
+    let body = stmts(symbols, &facts, is_byte, body);
     if !(parallel && was_one) {
         return vec![Stmt::For { axis, parallel, body }];
     }
@@ -138,9 +155,12 @@ impl<'a> Nest<'a> {
     }
 
     /// The number of neighbours along both loops to compute in one iteration, if that pays.
-    fn shape(&self, facts: &Facts) -> Option<Offsets> {
+    fn shape(&self, facts: &Facts, is_byte: &dyn Fn(BufferId) -> bool) -> Option<Offsets> {
         if !self.is_free() || self.code.insts.len() > MAX_INSTS {
             return None;
+        }
+        if let Some(channels) = self.channels_of_bytes(facts, is_byte) {
+            return Some([1, channels]);
         }
         let at_most = |axis: &Axis, max: i64| match facts.bounds(&axis.extent).hi.and_then(|hi| hi.to_i64()) {
             Some(hi) => hi.clamp(1, max),
@@ -170,6 +190,29 @@ impl<'a> Nest<'a> {
             _ => 1,
         };
         (columns > 1 && overlap([1, columns], self.inner.0)).then_some([rows, columns])
+    }
+
+    /// The number of iterations of the inner loop, if they store neighbouring bytes, and the strip fills the distance
+    /// between two elements with them.
+    fn channels_of_bytes(&self, facts: &Facts, is_byte: &dyn Fn(BufferId) -> bool) -> Option<i64> {
+        let channels = self.inner.0.extent.as_i64().filter(|channels| CHANNELS.contains(channels))?;
+        let mut stores = self.code.insts.iter().filter_map(|inst| match inst {
+            Inst::Store(access, _) => Some(access),
+            _ => None,
+        });
+        let (Some(access), None) = (stores.next(), stores.next()) else { return None };
+        if !is_byte(access.buffer) {
+            return None;
+        }
+
+        let mut facts = self.declared(facts);
+        facts.declare_index(&self.along.var, &self.along.extent);
+        let mut forms = facts.normal_forms();
+        let mut step = |axis: &Axis| {
+            let next = replaced(&access.index, &axis.var, &(Dim::from(&axis.var) + 1));
+            forms.difference(&next, &access.index)?.to_i64()
+        };
+        (step(self.inner.0) == Some(1) && step(self.along) == Some(channels)).then_some(channels)
     }
 
     /// Whether iterations are independent: they only store, and read no buffer that they store to.
@@ -254,12 +297,16 @@ impl<'a> Nest<'a> {
     ) -> Vec<Stmt> {
         let (axis, parallel) = self.inner;
         let mut loops = Vec::new();
-        for (first, extent, width) in runs(facts, &axis.extent, max_width) {
+        let runs = runs(facts, &axis.extent, max_width);
+        // The strip of the only group replaces the loop, so that the outer loop is one over rows.
+        let is_one_group =
+            self.outer.is_some() && matches!(&runs[..], [(_, count, _)] if count.as_i64() == Some(1));
+        for (first, extent, width) in runs {
             let inner = Axis { var: symbols.fresh(), extent };
             let mut inside = facts.clone();
             inside.declare_index(&inner.var, &inner.extent);
             let along = Axis { var: symbols.fresh(), extent: self.along.extent.clone() };
-            let column = Dim::from(&inner.var) * width + first;
+            let column = if is_one_group { first } else { Dim::from(&inner.var) * width + first };
             let outer = self.outer.map(|(axis, _)| OldVariable { var: &axis.var, first: row.clone() });
             let old = OldVariables {
                 loops: [outer, Some(OldVariable { var: &axis.var, first: column })],
@@ -268,7 +315,12 @@ impl<'a> Nest<'a> {
             let mut addresses = Addresses::new(old, &self.declared(facts), &inside);
             let mut at = |dim: &Dim, offsets| addresses.at(dim, offsets);
             let code = interleaved(self.code, [height, width], &mut at);
-            loops.push(Stmt::For { axis: inner, parallel, body: vec![Stmt::Strip { axis: along, code }] });
+            let strip = Stmt::Strip { axis: along, code };
+            loops.push(if is_one_group {
+                strip
+            } else {
+                Stmt::For { axis: inner, parallel, body: vec![strip] }
+            });
         }
 
         loops

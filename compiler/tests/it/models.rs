@@ -5,7 +5,7 @@ use symshape::{Declaration, Dim, Symbol};
 use symshape_compiler::{
     Result,
     graph::{Coord, Graph, Op, ScatterMode, Value, axis},
-    scalar::{ReduceOp, Scalar, UnaryOp},
+    scalar::{CompareOp, ReduceOp, Scalar, UnaryOp},
     tensor::Tensor,
 };
 use symshape_runtime::DType;
@@ -20,6 +20,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("depthwise", depthwise),
     ("planes", planes),
     ("transposed_results", transposed_results),
+    ("channels_of_bytes", channels_of_bytes),
     ("grouped", grouped),
     ("pools", pools),
     ("attention", attention),
@@ -239,6 +240,49 @@ fn transposed_results() -> Result<Graph> {
     let w = constant(&mut g, &[19, 5, 3], 4)?;
     let y = g.contract(windows, b"nclx", w, b"ocx", b"nol")?;
     g.output("line", y)?;
+    Ok(g)
+}
+
+/// Images of bytes whose channels become the last axis.
+fn channels_of_bytes() -> Result<Graph> {
+    let mut g = graph("channels_of_bytes", &[("N", 0, 2), ("H", 1, 4), ("W", 1, 53)]);
+    let image = |g: &mut Graph, name: &str, dtype, channels: i64| {
+        g.input(name, dtype, vec![sym("N"), channels.into(), sym("H"), sym("W")])
+    };
+    let last = [0, 2, 3, 1];
+    for channels in 2..=5 {
+        let x = image(&mut g, &format!("bytes{channels}"), DType::U8, channels)?;
+        let y = g.transpose(x, &last)?;
+        g.output(&format!("moved{channels}"), y)?;
+
+        // Products that exceed the range of the bytes that they become.
+        for (dtype, scale) in [(DType::I8, -1.3), (DType::U8, 130.5)] {
+            let y = g.cast(DType::F32, x)?;
+            let scale = g.number(DType::F32, scale)?;
+            let y = g.mul(y, scale)?;
+            let y = g.round(y)?;
+            let zero = g.number(DType::F32, 100.0)?;
+            let y = g.add(y, zero)?;
+            let y = g.cast(dtype, y)?;
+            let y = g.transpose(y, &last)?;
+            g.output(&format!("{dtype}{channels}"), y)?;
+        }
+
+        let x = image(&mut g, &format!("floats{channels}"), DType::F32, channels)?;
+        let scale = g.number(DType::F32, 0.007)?;
+        let y = g.div(x, scale)?;
+        let y = g.round(y)?;
+        let zero = g.number(DType::F32, -3.0)?;
+        let y = g.add(y, zero)?;
+        let y = g.cast(DType::I8, y)?;
+        let y = g.transpose(y, &last)?;
+        g.output(&format!("quantised{channels}"), y)?;
+
+        let zero = g.number(DType::F32, 0.0)?;
+        let y = g.compare(CompareOp::Gt, x, zero)?;
+        let y = g.transpose(y, &last)?;
+        g.output(&format!("positive{channels}"), y)?;
+    }
     Ok(g)
 }
 

@@ -58,9 +58,10 @@ impl StripCall {
         let may_fail = phases.iter().any(|phase| phase.body().may_fail());
         let counts = phases.iter().any(|phase| phase.body().insts.iter().any(|(op, _)| *op == Op::Column));
         let retry = if may_fail { Some(Retry::of(&phases, &builder.streams)?) } else { None };
-        let StripPointers { pointers, streams } =
-            StripPointers::of(program, facts, &builder.streams, &extents);
         let has_independent_rows = reads_nothing_written(&phases, &builder.streams);
+        let placed = StripPointers::of(program, facts, &builder.streams, &extents);
+        let column_steps = placed.column_steps(program, if has_independent_rows { &phases } else { &[] });
+        let StripPointers { pointers, streams } = placed;
         let row_step = |pointer: &Pointer| {
             if has_independent_rows { pointer.row_step(program) } else { StreamStep::Stride }
         };
@@ -70,7 +71,7 @@ impl StripCall {
             rows: row.is_some(),
             phases,
             row_steps: pointers.iter().map(row_step).collect(),
-            pointers: pointers.iter().map(|pointer| pointer.column_step(program)).collect(),
+            pointers: column_steps,
             streams,
             extents: extents.len() as u32,
             scalars: builder.scalars.len() as u32,

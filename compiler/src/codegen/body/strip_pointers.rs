@@ -5,7 +5,11 @@
 
 use super::body_builder::Stream;
 use crate::{
-    codegen::microkernel::{self, op::StreamStep},
+    codegen::microkernel::{
+        self,
+        op::{Body, Op, StreamStep},
+        strip::Phase,
+    },
     kernel::{MemorySpace, Program},
 };
 use num_traits::ToPrimitive;
@@ -110,6 +114,38 @@ impl StripPointers {
             pointers[gathered.pointer as usize] = Pointer::Gathered(gathered.bytes);
         }
         StripPointers { pointers, streams: placed }
+    }
+
+    /// How each pointer moves from element to element, in a strip of these phases that reads nothing that it writes.
+    pub(super) fn column_steps(&self, program: &Program, phases: &[Phase]) -> Vec<StreamStep> {
+        let mut steps: Vec<_> = self.pointers.iter().map(|pointer| pointer.column_step(program)).collect();
+        if let [Phase::Loop { body, .. }] = phases
+            && let Some((pointer, streams)) = self.stored_group(program, body)
+        {
+            steps[pointer] = StreamStep::Group(streams);
+        }
+        steps
+    }
+
+    /// The pointer of all stores and their number, if they are a group: see [`StreamStep::Group`].
+    fn stored_group(&self, program: &Program, body: &Body) -> Option<(usize, u8)> {
+        let stores = body.insts.iter().filter_map(|(op, _)| match op {
+            Op::Store(stream, _) => Some(self.streams[*stream as usize]),
+            _ => None,
+        });
+        let mut stores: Vec<microkernel::strip::Stream> = stores.collect();
+        let first = stores.iter().map(|stream| stream.offset).min()?;
+        let Pointer::Stream(stream) = &self.pointers[stores[0].pointer as usize] else { return None };
+
+        stores.sort_unstable_by_key(|stream| stream.offset);
+        let fills_distance = stores
+            .iter()
+            .zip(first..)
+            .all(|(store, offset)| store.pointer == stores[0].pointer && store.offset == offset);
+        let are_bytes = program.buffers[stream.origin.buffer].dtype.size_bytes() == 1;
+        let is_distance = stream.column.as_i64() == Some(stores.len() as i64);
+        let is_group = (2..=4).contains(&stores.len()) && are_bytes && is_distance && fills_distance;
+        is_group.then_some((stores[0].pointer as usize, stores.len() as u8))
     }
 }
 

@@ -11,7 +11,7 @@ use super::{f16, op::Ty};
 use crate::{
     codegen::vector::{
         Builder,
-        vcode::{Int, IntOp, IntWidth, Mask, Mem, NarrowInt, Narrowing, ShiftOp, Vector},
+        vcode::{Int, IntOp, IntWidth, Mask, Mem, NarrowInt, Narrowing, ShiftOp, VBinary, Vector},
     },
     scalar::CompareOp,
 };
@@ -160,6 +160,25 @@ pub(super) fn store_first(b: &mut Builder, mem: Mem, ty: Ty, value: Vector, n: I
     b.when(CompareOp::Lt, n, lanes, |b| copy_first(b, scratch.into(), mem, n, size));
 }
 
+/// The low three bytes of the first `n` lanes to consecutive memory.
+pub(super) fn store_first_triples(b: &mut Builder, mem: Mem, value: Vector, n: Int) {
+    let scratch = b.narrow_scratch();
+    b.store_triples(scratch, value);
+    copy_first(b, scratch.into(), mem, n, 3);
+}
+
+/// Integers that a store of their low bits keeps, where `ty` is the type of a store that clamps.
+pub(super) fn clamped(b: &mut Builder, ty: Ty, value: Vector) -> Vector {
+    let (lo, hi) = match ty {
+        Ty::ClampToI8 => (i32::from(i8::MIN), i32::from(i8::MAX)),
+        Ty::ClampToU8 => (0, i32::from(u8::MAX)),
+        _ => return value,
+    };
+    let [lo, hi] = [lo, hi].map(|bound| b.bits(bound as u32));
+    let value = b.binary(VBinary::MaxInt, value, lo);
+    b.binary(VBinary::MinInt, value, hi)
+}
+
 /// Lane 0 to memory.
 pub(super) fn store_one(b: &mut Builder, mem: Mem, ty: Ty, value: Vector) {
     match narrow_int(ty) {
@@ -208,16 +227,17 @@ fn copy_first(b: &mut Builder, from: Mem, to: Mem, n: Int, size: usize) {
         let bit = b.int_op(IntOp::And, n, elems as i32);
         b.when(CompareOp::Ne, bit, 0, |b| {
             let bytes = elems * size;
-            let (width, step) = match bytes {
-                8 | 16 => (IntWidth::I64, 8),
-                4 => (IntWidth::I32, 4),
-                _ if size == 2 => (IntWidth::I16, 2),
-                _ => (IntWidth::U8, 1),
-            };
-
-            for at in (0..bytes).step_by(step) {
+            let mut at = 0;
+            while at < bytes {
+                let (width, step) = match bytes - at {
+                    8.. => (IntWidth::I64, 8),
+                    4.. => (IntWidth::I32, 4),
+                    2.. => (IntWidth::I16, 2),
+                    _ => (IntWidth::U8, 1),
+                };
                 let word = b.load_int(Mem::from(from).plus(at), width);
                 b.store_int(Mem::from(to).plus(at), word, width);
+                at += step;
             }
 
             b.advance(from, bytes as i32);

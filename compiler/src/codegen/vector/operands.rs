@@ -127,9 +127,9 @@ pub(super) fn operands(step: &VInst) -> Operands {
         }
         VInst::StoreFirst(mem, src, _, mask) => none.read_mem(mem).read(*src).read(*mask),
         VInst::StoreNarrowFirst(mem, src, mask, ..) => none.read_mem(mem).read(*src).read(*mask),
-        VInst::StoreNarrow(mem, src, temp, ..) | VInst::StoreBf16(mem, src, temp) => {
-            none.read_mem(mem).read(*src).set_early(*temp)
-        }
+        VInst::StoreNarrow(mem, src, temp, ..)
+        | VInst::StoreTriples(mem, src, temp)
+        | VInst::StoreBf16(mem, src, temp) => none.read_mem(mem).read(*src).set_early(*temp),
         VInst::StorePart(mem, src, temp, n) => none.read_mem(mem).read(*src).read(*n).set_early(*temp),
         VInst::StoreBf16First(mem, src, temp, _, mask) => {
             none.read_mem(mem).read(*src).read(*mask).set_early(*temp)
@@ -294,7 +294,7 @@ pub(super) fn rename(
 }
 
 /// Renames the integer and vector registers of constants, of loads and stores by lane, of gathers, of comparisons, of
-/// the exchange of bytes, and of steps on 64-bit lanes.
+/// the exchange and storing of bytes of a lane, and of steps on 64-bit lanes.
 fn rename_other(
     step: &mut VInst,
     int: &mut dyn FnMut(Int, bool) -> Int,
@@ -314,6 +314,10 @@ fn rename_other(
         VInst::StoreFirst(at, src, n, _) | VInst::StorePart(at, src, _, n) => {
             mem(at, int);
             *n = int(*n, false);
+            *src = vector(*src, false);
+        }
+        VInst::StoreTriples(at, src, _) => {
+            mem(at, int);
             *src = vector(*src, false);
         }
         VInst::WideUnary(_, dst, src)

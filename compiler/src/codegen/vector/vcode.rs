@@ -360,6 +360,9 @@ pub enum VInst {
     StoreNarrow(Mem, Vector, Vector, NarrowInt, Narrowing),
     /// The first lanes of [`VInst::StoreNarrow`], those of the mask. Other memory is not touched.
     StoreNarrowFirst(Mem, Vector, Mask, NarrowInt, Narrowing),
+    /// The low three bytes of each lane to consecutive memory. The second register is clobbered. Only on ISAs whose
+    /// shape has `byte_triples`.
+    StoreTriples(Mem, Vector, Vector),
     /// The nearest bf16 of each float, ties to even, as the high half of the lane, whose low half is zero. NaN stays
     /// NaN, denormals become zeros. This and the next five instructions exist only on ISAs with tile registers. ISAs
     /// whose shape has `bf16_matrix_dots` have this one too; they keep denormals.

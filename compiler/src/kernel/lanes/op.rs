@@ -59,12 +59,15 @@ pub enum StreamStep {
     Alternate,
     /// By a number of bytes that is an argument.
     Stride,
+    /// By this number of bytes, which is two to four and an argument too. As many streams share the pointer, and the
+    /// strip stores a byte of each, which fill the distance. The strip stores nothing else, and reads nothing of it.
+    Group(u8),
 }
 
 impl StreamStep {
     /// Whether it moves past other elements.
     pub fn is_strided(self) -> bool {
-        matches!(self, StreamStep::Alternate | StreamStep::Stride)
+        matches!(self, StreamStep::Alternate | StreamStep::Stride | StreamStep::Group(_))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod aarch64_table;
 mod bf16;
+mod byte_groups;
 mod byte_quads;
 mod bytes;
 mod distribution;

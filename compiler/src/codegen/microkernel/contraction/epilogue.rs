@@ -197,7 +197,7 @@ impl LaneAccess for VectorAccess<'_> {
                 let mask = tail.mask(b);
                 memory::load_first(b, self.unit(b, stream, ty), ty, tail.count, mask)
             }
-            (StreamStep::Alternate | StreamStep::Stride, _) => {
+            (StreamStep::Alternate | StreamStep::Stride | StreamStep::Group(_), _) => {
                 let (first, stride) = self.first(b, stream);
                 self.tile.load_strided(b, self.vector, first, stride, ty)
             }
@@ -214,12 +214,12 @@ impl LaneAccess for VectorAccess<'_> {
                 let mask = tail.store_mask(b);
                 memory::store_first(b, self.unit(b, stream, ty), ty, value, tail.count, mask);
             }
-            (StreamStep::Alternate | StreamStep::Stride, None) => {
+            (StreamStep::Alternate | StreamStep::Stride | StreamStep::Group(_), None) => {
                 let (first, stride) = self.first(b, stream);
                 let addresses = b.lane_addresses(first, stride);
                 memory::store_lanes(b, addresses, ty, value);
             }
-            (StreamStep::Alternate | StreamStep::Stride, Some(tail)) => {
+            (StreamStep::Alternate | StreamStep::Stride | StreamStep::Group(_), Some(tail)) => {
                 let (first, stride) = self.first(b, stream);
                 store_existing(b, first, stride, ty, value, tail.count);
             }

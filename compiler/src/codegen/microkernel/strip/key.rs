@@ -101,6 +101,12 @@ impl StripKey {
         self.first() + usize::from(self.counts)
     }
 
+    /// The smallest offset of the streams of a pointer.
+    pub(super) fn first_offset(&self, pointer: u32) -> i32 {
+        let streams = self.streams.iter().filter(|stream| stream.pointer == pointer);
+        streams.map(|stream| stream.offset).min().unwrap_or(0)
+    }
+
     /// How a stream moves from element to element.
     pub(super) fn step(&self, stream: u32) -> StreamStep {
         self.pointers[self.streams[stream as usize].pointer as usize]

@@ -20,6 +20,7 @@
 
 mod alternate;
 mod columns;
+mod groups;
 mod key;
 mod position;
 mod reduction;

@@ -2,6 +2,7 @@
 
 use super::{
     alternate::{AlternateLanes, AlternatePairs, WORD, WaitingPairs},
+    groups::{self, WaitingBytes},
     key::{Stream, StripKey},
     reduction::Reduction,
 };
@@ -65,7 +66,9 @@ impl StripRegisters<'_> {
                 Op::Load(stream) | Op::Store(stream, _) => Some(self.key.streams[*stream as usize].pointer),
                 _ => None,
             })
-            .filter(|pointer| self.key.pointers[*pointer as usize] == StreamStep::Stride)
+            .filter(|pointer| {
+                matches!(self.key.pointers[*pointer as usize], StreamStep::Stride | StreamStep::Group(_))
+            })
             .collect();
 
         pointers.sort_unstable();
@@ -127,6 +130,8 @@ pub(super) struct VectorAccess<'a> {
     /// Such streams that share their loads.
     pub(super) pairs: Option<&'a AlternatePairs>,
     pub(super) waiting: WaitingPairs,
+    /// The group that the strip stores.
+    pub(super) group: WaitingBytes,
 }
 
 impl<'a> VectorAccess<'a> {
@@ -144,6 +149,7 @@ impl<'a> VectorAccess<'a> {
             alternate: None,
             pairs: None,
             waiting: WaitingPairs::default(),
+            group: WaitingBytes::default(),
         }
     }
 
@@ -213,7 +219,7 @@ impl<'a> VectorAccess<'a> {
                 let addresses = self.strided(b, stream);
                 memory::load_lanes(b, addresses, ty)
             }
-            (StreamStep::Alternate | StreamStep::Stride, _) => {
+            (StreamStep::Alternate | StreamStep::Stride | StreamStep::Group(_), _) => {
                 let addresses = self.strided(b, stream);
                 memory::load_one(b, addresses[0], ty)
             }
@@ -240,6 +246,23 @@ impl<'a> VectorAccess<'a> {
                     .map(|(mem, (count, mask))| memory::load_first(b, mem, ty, count, mask))
             }
         }
+    }
+
+    /// Stores a stream of a group, together with the others of it.
+    fn store_to_group(&mut self, b: &mut Builder, stream: u32, streams: u8, ty: Ty, value: Vector) {
+        let Stream { pointer, offset } = self.strip.key.streams[stream as usize];
+        let first = self.strip.key.first_offset(pointer);
+        let strided = self.position().strided[pointer as usize];
+        let base = strided.expect("the position has the pointers of its body").pointer;
+        let mem = Mem { base, index: None, disp: first };
+        let value = memory::clamped(b, ty, value);
+        let place = [(offset - first) as usize, usize::from(streams)];
+        let lanes = match self.lanes {
+            ActiveLanes::First(n, mask) => Some((n, mask)),
+            ActiveLanes::All => None,
+            ActiveLanes::One(_) => unreachable!("single iterations store single bytes"),
+        };
+        self.group.add(b, mem, lanes, place, value);
     }
 
     /// The elements of a stream that shares its loads.
@@ -288,11 +311,16 @@ impl LaneAccess for VectorAccess<'_> {
             (StreamStep::Unit, ActiveLanes::One(_)) => {
                 memory::store_one(b, self.unit(stream, ty), ty, value);
             }
-            (StreamStep::Alternate | StreamStep::Stride, ActiveLanes::All) => {
+            (StreamStep::Group(streams), ActiveLanes::All | ActiveLanes::First(..))
+                if groups::is_stored_together(streams, b.shape()) =>
+            {
+                self.store_to_group(b, stream, streams, ty, value);
+            }
+            (StreamStep::Alternate | StreamStep::Stride | StreamStep::Group(_), ActiveLanes::All) => {
                 let addresses = self.strided(b, stream);
                 memory::store_lanes(b, addresses, ty, value);
             }
-            (StreamStep::Alternate | StreamStep::Stride, _) => {
+            (StreamStep::Alternate | StreamStep::Stride | StreamStep::Group(_), _) => {
                 let addresses = self.strided(b, stream);
                 memory::store_one(b, addresses[0], ty, value);
             }
@@ -307,11 +335,11 @@ impl LaneAccess for VectorAccess<'_> {
                 wide::load_first(b, self.unit(stream, Ty::I64), n)
             }
             (StreamStep::Unit, ActiveLanes::One(_)) => wide::broadcast(b, self.unit(stream, Ty::I64)),
-            (StreamStep::Alternate | StreamStep::Stride, ActiveLanes::All) => {
+            (StreamStep::Alternate | StreamStep::Stride | StreamStep::Group(_), ActiveLanes::All) => {
                 let addresses = self.strided(b, stream);
                 wide::load_lanes(b, &addresses)
             }
-            (StreamStep::Alternate | StreamStep::Stride, _) => {
+            (StreamStep::Alternate | StreamStep::Stride | StreamStep::Group(_), _) => {
                 let addresses = self.strided(b, stream);
                 wide::broadcast(b, addresses[0])
             }
@@ -328,11 +356,11 @@ impl LaneAccess for VectorAccess<'_> {
             (StreamStep::Unit, ActiveLanes::One(_)) => {
                 wide::store_one(b, self.unit(stream, Ty::I64), value);
             }
-            (StreamStep::Alternate | StreamStep::Stride, ActiveLanes::All) => {
+            (StreamStep::Alternate | StreamStep::Stride | StreamStep::Group(_), ActiveLanes::All) => {
                 let addresses = self.strided(b, stream);
                 wide::store_lanes(b, &addresses, value);
             }
-            (StreamStep::Alternate | StreamStep::Stride, _) => {
+            (StreamStep::Alternate | StreamStep::Stride | StreamStep::Group(_), _) => {
                 let addresses = self.strided(b, stream);
                 wide::store_one(b, addresses[0], value);
             }

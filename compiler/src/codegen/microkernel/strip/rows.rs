@@ -2,6 +2,7 @@
 
 use super::{
     alternate::{AlternateLanes, AlternatePairs},
+    groups,
     key::Phase,
     position::{ActiveLanes, Position, StripRegisters, VectorAccess},
     reduction::Reduction,
@@ -134,9 +135,12 @@ fn has_masks(strip: &StripRegisters<'_>, b: &Builder, body: &Body) -> bool {
     let is_masked = |op: &Op| match op {
         Op::Load(stream) => match strip.key.step(*stream) {
             StreamStep::Alternate => b.lanes() >= MIN_MASKED_LANES,
-            step => step != StreamStep::Stride,
+            step => !step.is_strided(),
         },
-        Op::Store(stream, _) => !strip.key.step(*stream).is_strided(),
+        Op::Store(stream, _) => match strip.key.step(*stream) {
+            StreamStep::Group(streams) => groups::is_stored_together(streams, b.shape()),
+            step => !step.is_strided(),
+        },
         _ => true,
     };
     body.insts.iter().all(|(op, _)| is_masked(op))

@@ -80,6 +80,7 @@ impl VectorIsa for Aarch64 {
             slow_int_products: false,
             narrow_masks: false,
             clamping_stores: false,
+            byte_triples: false,
             masked_stores: true,
             tiles: false,
             f16: true,

@@ -42,6 +42,8 @@ pub struct VectorShape {
     pub narrow_masks: bool,
     /// Whether stores have [`Narrowing::Clamp`].
     pub clamping_stores: bool,
+    /// Whether there is [`VInst::StoreTriples`].
+    pub byte_triples: bool,
     /// Whether a part of a vector is stored by [`VInst::StoreFirst`], and not by [`VInst::StorePart`].
     pub masked_stores: bool,
     /// Whether there are tile registers.
@@ -381,6 +383,12 @@ impl Builder {
         narrowing: Narrowing,
     ) {
         self.push(VInst::StoreNarrowFirst(mem.into(), src, mask, narrow, narrowing));
+    }
+
+    /// The low three bytes of each lane to memory. Only if the shape has `byte_triples`.
+    pub(crate) fn store_triples(&mut self, mem: impl Into<Mem>, src: Vector) {
+        let temp = self.vector();
+        self.push(VInst::StoreTriples(mem.into(), src, temp));
     }
 
     /// An integer to memory.

@@ -92,6 +92,7 @@ fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
         | VInst::StoreLanes(_, a, _)
         | VInst::StoreNarrow(_, a, ..)
         | VInst::StoreNarrowFirst(_, a, ..)
+        | VInst::StoreTriples(_, a, _)
         | VInst::StoreBf16(_, a, _)
         | VInst::StoreBf16First(_, a, ..) => {
             moved.push(a);

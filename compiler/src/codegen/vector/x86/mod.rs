@@ -92,6 +92,7 @@ impl VectorIsa for X86 {
             slow_int_products: true,
             narrow_masks: self.simd == Simd::Avx512,
             clamping_stores: self.simd == Simd::Avx512,
+            byte_triples: true,
             masked_stores: self.simd == Simd::Avx512,
             tiles: self.tiles,
             f16: true,

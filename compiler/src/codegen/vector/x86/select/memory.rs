@@ -65,6 +65,7 @@ impl Selector<'_> {
                 let operands = [self.mem(*mem).into(), self.vector(*src).into()];
                 self.asm.op_masked(narrowing_store(*narrow, *narrowing), &operands, self.mask(*mask), false);
             }
+            VInst::StoreTriples(mem, src, temp) => self.store_triples(*mem, *src, *temp),
             VInst::Store(mem, src) => {
                 self.asm.op(self.simd.store(), &[self.mem(*mem).into(), self.vector(*src).into()]);
             }
@@ -222,6 +223,37 @@ impl Selector<'_> {
         self.asm.op(store, &[to.into(), low.into()]);
         self.asm.op(Code::VEX_Vextracti128_xmmm128_ymm_imm8, &[low.into(), gathered.into(), 1.into()]);
         self.asm.op(store, &[self.mem(mem.plus(bytes)).into(), low.into()]);
+    }
+
+    /// Moves the bytes of each four lanes together, and stores 16 bytes of them. The next four lanes overwrite the last
+    /// four bytes.
+    fn store_triples(&mut self, mem: Mem, src: Vector, temp: Vector) {
+        const BYTES: [u8; 16] = [0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 15, 15, 15, 15];
+        const FOUR_LANES: usize = 12;
+        let parts = self.simd.lanes() / 4;
+        let order = Operand::Pool(self.asm.constant(BYTES.repeat(parts)));
+        let moved = self.vector(temp);
+        let low = self.low(temp);
+        let shuffle =
+            self.simd.pick(Code::VEX_Vpshufb_ymm_ymm_ymmm256, Code::EVEX_Vpshufb_zmm_k1z_zmm_zmmm512);
+        self.asm.op(shuffle, &[moved.into(), self.vector(src).into(), order]);
+
+        let store = self.simd.pick(Code::VEX_Vmovups_xmmm128_xmm, Code::EVEX_Vmovups_xmmm128_k1z_xmm);
+        let extract = self
+            .simd
+            .pick(Code::VEX_Vextracti128_xmmm128_ymm_imm8, Code::EVEX_Vextracti32x4_xmmm128_k1z_zmm_imm8);
+        self.asm.op(store, &[self.mem(mem).into(), low.into()]);
+        for part in 1..parts - 1 {
+            let to = self.mem(mem.plus(FOUR_LANES * part));
+            self.asm.op(extract, &[to.into(), moved.into(), (part as i32).into()]);
+        }
+
+        let last = mem.plus(FOUR_LANES * (parts - 1));
+        self.asm.op(extract, &[low.into(), moved.into(), (parts as i32 - 1).into()]);
+        let store = self.simd.pick(Code::VEX_Vmovq_xmmm64_xmm, Code::EVEX_Vmovq_xmmm64_xmm);
+        self.asm.op(store, &[self.mem(last).into(), low.into()]);
+        let store = self.simd.pick(Code::VEX_Vpextrd_rm32_xmm_imm8, Code::EVEX_Vpextrd_rm32_xmm_imm8);
+        self.asm.op(store, &[self.mem(last.plus(8)).into(), low.into(), 2.into()]);
     }
 
     /// Loads four lanes at a time, and inserts each four into their part of the vector.
