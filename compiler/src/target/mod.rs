@@ -28,6 +28,8 @@ pub enum Level {
     X86V2,
     /// AVX2 and FMA: 256-bit vectors.
     X86V3,
+    /// AVX2 and FMA with AVX-VNNI: multiplications of bytes.
+    X86V3Vnni,
     /// AVX-512 F, BW, CD, DQ, VL: 512-bit vectors.
     X86V4,
     /// AVX-512 with VNNI: multiplications of bytes.
@@ -50,9 +52,10 @@ pub enum Level {
 
 impl Level {
     /// All levels, the lowest of each architecture first.
-    pub const ALL: [Level; 11] = [
+    pub const ALL: [Level; 12] = [
         Level::X86V2,
         Level::X86V3,
+        Level::X86V3Vnni,
         Level::X86V4,
         Level::X86V4Vnni,
         Level::X86V4Amx,
@@ -69,6 +72,7 @@ impl Level {
         match self {
             Level::X86V2 => "x86-64-v2",
             Level::X86V3 => "x86-64-v3",
+            Level::X86V3Vnni => "x86-64-v3-vnni",
             Level::X86V4 => "x86-64-v4",
             Level::X86V4Vnni => "x86-64-v4-vnni",
             Level::X86V4Amx => "x86-64-v4-amx",
@@ -96,7 +100,7 @@ impl Level {
             | Level::Aarch64Bf16
             | Level::Riscv64
             | Level::Riscv64V => 16,
-            Level::X86V3 => 32,
+            Level::X86V3 | Level::X86V3Vnni => 32,
             Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => 64,
         }
     }
@@ -110,7 +114,8 @@ impl Level {
     pub const fn multiplies_bytes(self) -> bool {
         matches!(
             self,
-            Level::X86V4Vnni
+            Level::X86V3Vnni
+                | Level::X86V4Vnni
                 | Level::X86V4Amx
                 | Level::Aarch64Dotprod
                 | Level::Aarch64I8mm
@@ -136,9 +141,12 @@ impl Level {
     /// Whether this level belongs to the architecture.
     fn is_of(self, architecture: Architecture) -> bool {
         match self {
-            Level::X86V2 | Level::X86V3 | Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => {
-                architecture == Architecture::X86_64
-            }
+            Level::X86V2
+            | Level::X86V3
+            | Level::X86V3Vnni
+            | Level::X86V4
+            | Level::X86V4Vnni
+            | Level::X86V4Amx => architecture == Architecture::X86_64,
             Level::Aarch64 | Level::Aarch64Dotprod | Level::Aarch64I8mm | Level::Aarch64Bf16 => {
                 matches!(architecture, Architecture::Aarch64(_))
             }
@@ -155,7 +163,7 @@ impl Level {
 
         match self {
             Level::X86V2 => V2.to_vec(),
-            Level::X86V3 => [V2, V3].concat(),
+            Level::X86V3 | Level::X86V3Vnni => [V2, V3].concat(),
             Level::X86V4 | Level::X86V4Vnni | Level::X86V4Amx => [V2, V3, V4].concat(),
             Level::Aarch64 | Level::Aarch64Dotprod | Level::Aarch64I8mm | Level::Aarch64Bf16 => Vec::new(),
             Level::Riscv64 => vec!["has_zca", "has_zcd"],
@@ -403,10 +411,14 @@ fn host_level() -> Option<Level> {
     }
 
     let wide = all!("avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl");
-    Some(match (wide, all!("avx512vnni")) {
-        (true, true) => Level::X86V4Vnni,
-        (true, false) => Level::X86V4,
-        (false, _) => Level::X86V3,
+    Some(if wide && all!("avx512vnni") {
+        Level::X86V4Vnni
+    } else if wide {
+        Level::X86V4
+    } else if all!("avxvnni") {
+        Level::X86V3Vnni
+    } else {
+        Level::X86V3
     })
 }
 

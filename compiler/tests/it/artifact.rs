@@ -1,6 +1,9 @@
 //! Artefacts as others see them: a C program that links one, the symbols of an object, a shared object that is loaded,
 //! and the JIT, which runs the same code.
 
+use crate::models;
+#[cfg(target_arch = "x86_64")]
+use crate::tensors::as_ref;
 use std::{
     path::Path,
     process::{Command, Output},
@@ -225,6 +228,21 @@ fn weights_are_where_the_code_looks_for_them_in_every_kind_of_file() {
     assert_eq!((&own, &other), (&jit, &jit));
 }
 
+/// The bits of the output of products of floats, in an artefact for these levels.
+#[cfg(target_arch = "x86_64")]
+fn products_at(levels: &str, folder: &Path) -> Vec<u8> {
+    let target = Target::parse(None, Some(levels)).unwrap();
+    let graph = models::MODELS[0].1().expect("a valid graph");
+    let lowered = Pipeline::new(&graph).lower().expect("supported");
+    let compiled = lowered.compile(&target, Artifact::Shared).expect("supported");
+    let path = folder.join(format!("{levels}.so"));
+    emit::shared::shared(compiled.object, &[], &path).unwrap();
+    let mut context = Context::new(&Model::open(path).unwrap()).unwrap();
+    let inputs = models::inputs(&graph, models::bindings(&graph).last().expect("sizes"));
+    let views: Vec<TensorRef> = inputs.iter().map(as_ref).collect();
+    context.run_views(&views).unwrap().get(0).bytes().to_vec()
+}
+
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn an_artefact_of_several_levels_uses_the_highest_that_runs() {
@@ -246,6 +264,19 @@ fn an_artefact_of_several_levels_uses_the_highest_that_runs() {
     });
     assert_eq!(outputs[0].0, outputs[1].0);
     assert!(outputs[0].1 > outputs[1].1 + outputs[2].1, "there is code for all");
+}
+
+/// Machines with AVX-512 may lack AVX-VNNI, so the place of its level does not tell which machines have it. The level
+/// below has no fused multiply-add, and so other bits.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn an_artefact_uses_avx_vnni_where_the_machine_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let [chosen, below, above] = ["x86-64-v3-vnni,x86-64-v2", "x86-64-v2", "x86-64-v3"]
+        .map(|levels| products_at(levels, folder.path()));
+    assert_ne!(below, above);
+    let has_it = is_x86_feature_detected!("avxvnni");
+    assert!(chosen == if has_it { above } else { below }, "the machine has it: {has_it}");
 }
 
 #[test]

@@ -257,3 +257,21 @@ fn riscv64_with_vectors_computes_what_graphs_say() {
     let emulator = ["qemu-riscv64", "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0"];
     check(("riscv64gc-unknown-linux-gnu", "riscv64v"), "riscv64-linux-gnu-gcc", &emulator);
 }
+
+/// Neither machine has AVX-VNNI.
+#[test]
+#[ignore = "needs QEMU"]
+fn machines_without_avx_vnni_use_the_level_below() {
+    let graph = quantised::MODELS.iter().find(|(name, ..)| *name == "dense").expect("a model").1();
+    let graph = graph.expect("a valid graph");
+    let machine = ("x86_64-unknown-linux-gnu", "x86-64-v2,x86-64-v3,x86-64-v3-vnni");
+    let lowered = Pipeline::new(&graph).lower().expect("supported");
+    for cpu in ["Nehalem", "max"] {
+        let program = link(&lowered, machine, "cc", &["qemu-x86_64", "-cpu", cpu]);
+        for dims in quantised::bindings(&graph) {
+            let inputs = quantised::inputs(&graph, &dims);
+            let expected = graph::eval::eval(&graph, &inputs).expect("the oracle takes it");
+            program.assert_gives_bits(&format!("{cpu} at {dims:?}"), &inputs, &expected);
+        }
+    }
+}

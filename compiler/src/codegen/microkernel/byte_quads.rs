@@ -63,7 +63,7 @@ pub(super) struct ByteQuads {
 impl ByteQuads {
     /// Finds them in a body: all sums of [`TERMS`] products of bytes, if they have the same weights.
     pub(super) fn of(body: &Body, shape: &VectorShape) -> Option<ByteQuads> {
-        if !shape.vnni {
+        if !shape.byte_quads {
             return None;
         }
         let uses = body.use_counts();

@@ -26,7 +26,7 @@ use target_lexicon::{Architecture, OperatingSystem};
 /// Smallest level that is detected with which a level can run.
 fn rank(level: Level) -> i64 {
     match level {
-        Level::X86V3 => detect::AVX2,
+        Level::X86V3 | Level::X86V3Vnni => detect::AVX2,
         Level::X86V4 => detect::AVX512,
         Level::X86V4Vnni => detect::AVX512_VNNI,
         Level::X86V4Amx => detect::AVX512_AMX,
@@ -109,7 +109,10 @@ impl LevelDetector {
             for (required, variant) in variants.higher.iter().rev() {
                 let this = f.create_block();
                 let lower = f.create_block();
-                let has_level = f.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, rank(*required));
+                let has_level = match required {
+                    Level::X86V3Vnni => f.ins().band_imm_s(level, detect::AVX_VNNI),
+                    _ => f.ins().icmp_imm_s(IntCC::SignedGreaterThanOrEqual, level, rank(*required)),
+                };
                 f.ins().brif(has_level, this, &[], lower, &[]);
 
                 f.switch_to_block(this);

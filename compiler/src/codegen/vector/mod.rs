@@ -45,7 +45,10 @@ pub fn for_target(level: Option<Level>, isa: &dyn TargetIsa) -> Box<dyn VectorIs
     }
 
     if has("has_avx2") && has("has_fma") {
-        return Box::new(X86::AVX2);
+        return match level {
+            Some(Level::X86V3Vnni) => Box::new(X86::AVX2_VNNI),
+            _ => Box::new(X86::AVX2),
+        };
     }
 
     match isa.triple().architecture {
@@ -58,6 +61,7 @@ pub fn for_target(level: Option<Level>, isa: &dyn TargetIsa) -> Box<dyn VectorIs
 pub(crate) fn for_level(level: Level, isa: &dyn TargetIsa) -> Box<dyn VectorIsa> {
     match level {
         Level::X86V3 => Box::new(X86::AVX2),
+        Level::X86V3Vnni => Box::new(X86::AVX2_VNNI),
         Level::X86V4 => Box::new(X86::AVX512),
         Level::X86V4Vnni => Box::new(X86::AVX512_VNNI),
         Level::X86V4Amx => Box::new(X86::AVX512_AMX),

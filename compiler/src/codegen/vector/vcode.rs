@@ -400,7 +400,7 @@ pub enum VInst {
     /// has `fma_lanes`.
     FmaLane(Vector, Vector, Vector, u8, Vector),
     /// Lane `i` from byte `i` of each quarter of a vector, that of the first quarter the lowest. Only on ISAs whose
-    /// shape has `vnni`.
+    /// shape has `byte_quads`.
     InterleaveBytes(Vector, Vector),
     /// `a · b + c`, where `a · b` is the sum of the products of four unsigned bytes of each lane of `a` with four
     /// signed bytes of `b`. The result's register differs from those of `a` and `b`.

@@ -210,7 +210,7 @@ fn sums_of_windows_are_exact() {
 
 #[test]
 fn neighbours_share_the_bytes_of_their_windows() {
-    for (isa, _) in isas().into_iter().filter(|(isa, _)| isa.shape().vnni) {
+    for (isa, _) in isas().into_iter().filter(|(isa, _)| isa.shape().byte_quads) {
         // A vector of four sums has six columns of inputs and three of weights.
         let [plain, held] = [false, true].map(|has_rows| SMALL.text(&*isa, has_rows));
         for text in [plain, held] {

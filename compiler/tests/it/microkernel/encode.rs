@@ -43,6 +43,8 @@ fn accumulators_of_bytes_are_not_spilled() {
     let products = [
         (X86::AVX2, DotOp::I16Pairs),
         (X86::AVX2, DotOp::BytePairs),
+        (X86::AVX2_VNNI, DotOp::I16Pairs),
+        (X86::AVX2_VNNI, DotOp::Vnni),
         (X86::AVX512, DotOp::I16Pairs),
         (X86::AVX512, DotOp::BytePairs),
         (X86::AVX512_VNNI, DotOp::I16Pairs),

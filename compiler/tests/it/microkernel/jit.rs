@@ -46,6 +46,7 @@ fn own_encodings() -> Vec<Box<dyn VectorIsa>> {
     let mut isas: Vec<Box<dyn VectorIsa>> = Vec::new();
     for (level, runs) in [
         (X86::AVX2, is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")),
+        (X86::AVX2_VNNI, is_x86_feature_detected!("avxvnni") && is_x86_feature_detected!("fma")),
         (X86::AVX512, is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq")),
     ] {
         if runs {

@@ -73,6 +73,7 @@ impl VectorIsa for Aarch64 {
             fma_lanes: true,
             extrema: true,
             vnni: false,
+            byte_quads: false,
             signed_dots: self.dots,
             matrix_dots: self.matrices,
             bf16_matrix_dots: self.bf16,

@@ -28,6 +28,8 @@ pub struct VectorShape {
     pub extrema: bool,
     /// Whether there are [`VInst::DotBytes`] and [`VInst::SumDotPairs`].
     pub vnni: bool,
+    /// Whether there is [`VInst::InterleaveBytes`].
+    pub byte_quads: bool,
     /// Whether there are [`VInst::DotSigned`] and [`VInst::DotSignedLane`].
     pub signed_dots: bool,
     /// Whether there is [`VInst::DotMatrix`].
@@ -301,8 +303,8 @@ impl Builder {
         dst
     }
 
-    /// Lane `i` from byte `i` of each address, that of the first one the lowest. Only if the shape has `vnni`, for at
-    /// most four addresses.
+    /// Lane `i` from byte `i` of each address, that of the first one the lowest. Only if the shape has
+    /// `byte_quads`, for at most four addresses.
     pub(crate) fn load_interleaved(&mut self, mems: Vec<Mem>) -> Vector {
         let quads = self.vector();
         self.push(VInst::LoadQuads(quads, mems));

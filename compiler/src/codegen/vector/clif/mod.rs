@@ -72,6 +72,7 @@ impl VectorIsa for Portable {
             fma_lanes: false,
             extrema: false,
             vnni: false,
+            byte_quads: false,
             signed_dots: false,
             matrix_dots: false,
             bf16_matrix_dots: false,

@@ -10,16 +10,18 @@ use super::asm::{Assembler, Operand};
 use crate::{codegen::vector::listing::Label, error::Result};
 use iced_x86::{Code, Register};
 
+/// Set in addition to any level that has AVX2: AVX-VNNI. Machines with AVX-512 and VNNI may lack it.
+pub const AVX_VNNI: i64 = 1;
 /// SSE4.2 and lower. This level is not checked.
-pub(crate) const BASE: i64 = 2;
+pub(crate) const BASE: i64 = 4;
 /// AVX2, FMA and the other extensions of x86-64-v3.
-pub const AVX2: i64 = 3;
+pub const AVX2: i64 = 6;
 /// The above, and AVX-512 F, BW, CD, DQ and VL.
-pub const AVX512: i64 = 4;
+pub const AVX512: i64 = 8;
 /// The above, and VNNI.
-pub const AVX512_VNNI: i64 = 5;
+pub const AVX512_VNNI: i64 = 10;
 /// The above, AMX with bf16 and bytes, and AVX-512 with bf16. The operating system has granted the tile registers.
-pub const AVX512_AMX: i64 = 6;
+pub const AVX512_AMX: i64 = 12;
 
 /// Leaf 1, `ecx`: FMA, MOVBE, POPCNT, OSXSAVE, AVX, F16C.
 const LEAF_1_ECX: i32 = 1 << 12 | 1 << 22 | 1 << 23 | 1 << 27 | 1 << 28 | 1 << 29;
@@ -39,6 +41,8 @@ const SAVED_WIDE: i32 = 0b1110_0110;
 const LEAF_7_EDX_TILES: i32 = 1 << 22 | 1 << 24 | 1 << 25;
 /// Leaf 7, subleaf 1, `eax`: AVX-512 with bf16.
 const LEAF_7_1_EAX: i32 = 1 << 5;
+/// Leaf 7, subleaf 1, `eax`: AVX-VNNI.
+const LEAF_7_1_EAX_VNNI: i32 = 1 << 4;
 /// `xgetbv`: it also saves the configuration and the data of tile registers.
 const SAVED_TILES: i32 = 0b11 << 17;
 
@@ -123,7 +127,16 @@ pub fn detect(grant: Grant) -> Result<Vec<u8>> {
         set(&mut asm, R8D, AVX512_AMX as i32);
     }
 
+    // A machine without the subleaf has zeros there.
     asm.place(end);
+    let done = asm.label();
+    asm.op(Code::Cmp_rm32_imm32, &[R8D.into(), (AVX2 as i32).into()]);
+    asm.branch(Code::Jb_rel32_64, done);
+    cpuid(&mut asm, 7, 1);
+    require(&mut asm, EAX, LEAF_7_1_EAX_VNNI, done);
+    asm.op(Code::Or_rm32_imm32, &[R8D.into(), (AVX_VNNI as i32).into()]);
+
+    asm.place(done);
     asm.op(Code::Mov_r32_rm32, &[EAX.into(), R8D.into()]);
     asm.op(Code::Pop_r64, &[Register::RBX.into()]);
     asm.op(Code::Retnq, &[]);

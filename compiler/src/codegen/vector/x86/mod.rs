@@ -36,6 +36,8 @@ pub struct X86 {
 impl X86 {
     /// AVX2 and FMA: 16 registers of 8 lanes.
     pub const AVX2: X86 = X86 { simd: Simd::Avx2, vnni: false, tiles: false };
+    /// AVX2 and FMA with AVX-VNNI.
+    pub const AVX2_VNNI: X86 = X86 { simd: Simd::Avx2, vnni: true, tiles: false };
     /// AVX-512: 32 registers of 16 lanes, and mask registers.
     pub const AVX512: X86 = X86 { simd: Simd::Avx512, vnni: false, tiles: false };
     /// AVX-512 with VNNI.
@@ -65,6 +67,7 @@ impl VectorIsa for X86 {
     fn name(&self) -> &'static str {
         match (self.tiles, self.vnni) {
             (true, _) => "avx512-amx",
+            (false, true) if self.simd == Simd::Avx2 => "avx2-vnni",
             (false, true) => "avx512-vnni",
             (false, false) => self.simd.name(),
         }
@@ -85,6 +88,7 @@ impl VectorIsa for X86 {
             fma_lanes: false,
             extrema: false,
             vnni: self.vnni,
+            byte_quads: self.vnni && self.simd == Simd::Avx512,
             signed_dots: false,
             matrix_dots: false,
             bf16_matrix_dots: false,
