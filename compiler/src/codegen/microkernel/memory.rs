@@ -29,7 +29,16 @@ fn narrow_int(ty: Ty) -> Option<NarrowInt> {
 
 /// How stores of lanes of this type narrow them.
 fn narrowing(ty: Ty) -> Narrowing {
-    if matches!(ty, Ty::ClampToI8 | Ty::ClampToU8) { Narrowing::Clamp } else { Narrowing::Low }
+    if clamping(ty).is_some() { Narrowing::Clamp } else { Narrowing::Low }
+}
+
+/// The bytes of a store that clamps lanes to them.
+pub(super) fn clamping(ty: Ty) -> Option<NarrowInt> {
+    match ty {
+        Ty::ClampToU8 => Some(NarrowInt::U8),
+        Ty::ClampToI8 => Some(NarrowInt::I8),
+        _ => None,
+    }
 }
 
 /// Bytes of an element in memory.

@@ -127,6 +127,10 @@ pub(super) fn operands(step: &VInst) -> Operands {
         }
         VInst::StoreFirst(mem, src, _, mask) => none.read_mem(mem).read(*src).read(*mask),
         VInst::StoreNarrowFirst(mem, src, mask, ..) => none.read_mem(mem).read(*src).read(*mask),
+        VInst::StorePacked(mem, srcs, _, temps) => {
+            let reads = srcs.iter().fold(none.read_mem(mem), |all, src| all.read(*src));
+            temps.iter().fold(reads, |all, temp| all.set_early(*temp))
+        }
         VInst::StoreNarrow(mem, src, temp, ..)
         | VInst::StoreTriples(mem, src, temp)
         | VInst::StoreBf16(mem, src, temp) => none.read_mem(mem).read(*src).set_early(*temp),
@@ -173,6 +177,14 @@ pub(super) fn operands(step: &VInst) -> Operands {
             none.read(*c).read(*a).read(*b).set_early(*dst)
         }
 
+        other => mask_operands(other),
+    }
+}
+
+/// The operands of a comparison, and of a step that reads or sets masks only.
+fn mask_operands(step: &VInst) -> Operands {
+    let none = Operands::default();
+    match step {
         VInst::Compare(_, dst, a, b) | VInst::WideCompare(_, dst, a, b) => none.read(*a).read(*b).set(*dst),
         VInst::MaskHalf(dst, a, _) => none.read(*a).set(*dst),
         VInst::AnyLane(dst, mask) => none.read(*mask).set(*dst),
@@ -187,6 +199,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
         VInst::Select(dst, mask, a, b) | VInst::WideSelect(dst, mask, a, b) => {
             none.read(*mask).read(*a).read(*b).set(*dst)
         }
+        _ => unreachable!("not a step on masks: {step:?}"),
     }
 }
 
@@ -294,7 +307,7 @@ pub(super) fn rename(
 }
 
 /// Renames the integer and vector registers of constants, of loads and stores by lane, of gathers, of comparisons, of
-/// the exchange and storing of bytes of a lane, and of steps on 64-bit lanes.
+/// the exchange and the stores of bytes, and of steps on 64-bit lanes.
 fn rename_other(
     step: &mut VInst,
     int: &mut dyn FnMut(Int, bool) -> Int,
@@ -315,6 +328,10 @@ fn rename_other(
             mem(at, int);
             *n = int(*n, false);
             *src = vector(*src, false);
+        }
+        VInst::StorePacked(at, srcs, ..) => {
+            mem(at, int);
+            srcs.iter_mut().for_each(|src| *src = vector(*src, false));
         }
         VInst::StoreTriples(at, src, _) => {
             mem(at, int);

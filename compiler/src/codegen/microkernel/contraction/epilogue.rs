@@ -1,6 +1,9 @@
 //! The epilogue of a tile: operations on its accumulators and on the streams that it reads and writes.
 
-use super::tile::{RowInvariant, Tile};
+use super::{
+    packed_bytes::PackedBytes,
+    tile::{RowInvariant, Tile},
+};
 use crate::{
     codegen::{
         microkernel::{
@@ -27,7 +30,7 @@ impl Tile<'_> {
         let stride = b.arg(self.key.stream(stream) + 1);
         for row in &self.accumulators {
             for (vector, &accumulator) in row.iter().enumerate() {
-                VectorAccess { tile: self, accumulator, vector }.store(b, stream, Ty::F32, accumulator);
+                VectorAccess::of(self, accumulator, vector).store(b, stream, Ty::F32, accumulator);
             }
             b.advance(self.streams[stream as usize], stride);
         }
@@ -74,8 +77,10 @@ impl Tile<'_> {
     /// The epilogue of one row. The streams advance to the next row.
     fn epilogue_row(&self, b: &mut Builder, accumulators: &[Vector]) {
         let epilogue = &self.key.epilogue;
+        let mut packed = PackedBytes::of(self.key, b.shape());
         for (vector, &accumulator) in accumulators.iter().enumerate() {
-            let mut lanes = VectorAccess { tile: self, accumulator, vector };
+            let mut lanes =
+                VectorAccess { packed: packed.as_mut(), ..VectorAccess::of(self, accumulator, vector) };
             match self.tail.get(vector) {
                 None => body::emit(epilogue, b, &mut lanes),
                 Some(tail) => {
@@ -84,6 +89,9 @@ impl Tile<'_> {
             }
         }
 
+        if let Some(packed) = packed {
+            packed.store(b, |stream| Mem::from(self.streams[stream as usize]));
+        }
         if self.key.prefetch_epilogue {
             self.prefetch_next_columns(b);
         }
@@ -154,7 +162,7 @@ impl Tile<'_> {
     pub(super) fn load_held(&self, b: &mut Builder) {
         for RowInvariant { stream, ty, registers } in &self.held {
             for (vector, &register) in registers.iter().enumerate() {
-                let lanes = VectorAccess { tile: self, accumulator: register, vector };
+                let lanes = VectorAccess::of(self, register, vector);
                 let value = memory::load(b, lanes.unit(b, *stream, *ty), *ty);
                 b.set(register, value);
             }
@@ -167,9 +175,15 @@ struct VectorAccess<'a> {
     tile: &'a Tile<'a>,
     accumulator: Vector,
     vector: usize,
+    /// The bytes of the row that are stored together.
+    packed: Option<&'a mut PackedBytes>,
 }
 
-impl VectorAccess<'_> {
+impl<'a> VectorAccess<'a> {
+    fn of(tile: &'a Tile<'a>, accumulator: Vector, vector: usize) -> VectorAccess<'a> {
+        VectorAccess { tile, accumulator, vector, packed: None }
+    }
+
     /// The address of this vector in a stream of contiguous elements.
     fn unit(&self, b: &Builder, stream: u32, ty: Ty) -> Mem {
         Mem::from(self.tile.streams[stream as usize]).plus(memory::elem_bytes(ty) * self.vector * b.lanes())
@@ -209,7 +223,12 @@ impl LaneAccess for VectorAccess<'_> {
             (StreamStep::Fixed, _) => {
                 memory::store_one(b, self.tile.streams[stream as usize].into(), ty, value);
             }
-            (StreamStep::Unit, None) => memory::store(b, self.unit(b, stream, ty), ty, value),
+            (StreamStep::Unit, None) => {
+                let is_packed = self.packed.as_mut().is_some_and(|packed| packed.add(stream, ty, value));
+                if !is_packed {
+                    memory::store(b, self.unit(b, stream, ty), ty, value);
+                }
+            }
             (StreamStep::Unit, Some(tail)) => {
                 let mask = tail.store_mask(b);
                 memory::store_first(b, self.unit(b, stream, ty), ty, value, tail.count, mask);

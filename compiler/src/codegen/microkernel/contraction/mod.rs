@@ -21,6 +21,7 @@ mod few_bits;
 mod few_bits_panels;
 mod key;
 mod matrix;
+mod packed_bytes;
 mod prefetch;
 mod rounded;
 mod tile;

@@ -44,6 +44,8 @@ pub struct VectorShape {
     pub narrow_masks: bool,
     /// Whether stores have [`Narrowing::Clamp`].
     pub clamping_stores: bool,
+    /// Whether there is [`VInst::StorePacked`].
+    pub packed_stores: bool,
     /// Whether there is [`VInst::StoreTriples`].
     pub byte_triples: bool,
     /// Whether a part of a vector is stored by [`VInst::StoreFirst`], and not by [`VInst::StorePart`].
@@ -385,6 +387,12 @@ impl Builder {
         narrowing: Narrowing,
     ) {
         self.push(VInst::StoreNarrowFirst(mem.into(), src, mask, narrow, narrowing));
+    }
+
+    /// The nearest byte of each lane of two or of four vectors to memory. Only if the shape has `packed_stores`.
+    pub(crate) fn store_packed(&mut self, mem: impl Into<Mem>, srcs: Vec<Vector>, narrow: NarrowInt) {
+        let temps = [self.vector(), self.vector()];
+        self.push(VInst::StorePacked(mem.into(), srcs, narrow, temps));
     }
 
     /// The low three bytes of each lane to memory. Only if the shape has `byte_triples`.

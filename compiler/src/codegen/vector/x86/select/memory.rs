@@ -65,6 +65,7 @@ impl Selector<'_> {
                 let operands = [self.mem(*mem).into(), self.vector(*src).into()];
                 self.asm.op_masked(narrowing_store(*narrow, *narrowing), &operands, self.mask(*mask), false);
             }
+            VInst::StorePacked(mem, srcs, narrow, temps) => self.store_packed(*mem, srcs, *narrow, *temps),
             VInst::StoreTriples(mem, src, temp) => self.store_triples(*mem, *src, *temp),
             VInst::Store(mem, src) => {
                 self.asm.op(self.simd.store(), &[self.mem(*mem).into(), self.vector(*src).into()]);
@@ -207,6 +208,12 @@ impl Selector<'_> {
         let gathered = self.vector(temp);
         let low = self.low(temp);
         let (store, bytes) = match narrow {
+            NarrowInt::U8 | NarrowInt::I8 if narrowing == Narrowing::Clamp => {
+                let [words, bytes] = self.packs(narrow);
+                self.asm.op(words, &[gathered.into(), whole.into(), whole.into()]);
+                self.asm.op(bytes, &[gathered.into(), gathered.into(), gathered.into()]);
+                (Code::VEX_Vmovd_rm32_xmm, 4)
+            }
             NarrowInt::U8 | NarrowInt::I8 => {
                 let order = self.splat(0x0c08_0400);
                 self.asm.op(Code::VEX_Vpshufb_ymm_ymm_ymmm256, &[gathered.into(), whole.into(), order]);
@@ -223,6 +230,48 @@ impl Selector<'_> {
         self.asm.op(store, &[to.into(), low.into()]);
         self.asm.op(Code::VEX_Vextracti128_xmmm128_ymm_imm8, &[low.into(), gathered.into(), 1.into()]);
         self.asm.op(store, &[self.mem(mem.plus(bytes)).into(), low.into()]);
+    }
+
+    /// The instructions that narrow the lanes of two vectors to 16 bits, and those to bytes, all to the nearest value.
+    fn packs(&self, narrow: NarrowInt) -> [Code; 2] {
+        let words =
+            self.simd.pick(Code::VEX_Vpackssdw_ymm_ymm_ymmm256, Code::EVEX_Vpackssdw_zmm_k1z_zmm_zmmm512b32);
+        let signed =
+            self.simd.pick(Code::VEX_Vpacksswb_ymm_ymm_ymmm256, Code::EVEX_Vpacksswb_zmm_k1z_zmm_zmmm512);
+        let unsigned =
+            self.simd.pick(Code::VEX_Vpackuswb_ymm_ymm_ymmm256, Code::EVEX_Vpackuswb_zmm_k1z_zmm_zmmm512);
+        [words, if narrow == NarrowInt::I8 { signed } else { unsigned }]
+    }
+
+    /// Packs the bytes of several vectors. Each four lanes of a vector are one word in each part of 16 bytes then,
+    /// which a permutation brings into order.
+    fn store_packed(&mut self, mem: Mem, srcs: &[Vector], narrow: NarrowInt, temps: [Vector; 2]) {
+        let [words, bytes] = self.packs(narrow);
+        let [packed, other] = temps.map(|temp| self.vector(temp));
+        for (pair, to) in srcs.chunks(2).zip([packed, other]) {
+            self.asm.op(words, &[to.into(), self.vector(pair[0]).into(), self.vector(pair[1]).into()]);
+        }
+        let second = if srcs.len() == 4 { other } else { packed };
+        self.asm.op(bytes, &[packed.into(), packed.into(), second.into()]);
+
+        let parts = self.simd.lanes() as u32 / 4;
+        let order = (0..4).flat_map(|vector| (0..parts).map(move |part| 4 * part + vector));
+        let order = Operand::Pool(self.asm.constant(order.flat_map(u32::to_le_bytes).collect()));
+        self.asm.op(self.simd.load(), &[other.into(), order]);
+        let permute =
+            self.simd.pick(Code::VEX_Vpermd_ymm_ymm_ymmm256, Code::EVEX_Vpermd_zmm_k1z_zmm_zmmm512b32);
+        self.asm.op(permute, &[packed.into(), other.into(), packed.into()]);
+
+        let to = self.mem(mem).into();
+        if srcs.len() == 4 {
+            return self.asm.op(self.simd.store(), &[to, packed.into()]);
+        }
+        match self.simd {
+            Simd::Avx2 => self.asm.op(Code::VEX_Vmovups_xmmm128_xmm, &[to, self.low(temps[0]).into()]),
+            Simd::Avx512 => {
+                self.asm.op(Code::EVEX_Vmovups_ymmm256_k1z_ymm, &[to, self.half(temps[0]).into()]);
+            }
+        }
     }
 
     /// Moves the bytes of each four lanes together, and stores 16 bytes of them. The next four lanes overwrite the last

@@ -98,7 +98,7 @@ impl Selector<'_> {
     }
 
     /// The lower half of a 512-bit register.
-    fn half(&self, vector: Vector) -> Register {
+    pub(super) fn half(&self, vector: Vector) -> Register {
         Register::YMM0 + (self.low(vector) as u32 - Register::XMM0 as u32)
     }
 }
