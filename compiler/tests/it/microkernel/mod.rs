@@ -13,6 +13,7 @@ mod gathers;
 mod jit;
 mod narrow_products;
 mod pack_rows;
+mod packed_bytes;
 mod quantise;
 mod strips;
 mod tiles;
