@@ -38,11 +38,11 @@ const LARGE_RHS_ELEMS: i64 = 1 << 18;
 /// panels of a tile are worth prefetching.
 const MIN_PREFETCHED_RHS_ELEMS: i64 = 1 << 16;
 
-/// Largest depth at which panels are prefetched where the reduction has no parts: two such panels fit the second-level
-/// cache together, so the next panel does not evict the one that all rows are multiplied with.
+/// Largest depth, in words, at which panels are prefetched where the reduction has no parts: two such panels fit the
+/// second-level cache together, so the next panel does not evict the one that all rows are multiplied with.
 const MAX_PREFETCHED_DEPTH: i64 = 3072;
 
-/// Smallest depth at which vectors prefetch rows of the result during the reduction.
+/// Smallest depth, in words, at which vectors prefetch rows of the result during the reduction.
 const MIN_DEPTH_TO_PREFETCH_ROWS: i64 = 16;
 
 /// Most loops of a reduction that microkernels run.
@@ -187,7 +187,12 @@ fn plan_for<'a>(
     let zero_taps = packing.is_none().then(|| ZeroTaps::of(&facts, contraction, rhs.form, &loops)).flatten();
     // Few bits are near when their elements are computed.
     let reads_panels = !matches!(contraction.rhs, Rhs::FewBits(_));
-    let prefetches_panels = reads_panels && prefetches_panels(contraction, k_blocking.is_some(), one_call);
+    let group = packing.as_ref().map_or(1, |packing| packing.dot.group());
+    let prefetches_panels =
+        reads_panels && prefetches_panels(contraction, group, k_blocking.is_some(), one_call);
+    let is_packed_float = packing.is_some() && contraction.dtype == DType::F32;
+    let prefetches_rows =
+        small_blocks || !is_packed_float && !is_amx && has_long_result_rows(contraction, group);
     let is_short = last.extent.as_i64().is_some_and(|rows| rows <= TILE_ROWS as i64);
     Some(TilePlan {
         contraction,
@@ -205,7 +210,7 @@ fn plan_for<'a>(
         has_large_rhs: rhs_elems.is_some_and(|elems| elems >= LARGE_RHS_ELEMS),
         small_blocks,
         prefetches_panels,
-        prefetches_rows: small_blocks || packing.is_none() && has_long_result_rows(contraction),
+        prefetches_rows,
         facts,
         lhs,
         rhs,
@@ -219,21 +224,22 @@ fn plan_for<'a>(
 
 /// Whether tiles prefetch the next panels of the rhs: not where these are near, nor so deep that they would evict the
 /// panels in use. If the reduction has parts, many rows are multiplied with a part of the panels at a time, and few
-/// rows read a panel so few times that it may be evicted. On tile registers `on_tiles` tells whether one call has all
-/// rows of a block.
-fn prefetches_panels(contraction: &Contraction, has_parts: bool, on_tiles: Option<bool>) -> bool {
+/// rows read a panel so few times that it may be evicted. A word has `group` elements. On tile registers `on_tiles`
+/// tells whether one call has all rows of a block.
+fn prefetches_panels(contraction: &Contraction, group: i64, has_parts: bool, on_tiles: Option<bool>) -> bool {
     let depth = contraction.depth();
     let is_large =
         (&depth * &contraction.n.extent).as_i64().is_some_and(|elems| elems >= MIN_PREFETCHED_RHS_ELEMS);
-    let is_shallow = depth.as_i64().is_some_and(|depth| depth <= MAX_PREFETCHED_DEPTH);
+    let is_shallow = depth.as_i64().is_some_and(|depth| depth <= MAX_PREFETCHED_DEPTH * group);
     is_large && on_tiles.unwrap_or(has_parts || is_shallow)
 }
 
 /// Whether rows of the result are much longer than those of the lhs. Reading and writing them then takes as long as
-/// many multiplications, and there are enough of these to hide a few more instructions.
-fn has_long_result_rows(contraction: &Contraction) -> bool {
+/// many multiplications, and there are enough of these to hide a few more instructions. A word of the lhs has `group`
+/// elements.
+fn has_long_result_rows(contraction: &Contraction, group: i64) -> bool {
     let sizes = contraction.depth().as_i64().zip(contraction.n.extent.as_i64());
-    sizes.is_some_and(|(depth, columns)| depth >= MIN_DEPTH_TO_PREFETCH_ROWS && columns >= 2 * depth)
+    sizes.is_some_and(|(depth, columns)| depth >= MIN_DEPTH_TO_PREFETCH_ROWS * group && columns >= 2 * depth)
 }
 
 impl TilePlan<'_> {
