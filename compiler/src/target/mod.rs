@@ -138,6 +138,13 @@ impl Level {
         matches!(self, Level::X86V4Amx)
     }
 
+    /// Whether the machine that the compiler runs on has this level. Levels with tile registers don't count, since the
+    /// operating system may refuse these.
+    pub fn is_on_host(self) -> bool {
+        let has_vnni = self != Level::X86V3Vnni || has_avx_vnni();
+        self.is_of(Triple::host().architecture) && has_vnni && host_level().is_some_and(|host| self <= host)
+    }
+
     /// Whether this level belongs to the architecture.
     fn is_of(self, architecture: Architecture) -> bool {
         match self {
@@ -415,11 +422,20 @@ fn host_level() -> Option<Level> {
         Level::X86V4Vnni
     } else if wide {
         Level::X86V4
-    } else if all!("avxvnni") {
+    } else if has_avx_vnni() {
         Level::X86V3Vnni
     } else {
         Level::X86V3
     })
+}
+
+/// Whether this machine has AVX-VNNI. Machines with AVX-512 may lack it.
+fn has_avx_vnni() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let has = std::is_x86_feature_detected!("avxvnni");
+    #[cfg(not(target_arch = "x86_64"))]
+    let has = false;
+    has
 }
 
 #[cfg(target_arch = "aarch64")]

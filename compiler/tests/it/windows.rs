@@ -22,10 +22,9 @@ const EMULATOR: &[&str] = &["wine"];
 
 /// The levels that this machine has, as `--cpu` takes them: one by one, then all of them in one artefact.
 fn levels() -> Vec<String> {
-    let host = Target::host().expect("a supported machine").level;
     let of_host: Vec<&str> = Level::ALL
         .into_iter()
-        .filter(|level| level.name().starts_with("x86") && *level <= host)
+        .filter(|level| level.name().starts_with("x86") && level.is_on_host())
         .map(Level::name)
         .collect();
     of_host.iter().map(|name| name.to_string()).chain([of_host.join(",")]).collect()

@@ -2,12 +2,16 @@
 
 use super::key::TileKey;
 use crate::codegen::{
-    microkernel::{memory, op::Ty},
+    microkernel::{
+        memory,
+        op::{Op, Ty},
+    },
     vector::{
         Builder, VectorShape,
         vcode::{Mem, NarrowInt, Vector},
     },
 };
+use std::collections::BTreeSet;
 
 /// The most vectors that one store has.
 const MAX_VECTORS: usize = 4;
@@ -23,10 +27,17 @@ struct PackedStream {
 pub(super) struct PackedBytes(Vec<PackedStream>);
 
 impl PackedBytes {
-    /// `None` where each vector is stored for itself: another one might load the bytes.
+    /// `None` where each vector is stored for itself: another one might load the bytes, or a stream is stored twice.
     pub(super) fn of(key: &TileKey, shape: VectorShape) -> Option<PackedBytes> {
         let has_pairs = key.vectors.is_multiple_of(2) && !key.tail;
-        (shape.packed_stores && has_pairs && key.epilogue.stores_elsewhere).then(|| PackedBytes(Vec::new()))
+        let mut stored = BTreeSet::new();
+        let is_stored_once = key
+            .epilogue
+            .insts
+            .iter()
+            .all(|(op, _)| !matches!(op, Op::Store(stream, _) if !stored.insert(*stream)));
+        let may_wait = key.epilogue.stores_elsewhere && is_stored_once;
+        (shape.packed_stores && has_pairs && may_wait).then(|| PackedBytes(Vec::new()))
     }
 
     /// Adds the next vector of a stream. Returns false, and adds nothing, unless the store clamps them to bytes.
