@@ -24,7 +24,7 @@ mod addresses;
 use super::fresh_symbols::FreshSymbols;
 use crate::{
     Result,
-    kernel::{Access, Axis, BufferId, Inst, InstSeq, Program, Stmt, walk::Rewrite},
+    kernel::{Access, Axis, BufferId, Inst, InstSeq, Program, Stmt, lanes::op::GROUP_STREAMS, walk::Rewrite},
     scalar::{BinaryOp, Reg},
 };
 use addresses::{Addresses, Offsets, OldVariable, OldVariables};
@@ -48,8 +48,8 @@ const MAX_INSTS: usize = 256;
 /// As [`MAX_INSTS`], with neighbours along both loops.
 const MAX_INSTS_OF_BOTH_LOOPS: usize = 64;
 
-/// The numbers of channels whose bytes are stored together: those of one lane.
-const CHANNELS: std::ops::RangeInclusive<i64> = 2..=4;
+/// As [`MAX_INSTS`], with channels whose bytes are stored together.
+const MAX_INSTS_OF_CHANNELS: usize = 64;
 
 /// The largest delay of a neighbour, as a ratio of the number of steps.
 const MAX_DELAY: (usize, usize) = (1, 3);
@@ -195,7 +195,11 @@ impl<'a> Nest<'a> {
     /// The number of iterations of the inner loop, if they store neighbouring bytes, and the strip fills the distance
     /// between two elements with them.
     fn channels_of_bytes(&self, facts: &Facts, is_byte: &dyn Fn(BufferId) -> bool) -> Option<i64> {
-        let channels = self.inner.0.extent.as_i64().filter(|channels| CHANNELS.contains(channels))?;
+        let channels = self.inner.0.extent.as_i64()?;
+        let is_group = usize::try_from(channels).is_ok_and(|channels| GROUP_STREAMS.contains(&channels));
+        if !is_group || self.code.insts.len() > MAX_INSTS_OF_CHANNELS {
+            return None;
+        }
         let mut stores = self.code.insts.iter().filter_map(|inst| match inst {
             Inst::Store(access, _) => Some(access),
             _ => None,

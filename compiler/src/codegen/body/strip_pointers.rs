@@ -7,7 +7,7 @@ use super::body_builder::Stream;
 use crate::{
     codegen::microkernel::{
         self,
-        op::{Body, Op, StreamStep},
+        op::{Body, GROUP_STREAMS, Op, StreamStep},
         strip::Phase,
     },
     kernel::{MemorySpace, Program},
@@ -144,7 +144,7 @@ impl StripPointers {
             .all(|(store, offset)| store.pointer == stores[0].pointer && store.offset == offset);
         let are_bytes = program.buffers[stream.origin.buffer].dtype.size_bytes() == 1;
         let is_distance = stream.column.as_i64() == Some(stores.len() as i64);
-        let is_group = (2..=4).contains(&stores.len()) && are_bytes && is_distance && fills_distance;
+        let is_group = GROUP_STREAMS.contains(&stores.len()) && are_bytes && is_distance && fills_distance;
         is_group.then_some((stores[0].pointer as usize, stores.len() as u8))
     }
 }

@@ -361,7 +361,7 @@ pub enum VInst {
     /// The first lanes of [`VInst::StoreNarrow`], those of the mask. Other memory is not touched.
     StoreNarrowFirst(Mem, Vector, Mask, NarrowInt, Narrowing),
     /// The nearest byte of each lane of two or of four vectors to consecutive memory, see [`Narrowing::Clamp`]. The
-    /// last two registers are clobbered. Only on ISAs whose shape has `packed_stores`.
+    /// last two registers are clobbered. Only on ISAs whose shape has `clamping_stores`.
     StorePacked(Mem, Vec<Vector>, NarrowInt, [Vector; 2]),
     /// The low three bytes of each lane to consecutive memory. The second register is clobbered. Only on ISAs whose
     /// shape has `byte_triples`.

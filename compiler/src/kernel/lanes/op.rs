@@ -4,6 +4,7 @@
 //! The code generator emits a body for one vector of iterations.
 
 use crate::scalar::{BinaryOp, CompareOp, ReduceOp, UnaryOp};
+use std::ops::RangeInclusive;
 
 /// The meaning of a lane's 32 bits; a bool is a mask. In memory, integers of one byte and bools are bytes. Elements of
 /// 64 bits take two vectors: the first half of the iterations, and the second.
@@ -59,10 +60,13 @@ pub enum StreamStep {
     Alternate,
     /// By a number of bytes that is an argument.
     Stride,
-    /// By this number of bytes, which is two to four and an argument too. As many streams share the pointer, and the
-    /// strip stores a byte of each, which fill the distance. The strip stores nothing else, and reads nothing of it.
+    /// By this number of bytes, see [`GROUP_STREAMS`], which is an argument too. As many streams share the pointer.
+    /// The strip stores a byte of each, and these fill the distance. It stores nothing else, and reads nothing of it.
     Group(u8),
 }
+
+/// The numbers of streams of a [`StreamStep::Group`]: their bytes fit a lane.
+pub const GROUP_STREAMS: RangeInclusive<usize> = 2..=4;
 
 impl StreamStep {
     /// Whether it moves past other elements.

@@ -84,7 +84,7 @@ fn rows_of_a_tile_become_the_nearest_bytes() {
 
 #[test]
 fn bytes_that_the_epilogue_may_load_are_stored_vector_by_vector() {
-    for (isa, _) in isas().into_iter().filter(|(isa, _)| isa.shape().packed_stores) {
+    for (isa, _) in isas().into_iter().filter(|(isa, _)| isa.shape().clamping_stores) {
         let text = |vectors, elsewhere| {
             MicrokernelKey::Tile(key(vectors, ZERO_POINTS[0], elsewhere)).code(&*isa).to_string()
         };

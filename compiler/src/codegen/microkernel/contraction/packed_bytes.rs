@@ -37,7 +37,7 @@ impl PackedBytes {
             .iter()
             .all(|(op, _)| !matches!(op, Op::Store(stream, _) if !stored.insert(*stream)));
         let may_wait = key.epilogue.stores_elsewhere && is_stored_once;
-        (shape.packed_stores && has_pairs && may_wait).then(|| PackedBytes(Vec::new()))
+        (shape.clamping_stores && has_pairs && may_wait).then(|| PackedBytes(Vec::new()))
     }
 
     /// Adds the next vector of a stream. Returns false, and adds nothing, unless the store clamps them to bytes.

@@ -6,19 +6,19 @@
 
 use super::alternate::FirstLanes;
 use crate::codegen::{
-    microkernel::{memory, op::Ty},
+    microkernel::{
+        memory,
+        op::{GROUP_STREAMS, Ty},
+    },
     vector::{
         Builder, VectorShape,
         vcode::{Mem, ShiftOp, VBinary, Vector},
     },
 };
 
-/// The largest number of streams of a group: the bytes of a lane.
-pub(super) const MAX_STREAMS: usize = 4;
-
 /// The streams of a group whose values are known, at their distance in bytes from the first stream.
 #[derive(Clone, Copy, Default)]
-pub(super) struct WaitingBytes([Option<Vector>; MAX_STREAMS]);
+pub(super) struct WaitingBytes([Option<Vector>; *GROUP_STREAMS.end()]);
 
 /// Whether vectors of this shape store groups of this number of streams together.
 pub(super) fn is_stored_together(streams: u8, shape: VectorShape) -> bool {

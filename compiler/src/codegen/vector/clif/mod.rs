@@ -80,7 +80,6 @@ impl VectorIsa for Portable {
             slow_int_products: false,
             narrow_masks: false,
             clamping_stores: false,
-            packed_stores: false,
             byte_triples: false,
             masked_stores: true,
             tiles,

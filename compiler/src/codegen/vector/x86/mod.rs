@@ -96,7 +96,6 @@ impl VectorIsa for X86 {
             slow_int_products: true,
             narrow_masks: self.simd == Simd::Avx512,
             clamping_stores: true,
-            packed_stores: true,
             byte_triples: true,
             masked_stores: self.simd == Simd::Avx512,
             tiles: self.tiles,
