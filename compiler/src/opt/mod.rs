@@ -15,6 +15,7 @@ pub(crate) mod fold;
 pub(crate) mod index_ranges;
 pub(crate) mod keep_f32;
 pub mod laws;
+pub(crate) mod negligible_weights;
 pub(crate) mod padded_taps;
 pub(crate) mod quantised;
 pub(crate) mod rebuild;
@@ -53,6 +54,8 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("affine", affine::affine),
     // The affine pass leaves products of constants, and `bodies` leaves views of the operands that it inlined.
     ("fold again", fold::fold),
+    // Scales and biases of normalizations are now part of the weights.
+    ("negligible_weights", negligible_weights::negligible_weights),
     ("share", share::share),
     ("dead", dead::dead),
 ];
