@@ -5,8 +5,8 @@
 //! processors.
 //!
 //! An element is negligible below `2^-100` and below `2^-60` of the largest magnitude of its constant. The change is
-//! then far below the rounding errors of `f32`, relative to the norm of the constant. Constants that anything else reads
-//! stay as they are.
+//! then far below the rounding errors of `f32`, relative to the norm of the constant. Constants that other nodes read
+//! too stay as they are.
 
 use super::rebuild::rebuild;
 use crate::{
@@ -112,7 +112,10 @@ fn has_small_elements(tensor: &Tensor) -> bool {
     };
     // Without a branch for each element.
     let any_small = |chunk: &[[u8; 4]]| chunk.iter().fold(false, |any, bits| any | is_small(bits));
-    bytes.len() == tensor.size_bytes() && bytes.as_chunks::<4>().0.chunks(1 << 12).any(any_small)
+    let found = bytes.len() == tensor.size_bytes() && bytes.as_chunks::<4>().0.chunks(1 << 12).any(any_small);
+    // The weights of a file are packed one after another much later.
+    tensor.release();
+    found
 }
 
 /// The constant with zeros for its negligible elements, if it has some.
