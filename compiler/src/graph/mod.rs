@@ -143,6 +143,14 @@ impl Graph {
         &self.nodes[self.values[value].def].operands
     }
 
+    /// The value that `value` views, through all views.
+    pub(crate) fn through_views(&self, mut value: Value) -> Value {
+        while let Op::View { .. } = self.op(value) {
+            value = self.operands(value)[0];
+        }
+        value
+    }
+
     /// The constant that defines `value`, if there is one.
     pub fn as_constant(&self, value: Value) -> Option<&crate::tensor::Tensor> {
         match self.op(value) {

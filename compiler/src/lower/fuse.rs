@@ -95,7 +95,7 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
     for (_, node) in &graph.nodes {
         for operand in &node.operands {
             if needs_memory(&node.op) {
-                roots[through_views(graph, *operand)] = true;
+                roots[graph.through_views(*operand)] = true;
             }
             if let (Op::Contraction { .. }, Some(folded)) = (&node.op, folded_view(graph, *operand)) {
                 roots[folded] = true;
@@ -233,7 +233,7 @@ fn folded_view(graph: &Graph, mut value: Value) -> Option<Value> {
 fn byte_of_address(graph: &Graph, mut value: Value) -> Option<Value> {
     while !matches!(graph.dtype(value), DType::U8 | DType::I8) {
         let Op::Map(_) = graph.op(value) else { return None };
-        let is_fixed = |operand: &&Value| matches!(graph.op(through_views(graph, **operand)), Op::Const(_));
+        let is_fixed = |operand: &&Value| matches!(graph.op(graph.through_views(**operand)), Op::Const(_));
         let mut varying = graph.operands(value).iter().filter(|operand| !is_fixed(operand));
         value = *varying.next()?;
         if varying.next().is_some() {
@@ -246,14 +246,6 @@ fn byte_of_address(graph: &Graph, mut value: Value) -> Option<Value> {
 /// Operators that pass their operands to kernels of other graphs, which read them from memory.
 fn steers(op: &Op) -> bool {
     matches!(op, Op::Bind { .. } | Op::If { .. } | Op::Loop { .. })
-}
-
-/// The value that `value` views, through all views.
-pub(super) fn through_views(graph: &Graph, mut value: Value) -> Value {
-    while let Op::View { .. } = graph.op(value) {
-        value = graph.operands(value)[0];
-    }
-    value
 }
 
 /// Whether `value` is a root, and the cost of inlining it once.
@@ -439,10 +431,10 @@ fn find_sum(
         }
         Op::Gather { coords, .. } => {
             let is_address = |coord: &Coord| match coord {
-                Coord::Load { operand, .. } => through_views(graph, operands[*operand]) == sum,
+                Coord::Load { operand, .. } => graph.through_views(operands[*operand]) == sum,
                 Coord::At(_) => false,
             };
-            through_views(graph, operands[0]) != sum && !coords.iter().any(is_address)
+            graph.through_views(operands[0]) != sum && !coords.iter().any(is_address)
         }
         _ => true,
     }

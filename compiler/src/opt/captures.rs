@@ -58,10 +58,7 @@ fn first_captured(op: &Op) -> usize {
 }
 
 fn constant(graph: &Graph, value: Value) -> Result<Option<Tensor>> {
-    let mut source = value;
-    while let Op::View { .. } = graph.op(source) {
-        source = graph.operands(source)[0];
-    }
+    let source = graph.through_views(value);
     let Op::Const(tensor) = graph.op(source) else { return Ok(None) };
     if source == value {
         return Ok(Some(tensor.clone()));

@@ -38,11 +38,8 @@ fn is_short(dtype: DType) -> bool {
 }
 
 /// Whether a value is a constant, or a view of one.
-fn is_constant(graph: &Graph, mut value: Value) -> bool {
-    while let Op::View { .. } = graph.op(value) {
-        value = graph.operands(value)[0];
-    }
-    matches!(graph.op(value), Op::Const(_))
+fn is_constant(graph: &Graph, value: Value) -> bool {
+    graph.as_constant(graph.through_views(value)).is_some()
 }
 
 /// Whether a view may have fewer elements than its operand.

@@ -102,7 +102,7 @@ fn factor(graph: &Graph, node: &Node) -> Option<usize> {
     };
     let labels = [lhs, rhs];
 
-    let is_fixed = |side: usize| graph.as_constant(shown(graph, node.operands[side])).is_some();
+    let is_fixed = |side: usize| graph.as_constant(graph.through_views(node.operands[side])).is_some();
     let side = (0..2).find(|side| is_fixed(1 - side) && !is_fixed(*side))?;
     let shape = graph.shape(node.operands[1 - side]);
     let is_column = |(k, label): (usize, &Label)| {
@@ -111,14 +111,6 @@ fn factor(graph: &Graph, node: &Node) -> Option<usize> {
     let has_columns = labels[1 - side].iter().enumerate().any(is_column);
 
     has_columns.then_some(side)
-}
-
-/// The value that `value` views, through all views.
-fn shown(graph: &Graph, mut value: Value) -> Value {
-    while let Op::View { .. } = graph.op(value) {
-        value = graph.operands(value)[0];
-    }
-    value
 }
 
 /// The requirement of a value's readers.

@@ -214,12 +214,10 @@ impl Product {
 }
 
 /// The constant of few bits that a value is, or that it shows through views.
-fn few_bits(graph: &Graph, mut value: Value) -> Option<Value> {
-    while let Op::View { .. } = graph.op(value) {
-        value = graph.operands(value)[0];
-    }
-    graph.as_constant(value)?.few_bits()?;
-    Some(value)
+fn few_bits(graph: &Graph, value: Value) -> Option<Value> {
+    let source = graph.through_views(value);
+    graph.as_constant(source)?.few_bits()?;
+    Some(source)
 }
 
 /// The weights that `value` shows through views, if their places are linear.

@@ -222,9 +222,6 @@ impl Captured {
     }
 }
 
-fn shows_constant(graph: &Graph, mut value: Value) -> bool {
-    while let Op::View { .. } = graph.op(value) {
-        value = graph.operands(value)[0];
-    }
-    matches!(graph.op(value), Op::Const(_))
+fn shows_constant(graph: &Graph, value: Value) -> bool {
+    graph.as_constant(graph.through_views(value)).is_some()
 }

@@ -39,11 +39,8 @@ struct Earlier {
     value: Value,
 }
 
-fn reads_concat(graph: &Graph, mut value: Value) -> bool {
-    while let Op::View { .. } = graph.op(value) {
-        value = graph.operands(value)[0];
-    }
-    matches!(graph.op(value), Op::Concat { .. })
+fn reads_concat(graph: &Graph, value: Value) -> bool {
+    matches!(graph.op(graph.through_views(value)), Op::Concat { .. })
 }
 
 fn concat(new: &mut Graph, operands: &[Value], axis: usize, earlier: &mut Vec<Earlier>) -> Result<Value> {

@@ -102,14 +102,12 @@ fn argument(graph: &Graph, value: Value, known: &mut HashMap<Value, Argument>) -
 }
 
 /// Whether the value repeats one constant element.
-fn is_uniform(graph: &Graph, mut value: Value) -> bool {
+fn is_uniform(graph: &Graph, value: Value) -> bool {
     if number(graph, value).is_some() {
         return true;
     }
-    while let Op::View { .. } = graph.op(value) {
-        value = graph.operands(value)[0];
-    }
-    graph.shape(value).iter().all(|dim| dim.as_i64() == Some(1)) && is_fixed(graph, value)
+    let source = graph.through_views(value);
+    graph.shape(source).iter().all(|dim| dim.as_i64() == Some(1)) && is_fixed(graph, source)
 }
 
 /// Whether each element depends on the elements of the inputs at the same place alone: a map, or a lookup in a
