@@ -1,4 +1,5 @@
-//! Graph rewrites that preserve the result and reduce the work. Each pass is a function, listed once in [`PASSES`].
+//! Graph rewrites that preserve the result up to rounding, and reduce the work. Each pass is a function, listed once in
+//! [`PASSES`].
 //!
 //! A pass rebuilds the graph node by node ([`rebuild`]). The nodes it emits go through the builder, which infers their
 //! types again, and in debug builds the verifier runs after each pass. No rule makes a graph more expensive to compute.

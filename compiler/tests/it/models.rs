@@ -30,6 +30,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("channels_concat", channels_concat),
     ("pixel_shuffle", pixel_shuffle),
     ("transposed_product", transposed_product),
+    ("negligible_weights", negligible_weights),
     ("reductions", reductions),
     ("orders", orders),
     ("selections", selections),
@@ -422,6 +423,39 @@ fn transposed_product() -> Result<Graph> {
     let vector = g.contract(a, b"kn", a, b"kn", b"n")?;
     g.output("gram", gram)?;
     g.output("vector", vector)?;
+    Ok(g)
+}
+
+/// A dense layer, some channels of which have weights and biases close to the smallest numbers.
+fn negligible_weights() -> Result<Graph> {
+    let mut g = graph("negligible_weights", &[("N", 0, 29)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 12.into()])?;
+    let small_channels = |tensor: Tensor, columns: usize| {
+        let magnitudes = [1e-45, 4e-39, 3e-33];
+        let elem = |idx: usize| {
+            let channel = idx % columns;
+            let scale = if channel % 4 == 1 { magnitudes[channel / 4 % 3] } else { 1.0 };
+            (tensor.get(idx).as_f64() * scale) as f32
+        };
+        let elems: Vec<f32> = (0..tensor.elems()).map(elem).collect();
+        Tensor::from_f32(tensor.shape().to_vec(), &elems).expect("as many as the shape")
+    };
+    let w = g.constant(small_channels(weights(&[12, 37], 1), 37))?;
+    let b = g.constant(small_channels(weights(&[37], 2), 37))?;
+    let y = g.matmul(x, w)?;
+    let y = g.add(y, b)?;
+    let y = g.relu(y)?;
+    g.output("dense", y)?;
+
+    // Another reader of the weights needs all of them.
+    let v = g.constant(small_channels(weights(&[12, 12], 3), 12))?;
+    let y = g.matmul(x, v)?;
+    g.output("shared", y)?;
+    let scaled = g.number(DType::F32, 1e33)?;
+    let scaled = g.mul(v, scaled)?;
+    let row = g.slice(scaled, 0, 1.into(), 1.into(), 1)?;
+    let y = g.mul(x, row)?;
+    g.output("scaled", y)?;
     Ok(g)
 }
 
