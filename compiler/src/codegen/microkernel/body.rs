@@ -8,11 +8,13 @@ use super::{
     distribution::Distributions,
     exponential::Exponentials,
     lane_access::LaneAccess,
+    logistic::Logistics,
     math, memory,
     narrow_products::NarrowProducts,
     op::{Body, Op, Ty, is_computed_in_double},
     power,
     quantise::Quantisations,
+    quotient,
     wide::{self, Wide},
 };
 use crate::codegen::vector::{
@@ -28,6 +30,7 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
     let rounding_stores = if b.shape().tiles { RoundingStores::of(body) } else { RoundingStores::default() };
     let exponentials = Exponentials::of(body);
     let distributions = Distributions::of(body);
+    let logistics = Logistics::of(body, &b.shape());
     let mut quads = ByteQuads::of(body, &b.shape());
     let mut narrow_products = NarrowProducts::of(body, &b.shape());
     let only_stored = only_stored(body);
@@ -40,6 +43,7 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
                 || rounding_stores.skips(idx)
                 || exponentials.skips(idx)
                 || distributions.skips(idx)
+                || logistics.skips(idx)
                 || quads.as_ref().is_some_and(|quads| quads.skips(idx)) =>
             {
                 BodyValue::None
@@ -66,6 +70,9 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
                 BodyValue::Lanes(value)
             }
             _ if let Some(value) = distributions.emit(b, idx, |reg| emitter.lanes(reg)) => {
+                BodyValue::Lanes(value)
+            }
+            _ if let Some(value) = logistics.emit(b, idx, |reg| emitter.lanes(reg)) => {
                 BodyValue::Lanes(value)
             }
             _ if let Some(value) = narrow_products.emit(b, body, idx, |reg| emitter.lanes(reg)) => {
@@ -246,6 +253,7 @@ impl Emitter<'_> {
             (BinaryOp::Add, ..) => b.binary(VBinary::Add, x, y),
             (BinaryOp::Sub, ..) => b.binary(VBinary::Sub, x, y),
             (BinaryOp::Mul, ..) => b.binary(VBinary::Mul, x, y),
+            (BinaryOp::Div, _, Some(divisor)) => quotient::by_constant(b, x, divisor),
             (BinaryOp::Div, ..) => b.binary(VBinary::Div, x, y),
             (BinaryOp::Min, _, Some(bound)) => math::min_constant(b, x, bound),
             (BinaryOp::Min, Some(bound), _) => math::min_constant(b, y, bound),

@@ -5,13 +5,14 @@
 //! known to fit 32 bits, it is rounded first and clamped as an integer. Some ISAs have stores that clamp: then an
 //! integer that is only stored stays as it is.
 //!
-//! Division by a constant becomes multiplication by its reciprocal, which is split into two floats:
-//! `x * high + x * low`, rounded once. This replaces the division only where every `x` gives the same integer.
-//! Integers can differ only near the midpoints between two integers, so all floats near each midpoint are tried.
+//! Division by a constant becomes multiplication by its reciprocal ([`super::quotient`]), but only where every `x`
+//! gives the same integer. Integers can differ only near the midpoints between two integers, so all floats near each
+//! midpoint are tried.
 
 use super::{
     math,
     op::{Body, Op, Ty},
+    quotient::{reciprocal, times_reciprocal},
 };
 use crate::{
     codegen::vector::{
@@ -248,11 +249,7 @@ impl Quantisation {
     /// The quotient, or a float that rounds to the same integer.
     fn quotient(self, b: &mut Builder, x: Vector) -> Vector {
         let Some(scale) = self.scale else { return x };
-        let (high, low) = reciprocal(scale);
-        let high = b.float(high);
-        let low = b.float(low);
-        let rest = b.binary(VBinary::Mul, x, low);
-        b.fma(x, high, rest)
+        times_reciprocal(b, x, scale)
     }
 }
 
@@ -273,13 +270,6 @@ fn bounds(ty: Ty) -> Option<Limits> {
         Ty::F32 | Ty::I32 | Ty::I16 | Ty::U16 | Ty::I64 | Ty::F64 => None,
         Ty::Bf16 | Ty::F16 | Ty::RoundToBf16 | Ty::ClampToI8 | Ty::ClampToU8 | Ty::Bool => None,
     }
-}
-
-/// `1 / scale` as the sum of two floats, the larger one first.
-fn reciprocal(scale: f32) -> (f32, f32) {
-    let exact = 1.0 / f64::from(scale);
-    let high = exact as f32;
-    (high, (exact - f64::from(high)) as f32)
 }
 
 /// Whether the product with the reciprocal rounds to the same integer as the quotient for all `x` within the limits.

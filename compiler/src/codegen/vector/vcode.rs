@@ -232,6 +232,9 @@ pub enum VBinary {
 pub enum VUnary {
     /// Square root.
     Sqrt,
+    /// The reciprocal, with an error below 2^-14 of it if it is a normal float. Its last bits may depend on the
+    /// processor. Only on ISAs with 16 lanes.
+    ReciprocalEstimate,
     /// Rounds down.
     Floor,
     /// Rounds up.

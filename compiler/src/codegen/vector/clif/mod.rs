@@ -469,6 +469,7 @@ impl Translator<'_> {
                 let x = self.as_type(types::I32X4, x);
                 self.b.ins().fcvt_from_sint(types::F32X4, x)
             }
+            VUnary::ReciprocalEstimate => unreachable!("estimates need 16 lanes"),
         };
 
         self.set(dst, value);

@@ -139,11 +139,13 @@ impl Simd {
             VUnary::Floor => Some(9),
             VUnary::Ceil => Some(10),
             VUnary::Trunc => Some(11),
-            VUnary::Sqrt | VUnary::ToInt | VUnary::ToNearest | VUnary::ToFloat => None,
+            VUnary::Sqrt | VUnary::ReciprocalEstimate => None,
+            VUnary::ToInt | VUnary::ToNearest | VUnary::ToFloat => None,
         };
 
         let (avx2, avx512) = match op {
             VUnary::Sqrt => (VEX_Vsqrtps_ymm_ymmm256, EVEX_Vsqrtps_zmm_k1z_zmmm512b32_er),
+            VUnary::ReciprocalEstimate => (INVALID, EVEX_Vrcp14ps_zmm_k1z_zmmm512b32),
             VUnary::ToInt => (VEX_Vcvttps2dq_ymm_ymmm256, EVEX_Vcvttps2dq_zmm_k1z_zmmm512b32_sae),
             VUnary::ToNearest => (VEX_Vcvtps2dq_ymm_ymmm256, EVEX_Vcvtps2dq_zmm_k1z_zmmm512b32_er),
             VUnary::ToFloat => (VEX_Vcvtdq2ps_ymm_ymmm256, EVEX_Vcvtdq2ps_zmm_k1z_zmmm512b32_er),

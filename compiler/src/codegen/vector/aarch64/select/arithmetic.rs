@@ -124,6 +124,7 @@ impl Selector<'_> {
             VUnary::ToInt => Op::Fcvtzs,
             VUnary::ToNearest => Op::Fcvtns,
             VUnary::ToFloat => Op::Scvtf,
+            VUnary::ReciprocalEstimate => return self.refuse(&op),
         };
         self.asm.op(code, &[dst, a]);
     }
