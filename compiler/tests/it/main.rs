@@ -41,6 +41,7 @@ mod exact;
 mod external_data;
 mod few_bits;
 mod gathers;
+mod group_norms;
 mod grouped_attention;
 mod guard_pages;
 mod import;

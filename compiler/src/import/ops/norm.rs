@@ -2,7 +2,7 @@
 
 use crate::{
     error::{Error, Result},
-    graph::{Graph, Value},
+    graph::{Graph, Op, Value},
     import::{
         node::{OnnxNode, axes::normal_axes},
         ops::pool::norm,
@@ -142,10 +142,7 @@ fn group_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let bias = n.input(2)?;
 
     let normal = groups(g, n, x)?;
-    let shape = g.shape(x).to_vec();
-    let dtype = g.dtype(x);
-    let normal = g.reshape(normal, shape)?;
-    let normal = g.cast(dtype, normal)?;
+    let normal = g.cast(g.dtype(x), normal)?;
 
     let scale = for_channels(g, scale, g.rank(x))?;
     let bias = for_channels(g, bias, g.rank(x))?;
@@ -163,6 +160,8 @@ fn group_normalization_by_group(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let bias = n.input(2)?;
     let normal = groups(g, n, x)?;
     let normal = g.cast(g.dtype(x), normal)?;
+    let split = groups_of_channels(g, x, n.int_or("num_groups", 0)?)?;
+    let normal = g.reshape(normal, split)?;
     let scale = for_channels(g, scale, g.rank(normal))?;
     let bias = for_channels(g, bias, g.rank(normal))?;
     let scaled = g.mul(normal, scale)?;
@@ -170,7 +169,7 @@ fn group_normalization_by_group(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     g.reshape(y, g.shape(x).to_vec())
 }
 
-/// `x` as `[N, groups, C/groups, …]`, normalised within each group.
+/// `x`, normalised within each group.
 fn groups(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let epsilon = n.float_or("epsilon", 1e-5)?;
     let count = n.int_or("num_groups", 0)?;
@@ -178,8 +177,8 @@ fn groups(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     normalised_groups(g, x, count, epsilon)
 }
 
-/// `x` as `[N, count, C/count, …]`, normalised within each of `count` groups of channels.
-pub(crate) fn normalised_groups(g: &mut Graph, x: Value, count: i64, epsilon: f64) -> Result<Value> {
+/// The shape `[N, count, C/count, …]` for `x` with the shape `[N, C, …]`.
+fn groups_of_channels(g: &mut Graph, x: Value, count: i64) -> Result<Vec<Dim>> {
     let mut shape = g.shape(x).to_vec();
     if shape.len() < 2 || count < 1 {
         return Err(Error::invalid(format!(
@@ -190,12 +189,42 @@ pub(crate) fn normalised_groups(g: &mut Graph, x: Value, count: i64, epsilon: f6
     g.require(Relation::divides(count, &shape[1]), &format!("{count} groups of channels"))?;
     let each = g.facts.simplify(&shape[1].floor_div(count));
     shape.splice(1..2, [count.into(), each]);
+    Ok(shape)
+}
 
-    let split = g.reshape(x, shape)?;
-    let axes: Vec<usize> = (2..g.rank(split)).collect();
-    let [centred, inverse, _] = standardised(g, split, &axes, epsilon)?;
+/// `x`, normalised within each of `count` groups of channels.
+///
+/// The sums of a group are those of its channels, and each channel gets the mean of its group. So no kernel that reads
+/// `x` has an axis of the channels of one group: that is short, and innermost where channels are last in memory.
+pub(crate) fn normalised_groups(g: &mut Graph, x: Value, count: i64, epsilon: f64) -> Result<Value> {
+    let split = groups_of_channels(g, x, count)?;
+    let mut of_channels = g.shape(x)[..2].to_vec();
+    of_channels.resize(g.rank(x), Dim::from(1));
 
+    let mean = means_of_groups(g, x, &split)?;
+    let mean = g.reshape(mean, of_channels.clone())?;
+    let centred = g.sub(x, mean)?;
+    let squares = g.mul(centred, centred)?;
+    let variance = means_of_groups(g, squares, &split)?;
+    let inverse = inverse_deviation(g, variance, epsilon)?;
+    let inverse = g.reshape(inverse, of_channels)?;
     g.mul(centred, inverse)
+}
+
+/// The mean of its group for each channel of `x`, in the shape `[N, count, C/count]`. `split` begins with these axes.
+fn means_of_groups(g: &mut Graph, x: Value, split: &[Dim]) -> Result<Value> {
+    let spatial: Vec<usize> = (2..g.rank(x)).collect();
+    let mut sums = x;
+    if !spatial.is_empty() {
+        sums = g.reduce(ReduceOp::Sum, sums, &spatial, false)?;
+    }
+
+    let sums = g.reshape(sums, split[..3].to_vec())?;
+    let sums = g.reduce(ReduceOp::Sum, sums, &[2], true)?;
+    let sums = g.expand(sums, &split[..3])?;
+    let elems = g.facts.simplify(&Dim::product(split[2..].iter().cloned()));
+    let elems = g.dim(g.dtype(x), elems)?;
+    g.div(sums, elems)
 }
 
 /// `(X - mean) / sqrt(variance + epsilon) * scale + bias`, with mean and variance over the spatial axes of each channel
@@ -207,13 +236,40 @@ fn instance_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let scale = n.input(1)?;
     let bias = n.input(2)?;
     let epsilon = n.float_or("epsilon", 1e-5)?;
-    let axes: Vec<usize> = (2..g.rank(x)).collect();
-    let [centred, inverse, _] = standardised(g, x, &axes, epsilon)?;
-    let normal = g.mul(centred, inverse)?;
+    let normal = match channels_of_groups(g, x)? {
+        Some((channels, count)) => {
+            let normal = normalised_groups(g, channels, count, epsilon)?;
+            g.reshape(normal, g.shape(x).to_vec())?
+        }
+        None => {
+            let axes: Vec<usize> = (2..g.rank(x)).collect();
+            let [centred, inverse, _] = standardised(g, x, &axes, epsilon)?;
+            g.mul(centred, inverse)?
+        }
+    };
     let scale = for_channels(g, scale, g.rank(x))?;
     let bias = for_channels(g, bias, g.rank(x))?;
     let scaled = g.mul(normal, scale)?;
     g.add(scaled, bias)
+}
+
+/// The tensor `[N, C, …]` that `x` is a reshaped view of, if each channel of `x` is a group of its channels, and their
+/// number. PyTorch exports group normalisations so.
+fn channels_of_groups(g: &mut Graph, x: Value) -> Result<Option<(Value, i64)>> {
+    let Op::View { shape, index } = g.op(x).clone() else { return Ok(None) };
+    let base = g.operands(x)[0];
+    let of_base = g.shape(base).to_vec();
+    let ([batch, groups, _], true) = (shape.as_slice(), of_base.len() > 2) else { return Ok(None) };
+    let (Some(count), Some(channels)) = (groups.as_i64(), of_base[1].as_i64()) else { return Ok(None) };
+    let elems = |dims: &[Dim]| Dim::product(dims.iter().cloned());
+    let has_all = g.facts.prove_eq(&elems(&shape), &elems(&of_base)).is_yes();
+    let are_groups = (1..channels).contains(&count) && channels % count == 0;
+    if *batch != of_base[0] || !are_groups || !has_all {
+        return Ok(None);
+    }
+    let reshaped = g.reshape(base, shape)?;
+    let is_same = matches!(g.op(reshaped), Op::View { index: other, .. } if *other == index);
+    Ok(is_same.then_some((base, count)))
 }
 
 /// `X / (bias + alpha / size * Σ X²)^beta`. The sum is over `size` adjacent channels.

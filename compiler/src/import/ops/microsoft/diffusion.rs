@@ -86,10 +86,8 @@ fn normalised(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let image = if is_last { channels_first(g, x)? } else { x };
     let wide = if matches!(dtype, DType::F16 | DType::BF16) { g.cast(DType::F32, image)? } else { image };
 
-    let shape = g.shape(wide).to_vec();
-    let groups = normalised_groups(g, wide, count, n.float_or("epsilon", 1e-5)?)?;
-    let mut y = g.reshape(groups, shape)?;
-    y = channels_last(g, y)?;
+    let normal = normalised_groups(g, wide, count, n.float_or("epsilon", 1e-5)?)?;
+    let mut y = channels_last(g, normal)?;
     let scale = g.cast(g.dtype(y), n.input(1)?)?;
     y = g.mul(y, scale)?;
     let bias = g.cast(g.dtype(y), n.input(2)?)?;
