@@ -160,14 +160,14 @@ impl Nest {
         }
     }
 
-    /// Swaps the two innermost axes if the innermost has few elements and a tensor is contiguous along the other, such
-    /// as the pixels of an image with three channels.
+    /// Swaps the two innermost axes of the result if the innermost has few elements and a tensor is contiguous along
+    /// the other, such as the pixels of an image with three channels.
     pub(super) fn lengthen(&mut self, facts: &Facts) {
-        let [.., (role, outer), (other, inner)] = &self.axes[..] else { return };
+        let Some(last) = self.axes.iter().rposition(|(role, _)| *role == AxisRole::Kept) else { return };
+        let [.., (role, outer), (_, inner)] = &self.axes[..=last] else { return };
         let is_short = |axis: &Axis| axis.extent.as_i64().is_some_and(|extent| extent < MIN_STRIP_ELEMS);
         let along = |expr: &Dim| expr.contains(&outer.var) && step(facts, expr, outer) == 1;
-        if role == other && is_short(inner) && !is_short(outer) && self.exprs.iter().any(along) {
-            let last = self.axes.len() - 1;
+        if *role == AxisRole::Kept && is_short(inner) && !is_short(outer) && self.exprs.iter().any(along) {
             self.axes.swap(last - 1, last);
         }
     }

@@ -18,6 +18,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("mlp", mlp),
     ("conv_residual", conv_residual),
     ("depthwise", depthwise),
+    ("channel_multiplier", channel_multiplier),
     ("planes", planes),
     ("transposed_results", transposed_results),
     ("channels_of_bytes", channels_of_bytes),
@@ -170,6 +171,27 @@ fn depthwise() -> Result<Graph> {
     let y = g.contract(x, b"nchwyx", w, b"cyx", b"nchw")?;
     let y = g.relu(y)?;
     let y = conv(&mut g, y, [9, 5], 1, 1, 11)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+/// A depthwise convolution with three channels of the result for each channel, between dense ones.
+fn channel_multiplier() -> Result<Graph> {
+    let mut g = graph("channel_multiplier", &[("N", 0, 3), ("H", 2, 7), ("W", 3, 9)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 4.into(), sym("H"), sym("W")])?;
+    let x = conv(&mut g, x, [4, 19], 1, 1, 1)?;
+    let side = [Dim::zero(), Dim::zero(), Dim::one(), Dim::one()];
+    let x = g.pad(x, &side, &side, Scalar::f32(0.0))?;
+    let x = g.window(x, &[2, 3], &[3, 3], &[2, 1], &[1, 1])?;
+    let w = constant(&mut g, &[19, 3, 3, 3], 9)?;
+    let y = g.contract(x, b"nchwyx", w, b"cmyx", b"ncmhw")?;
+    let mut shape = g.shape(y).to_vec();
+    shape.splice(1..3, [57.into()]);
+    let y = g.reshape(y, shape)?;
+    let b = constant(&mut g, &[57, 1, 1], 2)?;
+    let y = g.add(y, b)?;
+    let y = g.relu(y)?;
+    let y = conv(&mut g, y, [57, 5], 1, 1, 11)?;
     g.output("y", y)?;
     Ok(g)
 }

@@ -4,7 +4,7 @@
 //! them. The operands' addresses classify an axis. A *row* axis moves only the varying operand, a *column* axis moves
 //! only the other one, and a *batch* axis moves both. The columns are the axes of that operand that move the result's
 //! address by one. If that is a batch axis (depthwise convolution), there is no matrix multiplication, and strips along
-//! it accumulate the result.
+//! it accumulate the result. So it is if each channel has a few columns only.
 
 mod few_bits;
 mod matrix;
@@ -28,6 +28,7 @@ pub(super) fn lower(lowering: &mut Lowering, root: Value, sum: Value) -> Result<
     match contraction.form(&scope, &target) {
         LoopForm::Strips => {
             contraction.take_padding();
+            contraction.nest.lengthen(&scope.facts);
             return strips::lower(lowering, &mut scope, sum, contraction);
         }
         LoopForm::Matrix => {}

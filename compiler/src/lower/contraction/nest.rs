@@ -158,6 +158,8 @@ impl ContractionNest {
             (true, true) => LoopForm::Strips,
             (true, false) if self.has_planes(scope, 0, unit) => LoopForm::Strips,
             (false, true) if self.has_planes(scope, 1, unit) => LoopForm::Strips,
+            (false, true) if self.has_few_columns(scope, 0, unit) => LoopForm::Strips,
+            (true, false) if self.has_few_columns(scope, 1, unit) => LoopForm::Strips,
             (true, false) if self.gathers(scope, 0, unit) => LoopForm::Matrix,
             (_, true) if self.gathers(scope, 1, unit) => LoopForm::SwappedMatrix,
             // A single column is a row of the other operand.
@@ -174,14 +176,42 @@ impl ContractionNest {
         let moves_weights = |axis: &&Axis| weights.contains(&axis.var);
         let has_channels = kept.iter().any(|axis| moves_weights(&axis));
         let has_columns = kept.iter().filter(moves_weights).any(|axis| !image.contains(&axis.var));
-        let reduced = self.nest.axes(AxisRole::Reduced);
-        let terms = reduced.iter().try_fold(1i64, |n, axis| n.checked_mul(axis.extent.as_i64()?));
         let Operand { constant, .. } = &self.operands[1 - varying];
         constant.as_ref().is_some_and(|weights| weights.few_bits().is_none())
             && has_channels
             && !has_columns
             && matches!(step(&scope.facts, image, unit), 1..=MAX_STEP)
-            && terms.is_some_and(|terms| terms <= MAX_WINDOW)
+            && self.terms().is_some_and(|terms| terms <= MAX_WINDOW)
+    }
+
+    /// Whether each channel of operand `varying` has a few columns of constant weights along `unit`, as in a depthwise
+    /// convolution with more channels of the result. Strips along the channels fill vectors, but the columns do not.
+    fn has_few_columns(&self, scope: &KernelScope, varying: usize, unit: &Axis) -> bool {
+        let [image, weights] = [varying, 1 - varying].map(|side| &self.nest.exprs[side]);
+        let is_constant =
+            |extent: &Dim, from: i64, to: i64| extent.as_i64().is_some_and(|n| (from..to).contains(&n));
+        let is_channel = |axis: &Axis| {
+            weights.contains(&axis.var)
+                && image.contains(&axis.var)
+                && step(&scope.facts, image, axis) == 1
+                && is_constant(&axis.extent, MIN_COLUMNS, i64::MAX)
+        };
+        let kept = self.nest.axes(AxisRole::Kept);
+        let next = kept.iter().rev().nth(1);
+        let Operand { constant, dtype, .. } = &self.operands[1 - varying];
+        self.dtype == DType::F32
+            && *dtype == DType::F32
+            && constant.as_ref().is_some_and(|weights| weights.few_bits().is_none())
+            && is_constant(&unit.extent, 1, MIN_COLUMNS)
+            && kept.last().is_some_and(|last| last.var == unit.var)
+            && next.is_some_and(is_channel)
+            && self.terms().is_some_and(|terms| terms <= MAX_WINDOW)
+    }
+
+    /// The number of products of each sum.
+    fn terms(&self) -> Option<i64> {
+        let reduced = self.nest.axes(AxisRole::Reduced);
+        reduced.iter().try_fold(1i64, |n, axis| n.checked_mul(axis.extent.as_i64()?))
     }
 
     /// Whether operand `varying` is not adjacent along `unit`, and the other one is a constant that has enough columns,
