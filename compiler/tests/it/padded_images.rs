@@ -4,7 +4,7 @@ use crate::{
     bits::assert_same_bits,
     machine::Machine,
     models,
-    protos::{float, node},
+    protos::{float, float_tensor, node},
 };
 use symshape::{Declaration, Dim, Relation};
 use symshape_compiler::{
@@ -12,7 +12,7 @@ use symshape_compiler::{
     graph::{Graph, Op, eval::eval, tolerance::RoundingTolerance},
     import::{
         ImportOptions, Model, import, parse_dim,
-        proto::{AttributeProto, GraphProto, ModelProto, OperatorSetIdProto, TensorProto, ValueInfoProto},
+        proto::{AttributeProto, GraphProto, ModelProto, OperatorSetIdProto, ValueInfoProto},
     },
     kernel::{Program, Stmt},
     pipeline::{Lowered, Pipeline},
@@ -183,13 +183,7 @@ fn onnx(convolution: &Convolution, is_constant: bool) -> ModelProto {
     let mut input = vec![float("x", &["N", &dims[1], "H", "W"])];
     let mut initializer = Vec::new();
     if is_constant {
-        initializer.push(TensorProto {
-            name: "w".into(),
-            dims: w.shape().iter().map(|size| *size as i64).collect(),
-            data_type: 1,
-            raw_data: Some(w.bytes().to_vec().into()),
-            ..Default::default()
-        });
+        initializer.push(float_tensor("w", &w));
     } else {
         input.push(float("w", &dims.iter().map(String::as_str).collect::<Vec<_>>()));
     }

@@ -1,7 +1,10 @@
 //! Parts of ONNX models for tests of the importer.
 
-use symshape_compiler::import::proto::{
-    DimensionProto, NodeProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+use symshape_compiler::{
+    import::proto::{
+        DimensionProto, NodeProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+    },
+    tensor::Tensor,
 };
 
 /// A value of 32-bit floats; dims are numbers or names.
@@ -43,6 +46,17 @@ pub(crate) fn int64_tensor(name: &str, values: &[i64]) -> TensorProto {
         dims: vec![values.len() as i64],
         data_type: 7,
         raw_data: Some(raw.into()),
+        ..Default::default()
+    }
+}
+
+/// A tensor of `f32` as an initialiser.
+pub(crate) fn float_tensor(name: &str, tensor: &Tensor) -> TensorProto {
+    TensorProto {
+        name: name.into(),
+        dims: tensor.shape().iter().map(|size| *size as i64).collect(),
+        data_type: 1,
+        raw_data: Some(tensor.bytes().to_vec().into()),
         ..Default::default()
     }
 }

@@ -4,14 +4,14 @@ use crate::{
     cli, compiled,
     machine::Machine,
     models::{self, weights},
-    protos::{float, node},
+    protos::{float, float_tensor, node},
 };
 use prost::Message;
 use symshape::Dim;
 use symshape_compiler::{
     CompileOptions, Result,
     graph::{Graph, Value},
-    import::proto::{GraphProto, ModelProto, OperatorSetIdProto, TensorProto},
+    import::proto::{GraphProto, ModelProto, OperatorSetIdProto},
     kernel::Program,
     pipeline::Pipeline,
     quantise::{WeightRequest, quantise, round_activations},
@@ -183,14 +183,7 @@ fn table_is_stored_twice_where_one_form_would_be_slower() -> Result<()> {
 
 /// [`tied`] as an ONNX model.
 fn tied_model(rows: usize, columns: usize) -> Vec<u8> {
-    let table = weights(&[rows, columns], 3);
-    let table = TensorProto {
-        name: "table".into(),
-        dims: vec![rows as i64, columns as i64],
-        data_type: 1,
-        raw_data: Some(table.bytes().to_vec().into()),
-        ..Default::default()
-    };
+    let table = float_tensor("table", &weights(&[rows, columns], 3));
     let mut ids = float("ids", &["S"]);
     ids.ty.as_mut().and_then(|ty| ty.tensor_type.as_mut()).expect("a tensor").elem_type = 7;
     let graph = GraphProto {

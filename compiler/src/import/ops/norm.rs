@@ -2,14 +2,20 @@
 
 use crate::{
     error::{Error, Result},
-    graph::{Graph, Op, Value},
+    graph::{Graph, Value},
     import::{
         node::{OnnxNode, axes::normal_axes},
-        ops::pool::norm,
+        ops::{
+            pool::norm,
+            shared::standardised::{
+                groups_of_channels, inverse_deviation, standardised, standardised_channels,
+                standardised_groups,
+            },
+        },
     },
     scalar::{ReduceOp, Scalar},
 };
-use symshape::{Dim, Relation};
+use symshape::Dim;
 use symshape_runtime::DType;
 
 ops! {
@@ -31,23 +37,6 @@ ops! {
 /// `v`, one element per channel, in a shape that broadcasts with a tensor of `rank` axes.
 fn for_channels(g: &mut Graph, v: Value, rank: usize) -> Result<Value> {
     g.unsqueeze(v, &(1..rank.max(2) - 1).collect::<Vec<_>>())
-}
-
-/// `1 / sqrt(variance + epsilon)`.
-fn inverse_deviation(g: &mut Graph, variance: Value, epsilon: f64) -> Result<Value> {
-    let epsilon = g.number(g.dtype(variance), epsilon)?;
-    let shifted = g.add(variance, epsilon)?;
-    let deviation = g.sqrt(shifted)?;
-    g.recip(deviation)
-}
-
-/// `x` minus its mean over `axes`, then `1 / sqrt(variance + epsilon)`, then the mean.
-pub(crate) fn standardised(g: &mut Graph, x: Value, axes: &[usize], epsilon: f64) -> Result<[Value; 3]> {
-    let mean = g.mean(x, axes, true)?;
-    let centred = g.sub(x, mean)?;
-    let squares = g.mul(centred, centred)?;
-    let variance = g.mean(squares, axes, true)?;
-    Ok([centred, inverse_deviation(g, variance, epsilon)?, mean])
 }
 
 /// `x` in the type in which means are computed. With `stash_type=1`, the default, halves become `f32`.
@@ -174,57 +163,7 @@ fn groups(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let epsilon = n.float_or("epsilon", 1e-5)?;
     let count = n.int_or("num_groups", 0)?;
     let x = stash(g, n, x)?;
-    normalised_groups(g, x, count, epsilon)
-}
-
-/// The shape `[N, count, C/count, …]` for `x` with the shape `[N, C, …]`.
-fn groups_of_channels(g: &mut Graph, x: Value, count: i64) -> Result<Vec<Dim>> {
-    let mut shape = g.shape(x).to_vec();
-    if shape.len() < 2 || count < 1 {
-        return Err(Error::invalid(format!(
-            "the number of groups must be positive, but it is {count}; the input needs at least 2 axes"
-        )));
-    }
-
-    g.require(Relation::divides(count, &shape[1]), &format!("{count} groups of channels"))?;
-    let each = g.facts.simplify(&shape[1].floor_div(count));
-    shape.splice(1..2, [count.into(), each]);
-    Ok(shape)
-}
-
-/// `x`, normalised within each of `count` groups of channels.
-///
-/// The sums of a group are those of its channels, and each channel gets the mean of its group. So no kernel that reads
-/// `x` has an axis of the channels of one group: that is short, and innermost where channels are last in memory.
-pub(crate) fn normalised_groups(g: &mut Graph, x: Value, count: i64, epsilon: f64) -> Result<Value> {
-    let split = groups_of_channels(g, x, count)?;
-    let mut of_channels = g.shape(x)[..2].to_vec();
-    of_channels.resize(g.rank(x), Dim::from(1));
-
-    let mean = means_of_groups(g, x, &split)?;
-    let mean = g.reshape(mean, of_channels.clone())?;
-    let centred = g.sub(x, mean)?;
-    let squares = g.mul(centred, centred)?;
-    let variance = means_of_groups(g, squares, &split)?;
-    let inverse = inverse_deviation(g, variance, epsilon)?;
-    let inverse = g.reshape(inverse, of_channels)?;
-    g.mul(centred, inverse)
-}
-
-/// The mean of its group for each channel of `x`, in the shape `[N, count, C/count]`. `split` begins with these axes.
-fn means_of_groups(g: &mut Graph, x: Value, split: &[Dim]) -> Result<Value> {
-    let spatial: Vec<usize> = (2..g.rank(x)).collect();
-    let mut sums = x;
-    if !spatial.is_empty() {
-        sums = g.reduce(ReduceOp::Sum, sums, &spatial, false)?;
-    }
-
-    let sums = g.reshape(sums, split[..3].to_vec())?;
-    let sums = g.reduce(ReduceOp::Sum, sums, &[2], true)?;
-    let sums = g.expand(sums, &split[..3])?;
-    let elems = g.facts.simplify(&Dim::product(split[2..].iter().cloned()));
-    let elems = g.dim(g.dtype(x), elems)?;
-    g.div(sums, elems)
+    standardised_groups(g, x, count, epsilon)
 }
 
 /// `(X - mean) / sqrt(variance + epsilon) * scale + bias`, with mean and variance over the spatial axes of each channel
@@ -236,40 +175,11 @@ fn instance_normalization(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let scale = n.input(1)?;
     let bias = n.input(2)?;
     let epsilon = n.float_or("epsilon", 1e-5)?;
-    let normal = match channels_of_groups(g, x)? {
-        Some((channels, count)) => {
-            let normal = normalised_groups(g, channels, count, epsilon)?;
-            g.reshape(normal, g.shape(x).to_vec())?
-        }
-        None => {
-            let axes: Vec<usize> = (2..g.rank(x)).collect();
-            let [centred, inverse, _] = standardised(g, x, &axes, epsilon)?;
-            g.mul(centred, inverse)?
-        }
-    };
+    let normal = standardised_channels(g, x, epsilon)?;
     let scale = for_channels(g, scale, g.rank(x))?;
     let bias = for_channels(g, bias, g.rank(x))?;
     let scaled = g.mul(normal, scale)?;
     g.add(scaled, bias)
-}
-
-/// The tensor `[N, C, …]` that `x` is a reshaped view of, if each channel of `x` is a group of its channels, and their
-/// number. PyTorch exports group normalisations so.
-fn channels_of_groups(g: &mut Graph, x: Value) -> Result<Option<(Value, i64)>> {
-    let Op::View { shape, index } = g.op(x).clone() else { return Ok(None) };
-    let base = g.operands(x)[0];
-    let of_base = g.shape(base).to_vec();
-    let ([batch, groups, _], true) = (shape.as_slice(), of_base.len() > 2) else { return Ok(None) };
-    let (Some(count), Some(channels)) = (groups.as_i64(), of_base[1].as_i64()) else { return Ok(None) };
-    let elems = |dims: &[Dim]| Dim::product(dims.iter().cloned());
-    let has_all = g.facts.prove_eq(&elems(&shape), &elems(&of_base)).is_yes();
-    let are_groups = (1..channels).contains(&count) && channels % count == 0;
-    if *batch != of_base[0] || !are_groups || !has_all {
-        return Ok(None);
-    }
-    let reshaped = g.reshape(base, shape)?;
-    let is_same = matches!(g.op(reshaped), Op::View { index: other, .. } if *other == index);
-    Ok(is_same.then_some((base, count)))
 }
 
 /// `X / (bias + alpha / size * Σ X²)^beta`. The sum is over `size` adjacent channels.

@@ -3,7 +3,7 @@
 use crate::{
     cli::{json, refusal, symc},
     models,
-    protos::{float, node},
+    protos::{float, float_tensor, node},
 };
 use prost::Message;
 use std::{fs, path::Path};
@@ -16,13 +16,7 @@ fn path(folder: &Path, name: &str) -> String {
 }
 
 fn weight(name: &str, shape: &[usize], seed: u32) -> TensorProto {
-    TensorProto {
-        name: name.into(),
-        dims: shape.iter().map(|dim| *dim as i64).collect(),
-        data_type: 1,
-        raw_data: Some(models::weights(shape, seed).bytes().to_vec().into()),
-        ..Default::default()
-    }
+    float_tensor(name, &models::weights(shape, seed))
 }
 
 /// Writes the model `y = relu(x first) second`.

@@ -8,7 +8,7 @@ use crate::{
         ops::{
             activation::{by_erf, logistic},
             microsoft::channels_last::{channels_first, channels_last},
-            norm::normalised_groups,
+            shared::standardised::standardised_groups,
         },
     },
 };
@@ -86,7 +86,7 @@ fn normalised(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let image = if is_last { channels_first(g, x)? } else { x };
     let wide = if matches!(dtype, DType::F16 | DType::BF16) { g.cast(DType::F32, image)? } else { image };
 
-    let normal = normalised_groups(g, wide, count, n.float_or("epsilon", 1e-5)?)?;
+    let normal = standardised_groups(g, wide, count, n.float_or("epsilon", 1e-5)?)?;
     let mut y = channels_last(g, normal)?;
     let scale = g.cast(g.dtype(y), n.input(1)?)?;
     y = g.mul(y, scale)?;

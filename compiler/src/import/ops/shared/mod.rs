@@ -7,4 +7,5 @@ pub(crate) mod gates;
 pub(crate) mod loop_body;
 pub(crate) mod philox;
 pub(crate) mod piecewise;
+pub(crate) mod standardised;
 pub(crate) mod zero_dims;
