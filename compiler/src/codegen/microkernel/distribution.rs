@@ -5,6 +5,7 @@
 //! formed from one exponential, which is small where the result is near 0 or 2.
 
 use super::{
+    matches::Matches,
     math,
     op::{Body, Op, Ty},
 };
@@ -41,44 +42,27 @@ const EXP2: [f32; 6] =
 /// the core.
 const LEAST_EXPONENT: f32 = -125.0;
 
-/// A distribution function, and the instructions it is matched from.
+/// A distribution function.
 #[derive(Clone, Copy)]
-struct Distribution {
+pub(super) struct Distribution {
     function: UnaryOp,
     x: u32,
     /// The constant that `x` is divided by. A factor replaces it.
     divisor: Option<f32>,
-    /// The instruction of the function, and the quotient.
-    skipped: [Option<u32>; 2],
 }
 
 /// The distribution functions of a body.
-pub(super) struct Distributions {
-    /// At the index of each sum.
-    found: Vec<Option<Distribution>>,
-    skipped: Vec<bool>,
-}
+pub(super) type Distributions = Matches<Distribution>;
 
-impl Distributions {
+impl Matches<Distribution> {
     /// Finds them in a body.
     pub(super) fn of(body: &Body) -> Distributions {
-        let uses = body.use_counts();
-        let found: Vec<_> = (0..body.insts.len()).map(|idx| Distribution::of(body, &uses, idx)).collect();
-        let mut skipped = vec![false; body.insts.len()];
-        for reg in found.iter().flatten().flat_map(|distribution| distribution.skipped).flatten() {
-            skipped[reg as usize] = true;
-        }
-        Distributions { found, skipped }
-    }
-
-    /// Whether no emitted instruction needs the value of this one.
-    pub(super) fn skips(&self, idx: usize) -> bool {
-        self.skipped[idx]
+        Matches::find(body, |uses, idx| Distribution::of(body, uses, idx))
     }
 
     /// Emits the sum at `idx` if it is such a function. `value` gives the values of earlier instructions.
     pub(super) fn emit(&self, b: &mut Builder, idx: usize, value: impl Fn(u32) -> Vector) -> Option<Vector> {
-        let distribution = self.found[idx]?;
+        let distribution = self.at(idx)?;
         let mut x = value(distribution.x);
         if let Some(divisor) = distribution.divisor {
             let factor = b.float(divisor.recip());
@@ -92,7 +76,8 @@ impl Distributions {
 }
 
 impl Distribution {
-    fn of(body: &Body, uses: &[usize], idx: usize) -> Option<Distribution> {
+    /// The sum at `idx`, and the instructions of the function and of the quotient.
+    fn of(body: &Body, uses: &[usize], idx: usize) -> Option<(Distribution, Vec<u32>)> {
         let is_function = |reg: u32| {
             body.ty(reg) == Ty::F32 && matches!(body.op(reg), Op::Unary(UnaryOp::Erf | UnaryOp::Tanh, _))
         };
@@ -106,9 +91,9 @@ impl Distribution {
         let replaces_quotient = function == UnaryOp::Erf && uses[x as usize] == 1;
         Some(match quotient_by_constant(body, x) {
             Some((dividend, divisor)) if replaces_quotient => {
-                Distribution { function, x: dividend, divisor: Some(divisor), skipped: [Some(inst), Some(x)] }
+                (Distribution { function, x: dividend, divisor: Some(divisor) }, vec![inst, x])
             }
-            _ => Distribution { function, x, divisor: None, skipped: [Some(inst), None] },
+            _ => (Distribution { function, x, divisor: None }, vec![inst]),
         })
     }
 }

@@ -16,6 +16,7 @@ mod f16;
 mod formulas;
 mod lane_access;
 pub mod logistic;
+mod matches;
 pub mod math;
 mod memory;
 mod narrow_products;

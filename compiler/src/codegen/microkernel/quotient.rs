@@ -1,8 +1,7 @@
 //! Quotients by constants.
 //!
-//! A core starts two multiplications a cycle. A division of 512 bits takes about ten cycles, 3.3 ns on Emerald Rapids,
-//! and cannot overlap with the next one. So the dividend is multiplied by the reciprocal of the constant, which is
-//! split into two floats: `x / c = x * high + x * low`.
+//! Independent divisions of 512 bits take 3.4 ns each on Emerald Rapids, and multiplications 0.5 ns. So the dividend is
+//! multiplied by the reciprocal of the constant, which is split into two floats: `x / c = x * high + x * low`.
 //!
 //! Source: N. Brisebarre, J.-M. Muller and S. K. Raina, "Accelerating correctly rounded floating-point division when
 //! the divisor is known in advance", IEEE Transactions on Computers 53 (8), 2004.

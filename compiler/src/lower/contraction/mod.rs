@@ -4,7 +4,7 @@
 //! them. The operands' addresses classify an axis. A *row* axis moves only the varying operand, a *column* axis moves
 //! only the other one, and a *batch* axis moves both. The columns are the axes of that operand that move the result's
 //! address by one. If that is a batch axis (depthwise convolution), there is no matrix multiplication, and strips along
-//! it accumulate the result. So it is if each channel has a few columns only.
+//! it accumulate the result. The same holds if each channel has a few columns only.
 
 mod few_bits;
 mod matrix;
