@@ -91,8 +91,8 @@ def measured(shape, args):
     model = folder / "model.onnx"
     shapes.save(shape, model)
     flags = [f"--dim={name}={low}..{high}" for name, (low, high) in shape.ranges.items()]
-    flags += [f"--cpu={args.cpu}"] if args.cpu else []
-    command([args.symc, "compile", model, *flags, "-o", folder / "model.so"])
+    level = [f"--cpu={args.cpu}"] if args.cpu else []
+    command([args.symc, "compile", model, *flags, *level, "-o", folder / "model.so"])
     bounds = bounds_ns(args.symc, model, flags, shape.sizes)
     query = artefact.query(args.symc, str(folder))
     peers = [OnnxRuntime(str(model)), OpenVino(str(model)), Symshape(str(folder), query, {"y": np.dtype(np.float32)})]

@@ -58,7 +58,8 @@ pub fn jit(graph: &Graph) -> Result<Model> {
 pub fn steps() -> impl Iterator<Item = &'static str> {
     let passes = opt::PASSES.iter().map(|(name, _)| *name);
     let stages =
-        ["optimize", "round_rows", "state", "ragged", "offload", "precision", "concats", "lower"].into_iter();
+        ["optimize", "round_rows", "state", "ragged", "offload", "precision", "optimize_late", "lower"]
+            .into_iter();
     let schedule_passes = schedule::PASSES.iter().map(|(name, _)| *name);
     passes.chain(stages).chain(schedule_passes).chain([
         "dead_stores",
@@ -281,7 +282,7 @@ impl Stages<'_> {
             self.graph("precision", &mut graph, |graph| opt::apply_precision(graph, options.precision))?;
         }
 
-        self.graph("concats", &mut graph, opt::save_copies)?;
+        self.graph("optimize_late", &mut graph, opt::optimize_late)?;
 
         let mut program = lower::lower(&graph).at(|| "lower")?;
         offload::passes(&mut program, KernelPhase::Lowered, targets)?;

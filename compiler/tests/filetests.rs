@@ -210,7 +210,7 @@ fn answer(head: &Head<'_>, source: &str, tail: &[&str]) -> Result<String> {
         }
         "opt" => {
             match head.pass {
-                Some(pass) => find(&[opt::PASSES, opt::MEMORY_PASSES].concat(), pass)?(&mut graph)?,
+                Some(pass) => find(&[opt::PASSES, opt::LATE_PASSES].concat(), pass)?(&mut graph)?,
                 None => opt::optimize(&mut graph)?,
             }
             verify::verify(&graph)?;

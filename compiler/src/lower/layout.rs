@@ -30,6 +30,9 @@ use symshape::Dim;
 /// An axis with at most this many elements is short.
 const SHORT: i64 = 4;
 
+/// Strips of fewer elements leave most of a vector empty.
+const MIN_STRIP: i64 = 8;
+
 /// The decisions that the order of a result depends on.
 struct Context<'a> {
     graph: &'a Graph,
@@ -128,11 +131,23 @@ fn inherited(context: &Context, orders: &HashMap<Value, AxisOrder>, value: Value
             if matches!(graph.op(value), Op::Map(_)) && repeats(shape, &main) {
                 return row_major;
             }
-            main.order(graph, orders, value)
+            let order = main.order(graph, orders, value);
+            if adds_few_columns(graph, value, &main, &order) { row_major } else { order }
         }
         Op::Input(_) | Op::Const(_) | Op::Index { .. } => row_major,
         Op::Bind { .. } | Op::If { .. } | Op::Loop { .. } | Op::Call { .. } | Op::Fail { .. } => row_major,
     }
+}
+
+/// Whether `value` combines elements of one stored value at several places, and its strips would be short in `order`:
+/// the sum of the taps of a convolution with a few channels.
+fn adds_few_columns(graph: &Graph, value: Value, read: &MainRead, order: &[usize]) -> bool {
+    let shape = graph.shape(value);
+    let inner = innermost(shape, order.iter().copied()).and_then(|k| shape[k].as_i64());
+    matches!(graph.op(value), Op::Map(_))
+        && read.is_repeated
+        && read.loaded.is_empty()
+        && inner.is_some_and(|extent| extent < MIN_STRIP)
 }
 
 /// Whether an axis of `shape` moves no coordinate of the read.

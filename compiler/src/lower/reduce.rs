@@ -13,6 +13,7 @@ use super::{
     lowering::{KernelScope, Lowering, node_name},
     map,
     nest::{AxisRole, Nest, axes_of, exprs_of, load_addresses, loops, renamed, step, strip, with_exprs},
+    windows::MAX_WINDOW,
 };
 use crate::{
     Error, Result,
@@ -23,8 +24,8 @@ use crate::{
 use symshape::Dim;
 use symshape_runtime::DType;
 
-/// The largest number of elements that are combined in registers.
-const MAX_UNROLLED: i64 = 32;
+/// Strips along memory that combine more elements into each result are long enough.
+const MAX_SHORT: i64 = 8;
 
 struct Reduction {
     value: Value,
@@ -80,11 +81,12 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
     nest.split(&mut scope);
     let main = main_address(&nest, &scope, &code);
     order(&mut nest, &scope, &reduction, main.as_ref());
-    let along = innermost_is_reduced(&nest, &scope, main.as_ref());
+    let is_short = is_short_or_slides(&nest, &scope, main.as_ref());
+    let along = innermost_is_reduced(&nest, &scope, main.as_ref()) && !is_short;
 
     let count = gone.iter().try_fold(1i64, |count, dim| count.checked_mul(dim.as_i64()?));
     let body = match (along, count) {
-        (_, Some(count)) if count <= MAX_UNROLLED && (!along || slides(&nest, &scope, main.as_ref())) => {
+        (false, Some(count)) if count <= MAX_WINDOW => {
             let code = unrolled(lowering, &mut scope, &reduction, axes, &gone, &index)?;
             map::pass(&mut scope, kept, &code)
         }
@@ -146,14 +148,14 @@ fn innermost_is_reduced(nest: &Nest, scope: &KernelScope, main: Option<&Dim>) ->
     }
 }
 
-/// Whether results that are adjacent in memory share elements, because their windows overlap.
-fn slides(nest: &Nest, scope: &KernelScope, main: Option<&Dim>) -> bool {
+/// Whether results that are adjacent in memory share elements, because their windows overlap, or have few each. Strips
+/// along the results are longer then than those along the windows.
+fn is_short_or_slides(nest: &Nest, scope: &KernelScope, main: Option<&Dim>) -> bool {
     match (innermost(nest, AxisRole::Kept, scope, main), innermost(nest, AxisRole::Reduced, scope, main)) {
-        (Some((kept, _)), Some((reduced, window))) => window
-            .extent
-            .as_i64()
-            .and_then(|extent| reduced.checked_mul(extent))
-            .is_some_and(|span| kept < span),
+        (Some((kept, _)), Some((reduced, window))) => window.extent.as_i64().is_some_and(|extent| {
+            let span = reduced.checked_mul(extent);
+            span.is_some_and(|span| kept < span || kept == span && extent <= MAX_SHORT)
+        }),
         _ => false,
     }
 }

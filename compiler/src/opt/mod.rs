@@ -15,6 +15,7 @@ pub(crate) mod f32_arithmetic;
 pub(crate) mod fold;
 pub(crate) mod index_ranges;
 pub(crate) mod keep_f32;
+pub(crate) mod kn2row;
 pub mod laws;
 pub(crate) mod negligible_weights;
 pub(crate) mod padded_taps;
@@ -61,20 +62,23 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("dead", dead::dead),
 ];
 
-/// The passes that run last, before lowering, by name. They are about memory: offload targets see the graph before.
-pub const MEMORY_PASSES: &[(&str, Pass)] =
-    &[("state_operands", state_operands::state_operands), ("concats", concats::concats)];
+/// The passes that run last, before lowering, by name. Offload targets see the graph before, with whole operators.
+pub const LATE_PASSES: &[(&str, Pass)] = &[
+    ("state_operands", state_operands::state_operands),
+    ("concats", concats::concats),
+    ("kn2row", kn2row::kn2row),
+];
 
-/// Runs the passes that save copies.
+/// Runs the passes that save copies or fill vectors.
 ///
 /// # Errors
 /// A bug in a pass.
-pub fn save_copies(graph: &mut Graph) -> Result<()> {
+pub fn optimize_late(graph: &mut Graph) -> Result<()> {
     for node in graph.nodes.values_mut() {
-        node.op.regions_mut().into_iter().try_for_each(save_copies)?;
+        node.op.regions_mut().into_iter().try_for_each(optimize_late)?;
     }
 
-    for (name, pass) in MEMORY_PASSES {
+    for (name, pass) in LATE_PASSES {
         pass(graph).at(|| *name)?;
         if cfg!(debug_assertions) {
             verify::verify(graph).at(|| format!("after pass {name}"))?;

@@ -19,6 +19,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("conv_residual", conv_residual),
     ("depthwise", depthwise),
     ("channel_multiplier", channel_multiplier),
+    ("few_columns", few_columns),
     ("planes", planes),
     ("transposed_results", transposed_results),
     ("channels_of_bytes", channels_of_bytes),
@@ -192,6 +193,26 @@ fn channel_multiplier() -> Result<Graph> {
     let y = g.add(y, b)?;
     let y = g.relu(y)?;
     let y = conv(&mut g, y, [57, 5], 1, 1, 11)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+/// Convolutions to one to three channels, whose taps become columns: along one axis or both, with and without a stride,
+/// for an output and for another convolution.
+fn few_columns() -> Result<Graph> {
+    let mut g = graph("few_columns", &[("N", 0, 3), ("H", 5, 13), ("W", 12, 40)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 4.into(), sym("H"), sym("W")])?;
+    let x = conv(&mut g, x, [4, 16], 3, 1, 1)?;
+    let x = g.relu(x)?;
+    let rgb = conv(&mut g, x, [16, 3], 3, 1, 3)?;
+    let rgb = g.relu(rgb)?;
+    g.output("rgb", rgb)?;
+    let heat = conv(&mut g, x, [16, 1], 3, 1, 5)?;
+    g.output("heat", heat)?;
+    let half = conv(&mut g, x, [16, 1], 5, 2, 7)?;
+    g.output("half", half)?;
+    let flow = conv(&mut g, x, [16, 2], 3, 1, 9)?;
+    let y = conv(&mut g, flow, [2, 9], 3, 1, 11)?;
     g.output("y", y)?;
     Ok(g)
 }

@@ -162,8 +162,9 @@ impl ContractionNest {
             (true, false) if self.has_few_columns(scope, 1, unit) => LoopForm::Strips,
             (true, false) if self.gathers(scope, 0, unit) => LoopForm::Matrix,
             (_, true) if self.gathers(scope, 1, unit) => LoopForm::SwappedMatrix,
-            // A single column is a row of the other operand.
-            (true, false) => LoopForm::SwappedMatrix,
+            // A single column is a row of the other operand, whose columns are adjacent.
+            (true, false) if step(&scope.facts, lhs, unit) == 1 => LoopForm::SwappedMatrix,
+            (true, false) => LoopForm::Matrix,
             (false, _) => LoopForm::Matrix,
         }
     }

@@ -10,6 +10,9 @@ use crate::{
 use std::collections::{HashMap, HashSet};
 use symshape::{Dim, Symbol};
 
+/// The logarithm of the largest number of neighbours along an axis that may read the same element, but not all do.
+const MAX_REPEATED_LOG: u32 = 4;
+
 /// The order in which the axes of `operand` are in memory, from the stored value that it mainly reads.
 pub(super) fn stored_order(graph: &Graph, orders: &HashMap<Value, AxisOrder>, operand: Value) -> AxisOrder {
     let main = MainRead::find(graph, orders, operand, !orders.contains_key(&operand));
@@ -22,6 +25,8 @@ pub(super) struct MainRead {
     /// The index of the read, over the axes `$k` of the reader and the symbols of loaded coordinates.
     pub(super) index: Vec<Dim>,
     pub(super) loaded: Vec<LoadedCoordinate>,
+    /// Whether the definition reads the value at another index too.
+    pub(super) is_repeated: bool,
 }
 
 /// A coordinate whose value is loaded.
@@ -43,10 +48,14 @@ impl MainRead {
     ) -> Option<MainRead> {
         let rank = graph.rank(value);
         let is_stored = &|value| orders.contains_key(&value);
-        let mut search = ReadSearch { graph, is_stored, rank, loaded: Vec::new(), main: None };
+        let mut search = ReadSearch { graph, is_stored, rank, loaded: Vec::new(), reads: Vec::new() };
         search.visit(value, &identity(rank), is_start);
-        let (_, source, index) = search.main?;
-        Some(MainRead { source, index, loaded: search.loaded })
+        let ReadSearch { loaded, reads, .. } = search;
+        let size = |value: Value| estimate(&graph.facts, &elems(graph.shape(value)));
+        // The first one among those of the same size.
+        let (source, index) = reads.iter().rev().max_by_key(|(value, _)| size(*value))?;
+        let is_repeated = reads.iter().any(|(value, at)| value == source && at != index);
+        Some(MainRead { source: *source, index: index.clone(), loaded, is_repeated })
     }
 
     /// The order of the axes of `reader` that the read suggests.
@@ -65,13 +74,13 @@ impl MainRead {
 /// The axes along which the definition of `value` reads at loaded coordinates.
 pub(super) fn scattered_axes(graph: &Graph, fusion: &Fusion, value: Value) -> HashSet<usize> {
     let rank = graph.rank(value);
-    let mut search =
-        ReadSearch { graph, is_stored: &|value| fusion.is_root(value), rank, loaded: Vec::new(), main: None };
+    let is_stored = &|value| fusion.is_root(value);
+    let mut search = ReadSearch { graph, is_stored, rank, loaded: Vec::new(), reads: Vec::new() };
     search.visit(value, &identity(rank), true);
     search.loaded.into_iter().flat_map(|coordinate| coordinate.axes).collect()
 }
 
-/// The search for the largest stored value that a definition reads.
+/// The search for the stored values that a definition reads.
 struct ReadSearch<'a> {
     graph: &'a Graph,
     /// Whether a value is in memory.
@@ -79,8 +88,8 @@ struct ReadSearch<'a> {
     /// The rank of the reader.
     rank: usize,
     loaded: Vec<LoadedCoordinate>,
-    /// Its elements, the value and the index of the read.
-    main: Option<(i64, Value, Vec<Dim>)>,
+    /// The stored values, with the index of each read.
+    reads: Vec<(Value, Vec<Dim>)>,
 }
 
 impl ReadSearch<'_> {
@@ -88,10 +97,7 @@ impl ReadSearch<'_> {
         let graph = self.graph;
         let is_stored = (self.is_stored)(value) || matches!(graph.op(value), Op::Input(_));
         if is_stored && !is_start {
-            let size = estimate(&graph.facts, &elems(graph.shape(value)));
-            if self.main.as_ref().is_none_or(|(largest, ..)| size > *largest) {
-                self.main = Some((size, value, index.to_vec()));
-            }
+            self.reads.push((value, index.to_vec()));
             return;
         }
 
@@ -147,17 +153,32 @@ pub(super) fn order_of_address(
         let is_axis = (0..shape.len()).any(|k| axis(k) == *symbol);
         is_axis || loaded.iter().any(|coordinate| coordinate.symbol == *symbol)
     };
-    let at = |moved: Option<&Symbol>| {
+    let at = |moved: Option<&Symbol>, by: i64| {
         let value = |symbol: &Symbol| {
             let is_moved = moved == Some(symbol);
             let is_fixed = || estimate(&graph.facts, &Dim::from(symbol));
-            Some(if is_coordinate(symbol) { i64::from(is_moved) } else { is_fixed() })
+            Some(if !is_coordinate(symbol) {
+                is_fixed()
+            } else if is_moved {
+                by
+            } else {
+                0
+            })
         };
         address.eval_i64(&value).unwrap_or(0)
     };
 
-    let origin = at(None);
-    let distance = |symbol: &Symbol| (at(Some(symbol)) - origin).abs();
+    let origin = at(None, 0);
+    // Where several neighbours read the same element, as in a picture that is enlarged, the next one counts.
+    let distance = |symbol: &Symbol| {
+        let neighbours = (0..=MAX_REPEATED_LOG).map(|log| 1 << log);
+        let distances = neighbours.map(|by| ((at(Some(symbol), by) - origin).abs(), by));
+        distances
+            .filter(|(distance, _)| *distance > 0)
+            .map(|(distance, by)| (distance / by).max(1))
+            .next()
+            .unwrap_or(0)
+    };
     let step = |k: usize| {
         let coordinates = loaded.iter().filter(|coordinate| coordinate.axes.contains(&k));
         let steps = coordinates.map(|coordinate| distance(&coordinate.symbol));
