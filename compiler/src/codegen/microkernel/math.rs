@@ -102,10 +102,28 @@ pub(super) fn is_nan(b: &mut Builder, x: Vector) -> Mask {
     b.compare(CompareOp::Ne, x, x)
 }
 
+/// Whether [`Builder::majority`] is one instruction.
+fn has_majority(b: &Builder) -> bool {
+    b.shape().registers >= 32 && b.lanes() == 16
+}
+
+/// Whether a minimum takes fewer instructions than a maximum, so that a maximum is that of negated operands.
+pub(super) fn prefers_min(b: &Builder) -> bool {
+    !b.shape().extrema && !has_majority(b)
+}
+
 /// The larger operand, with `-0 < 0`; NaN if either operand is NaN.
 pub(super) fn max(b: &mut Builder, x: Vector, y: Vector) -> Vector {
     if b.shape().extrema {
         return b.binary(VBinary::Largest, x, y);
+    }
+    if has_majority(b) {
+        // The two orders differ only where an operand is NaN or both are zero. There, a NaN keeps all of its bits but
+        // the sign, and the sign of the result is set only if both signs are.
+        let one = b.binary(VBinary::Max, x, y);
+        let other = b.binary(VBinary::Max, y, x);
+        let magnitude = b.bits(!(1 << 31));
+        return b.majority(one, other, magnitude);
     }
     // max(x, y) = -min(-x, -y), and min is cheap to make exact.
     let x = neg(b, x);

@@ -168,7 +168,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
         | VInst::DotMatrixBf16(dst, a, b, c)
         | VInst::DotSignedLane(dst, a, b, _, c) => none.read(*c).read(*a).read(*b).set(*dst),
         // The first operand is copied to the destination before the others are read.
-        VInst::AndOr(dst, a, b, c) => none.read(*a).read(*b).read(*c).set_early(*dst),
+        VInst::Bits(_, dst, a, b, c) => none.read(*a).read(*b).read(*c).set_early(*dst),
         VInst::DotBytes(dst, a, b, c) | VInst::SumDotPairs(dst, a, b, c) if dst == c => {
             none.read(*c).read(*a).read(*b).set(*dst)
         }
@@ -280,7 +280,7 @@ pub(super) fn rename(
         | VInst::DotMatrix(dst, a, b, c)
         | VInst::DotMatrixBf16(dst, a, b, c)
         | VInst::DotSignedLane(dst, a, b, _, c)
-        | VInst::AndOr(dst, a, b, c)
+        | VInst::Bits(_, dst, a, b, c)
         | VInst::DotBytes(dst, a, b, c)
         | VInst::SumDotPairs(dst, a, b, c) => {
             [&mut *a, b, c].into_iter().for_each(|src| *src = vector(*src, false));

@@ -227,6 +227,15 @@ pub enum VBinary {
     Odd,
 }
 
+/// Functions of the bits of three operands `a`, `b` and `c`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BitsOp {
+    /// `(a & b) | c`.
+    AndOr,
+    /// The bits that at least two of the operands have.
+    Majority,
+}
+
 /// Lane by lane arithmetic on one vector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum VUnary {
@@ -425,8 +434,8 @@ pub enum VInst {
     /// As [`VInst::DotMatrix`] of floats: both factors have two rows of four bf16. Sums round toward odd, and denormals
     /// count as zeros. Only on ISAs whose shape has `bf16_matrix_dots`.
     DotMatrixBf16(Vector, Vector, Vector, Vector),
-    /// `(a & b) | c`, bit by bit. Only on ISAs with 32 registers of 16 lanes.
-    AndOr(Vector, Vector, Vector, Vector),
+    /// See [`BitsOp`]. Only on ISAs with 32 registers of 16 lanes.
+    Bits(BitsOp, Vector, Vector, Vector, Vector),
     /// See [`VBinary`].
     Binary(VBinary, Vector, Vector, Vector),
     /// See [`VUnary`].

@@ -40,7 +40,7 @@ fn range(ty: Ty) -> RangeInclusive<i32> {
 impl Reduction {
     /// A reduction that has seen no elements.
     pub(super) fn start(b: &mut Builder, op: ReduceOp, ty: Ty, var: u32, partials: usize) -> Reduction {
-        let is_negated = (op, ty) == (ReduceOp::Max, Ty::F32) && !b.shape().extrema;
+        let is_negated = (op, ty) == (ReduceOp::Max, Ty::F32) && math::prefers_min(b);
         let bits = match (op, ty) {
             (ReduceOp::Sum, _) => 0,
             (ReduceOp::Prod, _) => 1f32.to_bits(),

@@ -8,7 +8,8 @@ mod transpose;
 mod wide;
 
 use super::vcode::{
-    Cond, Int, IntOp, IntOperand, IntWidth, Mask, MaskOp, Mem, ShiftOp, VBinary, VCode, VInst, VUnary, Vector,
+    BitsOp, Cond, Int, IntOp, IntOperand, IntWidth, Mask, MaskOp, Mem, ShiftOp, VBinary, VCode, VInst,
+    VUnary, Vector,
 };
 use crate::scalar::CompareOp;
 use std::collections::HashMap;
@@ -421,11 +422,18 @@ impl Builder {
     pub(crate) fn and_or(&mut self, a: Vector, b: Vector, c: Vector) -> Vector {
         if self.shape.registers >= 32 && self.shape.lanes == 16 {
             let dst = self.vector();
-            self.push(VInst::AndOr(dst, a, b, c));
+            self.push(VInst::Bits(BitsOp::AndOr, dst, a, b, c));
             return dst;
         }
         let both = self.binary(VBinary::And, a, b);
         self.binary(VBinary::Or, both, c)
+    }
+
+    /// Each bit that at least two of the operands have. Only on ISAs with 32 registers of 16 lanes.
+    pub(crate) fn majority(&mut self, a: Vector, b: Vector, c: Vector) -> Vector {
+        let dst = self.vector();
+        self.push(VInst::Bits(BitsOp::Majority, dst, a, b, c));
+        dst
     }
 
     /// Lane by lane arithmetic.

@@ -10,7 +10,8 @@ mod tiles;
 mod wide;
 
 use super::vcode::{
-    Cond, Int, IntOp, IntOperand, Mask, MaskOp, ShiftOp, VBinary, VCode, VInst, VUnary, Vector, VectorHalf,
+    BitsOp, Cond, Int, IntOp, IntOperand, Mask, MaskOp, ShiftOp, VBinary, VCode, VInst, VUnary, Vector,
+    VectorHalf,
 };
 use super::{
     builder::VectorShape,
@@ -240,10 +241,7 @@ impl Translator<'_> {
                 self.set(*dst, value);
             }
             VInst::Fma(dst, x, y, z) => self.fma(*dst, *x, *y, *z),
-            VInst::AndOr(dst, x, y, z) => {
-                self.binary(VBinary::And, *dst, *x, *y);
-                self.binary(VBinary::Or, *dst, *dst, *z);
-            }
+            VInst::Bits(op, dst, x, y, z) => self.bits(*op, *dst, [*x, *y, *z]),
             VInst::Binary(op, dst, x, y) => self.binary(*op, *dst, *x, *y),
             VInst::Unary(op, dst, x) => self.unary(*op, *dst, *x),
             step if step.is_wide() => self.wide(step),
@@ -384,6 +382,20 @@ impl Translator<'_> {
             let product = self.b.ins().fmul(x, y);
             self.b.ins().fadd(product, z)
         };
+        self.set(dst, value);
+    }
+
+    fn bits(&mut self, op: BitsOp, dst: Vector, operands: [Vector; 3]) {
+        let [x, y, z] = operands.map(|vector| self.ints_of(vector));
+        let both = self.b.ins().band(x, y);
+        let third = match op {
+            BitsOp::AndOr => z,
+            BitsOp::Majority => {
+                let either = self.b.ins().bor(x, y);
+                self.b.ins().band(either, z)
+            }
+        };
+        let value = self.b.ins().bor(both, third);
         self.set(dst, value);
     }
 

@@ -68,7 +68,7 @@ fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
             }
             moved.push(a);
         }
-        VInst::AndOr(_, a, b, _) => moved.extend([a, b]),
+        VInst::Bits(_, _, a, b, _) => moved.extend([a, b]),
         VInst::DotBytes(_, a, b, c) | VInst::SumDotPairs(_, a, b, c) => moved.extend([a, b, c]),
         VInst::Compare(_, _, a, _) | VInst::WideCompare(_, _, a, _) => moved.push(a),
         VInst::CompareInt(_, _, a, b) | VInst::WideCompareInt(_, _, a, b) => moved.extend([a, b]),

@@ -16,7 +16,7 @@ use crate::{
         allocate::{Allocated, STACK},
         listing::Label,
         steps::SelectSteps,
-        vcode::{Cond, Int, IntOperand, Mask, MaskOp, Mem, ShiftOp, VBinary, VInst, VUnary, Vector},
+        vcode::{BitsOp, Cond, Int, IntOperand, Mask, MaskOp, Mem, ShiftOp, VBinary, VInst, VUnary, Vector},
     },
     error::Result,
     scalar::CompareOp,
@@ -182,15 +182,18 @@ impl Selector<'_> {
         }
     }
 
-    fn and_or(&mut self, dst: Vector, a: Vector, b: Vector, c: Vector) {
+    fn bits(&mut self, op: BitsOp, dst: Vector, [a, b, c]: [Vector; 3]) {
         // Bit `4a + 2b + c` of the table is the result.
-        const TABLE: i32 = 0b1110_1010;
+        let table = match op {
+            BitsOp::AndOr => 0b1110_1010,
+            BitsOp::Majority => 0b1110_1000,
+        };
         let to = self.vector(dst);
         let from = self.vector(a);
         self.copy(to, from);
         let b = self.vector(b).into();
         let c = self.source(c);
-        self.asm.op(Code::EVEX_Vpternlogd_zmm_k1z_zmm_zmmm512b32_imm8, &[to.into(), b, c, TABLE.into()]);
+        self.asm.op(Code::EVEX_Vpternlogd_zmm_k1z_zmm_zmmm512b32_imm8, &[to.into(), b, c, table.into()]);
     }
 
     /// `dst = a · b + c`, where the instruction adds to its destination.
@@ -460,7 +463,7 @@ impl SelectSteps for Selector<'_> {
             VInst::CountFrom(dst, first) => self.count_from(*dst, *first),
             VInst::Move(dst, src) => self.move_vector(*dst, *src),
             VInst::Fma(dst, a, b, c) => self.fma(*dst, *a, *b, *c),
-            VInst::AndOr(dst, a, b, c) => self.and_or(*dst, *a, *b, *c),
+            VInst::Bits(op, dst, a, b, c) => self.bits(*op, *dst, [*a, *b, *c]),
             VInst::InterleaveBytes(dst, src) => self.interleave_bytes(*dst, *src),
             VInst::DotBytes(dst, a, b, c) => self.accumulate(self.simd.dot_bytes(), *dst, [*a, *b, *c]),
             VInst::SumDotPairs(dst, a, b, c) => {
