@@ -5,9 +5,13 @@
 //! would repeat an expensive computation. All other values are definitions.
 //!
 //! A contraction is *absorbed* by a root when all its readers lead to that root through views and maps that visit each
-//! of its elements exactly once. Bias, residual and activation are then the contraction's epilogue.
+//! of its elements exactly once. Bias, residual and activation are then the contraction's epilogue. An output that
+//! would scatter the columns of the contraction does not absorb it (`scattered_columns.rs`).
 
-use super::index::{address, elems, identity, mixed_radix, row_major, substitute};
+use super::{
+    index::{address, elems, identity, mixed_radix, row_major, substitute},
+    scattered_columns::are_scattered,
+};
 use crate::{
     graph::{Coord, Graph, Node, NodeId, Op, Value},
     scalar::{BinaryOp, Body, Step, UnaryOp},
@@ -341,7 +345,8 @@ fn absorb(graph: &Graph, users: &Users, fusion: &mut Fusion) {
 
         let Some(root) = root else { continue };
         let finishes = matches!(graph.op(root), Op::Map(_) | Op::View { .. });
-        if finishes && sum_index(graph, fusion, root, sum).is_some() {
+        let index = sum_index(graph, fusion, root, sum).filter(|_| finishes);
+        if index.is_some_and(|index| !is_output(graph, root) || !are_scattered(graph, root, sum, &index)) {
             fusion.roots[root] = true;
             fusion.absorber.insert(root, sum);
             fusion.absorbed.insert(sum, root);

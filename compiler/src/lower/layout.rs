@@ -39,6 +39,8 @@ struct Context<'a> {
     fusion: &'a Fusion,
     /// Contractions with constant weights that take the order of their varying operand.
     in_place: HashSet<Value>,
+    /// Values that only callers read.
+    results: HashSet<Value>,
     short: HashSet<(Value, usize)>,
 }
 
@@ -46,7 +48,7 @@ struct Context<'a> {
 pub(super) fn orders(graph: &Graph, fusion: &Fusion) -> HashMap<Value, AxisOrder> {
     let (demands, in_place) = demands::demands(graph, fusion);
     let short = short_reductions(graph);
-    let mut context = Context { graph, fusion, in_place, short };
+    let mut context = Context { graph, fusion, in_place, results: results(graph), short };
 
     let mut orders: HashMap<Value, AxisOrder> = HashMap::new();
     for value in graph.values.keys().filter(|value| fusion.is_root(*value)) {
@@ -125,6 +127,8 @@ fn inherited(context: &Context, orders: &HashMap<Value, AxisOrder>, value: Value
         }
         Op::Reduce { axes, .. } => reduced_order(graph, orders, value, axes),
         Op::ArgReduce { axis, .. } => reduced_order(graph, orders, value, &[*axis]),
+        // Callers want row-major tensors, and moving elements twice takes longer.
+        Op::View { .. } | Op::Gather { .. } if context.results.contains(&value) => row_major,
         Op::Map(_) | Op::View { .. } | Op::Gather { .. } => {
             let Some(main) = MainRead::find(graph, orders, value, true) else { return row_major };
             // A value that repeats all that it reads has no order of its own, and its readers mostly none either.
@@ -148,6 +152,12 @@ fn adds_few_columns(graph: &Graph, value: Value, read: &MainRead, order: &[usize
         && read.is_repeated
         && read.loaded.is_empty()
         && inner.is_some_and(|extent| extent < MIN_STRIP)
+}
+
+/// The outputs that no node reads.
+fn results(graph: &Graph) -> HashSet<Value> {
+    let read: HashSet<Value> = graph.nodes.values().flat_map(|node| node.operands.iter().copied()).collect();
+    graph.outputs.iter().map(|(_, value)| *value).filter(|value| !read.contains(value)).collect()
 }
 
 /// Whether an axis of `shape` moves no coordinate of the read.

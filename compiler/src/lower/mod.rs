@@ -29,6 +29,7 @@ mod nest;
 mod order;
 mod place;
 mod reduce;
+mod scattered_columns;
 mod sort;
 mod state;
 mod storage;

@@ -21,6 +21,8 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("channel_multiplier", channel_multiplier),
     ("few_columns", few_columns),
     ("planes", planes),
+    ("windows", windows),
+    ("moved_results", moved_results),
     ("transposed_results", transposed_results),
     ("channels_of_bytes", channels_of_bytes),
     ("grouped", grouped),
@@ -250,6 +252,70 @@ fn planes() -> Result<Graph> {
     let pooled = g.window(pooled, &[2, 3], &[3, 3], &[2, 2], &[1, 1])?;
     let y = g.reduce(ReduceOp::Max, pooled, &[4, 5], false)?;
     g.output("pooled", y)?;
+    Ok(g)
+}
+
+/// Windows of an input that do not overlap, that have more elements than a strip combines in registers, and that are
+/// the last axis; and a depthwise convolution with as many taps.
+fn windows() -> Result<Graph> {
+    let mut g = graph("windows", &[("N", 0, 2), ("H", 4, 9), ("W", 4, 37)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 5.into(), sym("H"), sym("W")])?;
+    let pooled = g.window(x, &[2, 3], &[2, 2], &[2, 2], &[1, 1])?;
+    let pooled = g.reduce(ReduceOp::Max, pooled, &[4, 5], false)?;
+    g.output("pairs", pooled)?;
+    let thirds = g.window(x, &[3], &[3], &[3], &[1])?;
+    let sums = g.reduce(ReduceOp::Sum, thirds, &[4], false)?;
+    g.output("thirds", sums)?;
+    let products = g.reduce(ReduceOp::Prod, thirds, &[4], false)?;
+    g.output("products", products)?;
+
+    let side = [0, 0, 4, 4].map(Dim::from);
+    let padded = g.pad(x, &side, &side, Scalar::f32(0.0))?;
+    for (name, kernel) in [("seven", 7), ("nine", 9)] {
+        let windows = g.window(padded, &[2, 3], &[kernel, kernel], &[1, 1], &[1, 1])?;
+        let most = g.reduce(ReduceOp::Max, windows, &[4, 5], false)?;
+        g.output(name, most)?;
+    }
+    let y = conv(&mut g, x, [5, 19], 1, 1, 1)?;
+    let padded = g.pad(y, &side, &side, Scalar::f32(0.0))?;
+    let windows = g.window(padded, &[2, 3], &[9, 9], &[1, 1], &[1, 1])?;
+    let w = constant(&mut g, &[19, 9, 9], 5)?;
+    let y = g.contract(windows, b"nchwyx", w, b"cyx", b"nchw")?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+/// Outputs that move the elements of inputs and of contractions: transpositions, a picture that is enlarged, a
+/// transposed convolution, and a product with one column.
+fn moved_results() -> Result<Graph> {
+    let mut g = graph("moved_results", &[("N", 0, 3), ("H", 1, 7), ("W", 2, 35)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 6.into(), sym("H"), sym("W")])?;
+    for (name, axes) in [("last", [0, 2, 3, 1]), ("rows", [0, 1, 3, 2]), ("batch", [1, 2, 3, 0])] {
+        let y = g.transpose(x, &axes)?;
+        g.output(name, y)?;
+    }
+    let (h, w) = (sym("H") * 2, sym("W") * 2);
+    let at = |k: usize| Dim::from(axis(k));
+    let index = vec![at(0), at(1), at(2).floor_div(2), at(3).floor_div(2)];
+    let y = g.view(x, vec![sym("N"), 6.into(), h.clone(), w.clone()], index)?;
+    g.output("enlarged", y)?;
+
+    let weights = constant(&mut g, &[6, 5, 2, 2], 1)?;
+    let y = g.contract(x, b"nchw", weights, b"coij", b"nohiwj")?;
+    let y = g.reshape(y, vec![sym("N"), 5.into(), h, w])?;
+    let b = constant(&mut g, &[5, 1, 1], 2)?;
+    let y = g.add(y, b)?;
+    let y = g.relu(y)?;
+    g.output("transposed convolution", y)?;
+
+    let rows = g.transpose(x, &[0, 2, 3, 1])?;
+    let column = constant(&mut g, &[6], 3)?;
+    let y = g.contract(rows, b"nhwc", column, b"c", b"nhw")?;
+    g.output("column", y)?;
+    let z = g.input("z", DType::F32, vec![sym("N"), sym("W"), 40.into()])?;
+    let column = constant(&mut g, &[40, 1], 4)?;
+    let y = g.matmul(z, column)?;
+    g.output("heads", y)?;
     Ok(g)
 }
 

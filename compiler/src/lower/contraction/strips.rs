@@ -19,6 +19,7 @@ use crate::{
     scalar::{BinaryOp, Reg, Scalar},
     tensor::{Bytes, Tensor},
 };
+use std::collections::VecDeque;
 use symshape::{Dim, Symbol};
 
 /// Emits strips along a batch axis, along which both operands are streamed, or along rows that have the same weights.
@@ -167,7 +168,23 @@ fn take_addend(epilogue: &mut InstSeq) -> Option<Inst> {
     Some(std::mem::replace(&mut epilogue.insts[addend], Inst::Sum))
 }
 
-/// Accumulates in scratch memory, with one strip for each point of the reduction.
+/// The reduced axes without the innermost ones, which have at most [`MAX_WINDOW`] terms together, and those with their
+/// extents.
+fn innermost_terms(reduced: &[Axis]) -> (Vec<Axis>, Vec<(Axis, i64)>) {
+    let mut outer = reduced.to_vec();
+    let mut unrolled = VecDeque::new();
+    let mut terms = 1;
+    while let Some(extent) =
+        outer.last().and_then(|axis| axis.extent.as_i64()).filter(|n| (1..=MAX_WINDOW / terms).contains(n))
+        && let Some(axis) = outer.pop()
+    {
+        terms *= extent;
+        unrolled.push_front((axis, extent));
+    }
+    (outer, unrolled.into())
+}
+
+/// Accumulates in scratch memory, with one strip for some terms of the reduction.
 fn through_memory(
     lowering: &mut Lowering,
     scope: &mut KernelScope,
@@ -191,11 +208,20 @@ fn through_memory(
     let zero = first.push(Inst::Const(Scalar::from_i64(contraction.dtype, 0)));
     first.push(Inst::Store(accumulator.clone(), zero));
 
+    let (outer, unrolled) = innermost_terms(&contraction.nest.axes(AxisRole::Reduced));
     let mut update = InstSeq::default();
-    let term = multiply(contraction, buffers, &mut update, &contraction.nest.exprs[..2]);
-    let old = update.push(Inst::Load(accumulator.clone()));
-    let new = update.push(Inst::Binary(BinaryOp::Add, old, term));
-    update.push(Inst::Store(accumulator.clone(), new));
+    let mut total = update.push(Inst::Load(accumulator.clone()));
+    for point in points(&unrolled.iter().map(|(_, extent)| *extent).collect::<Vec<_>>()) {
+        let value = |symbol: &Symbol| {
+            let at = unrolled.iter().position(|(axis, _)| axis.var == *symbol);
+            at.map(|k| Dim::from(point[k]))
+        };
+        let addresses =
+            [0, 1].map(|side| scope.facts.simplify(&contraction.nest.exprs[side].substitute(&value)));
+        let term = multiply(contraction, buffers, &mut update, &addresses);
+        total = update.push(Inst::Binary(BinaryOp::Add, total, term));
+    }
+    update.push(Inst::Store(accumulator.clone(), total));
 
     let mut last = InstSeq::default();
     let total = last.push(Inst::Load(accumulator));
@@ -203,7 +229,7 @@ fn through_memory(
 
     let strip = |code: InstSeq| Stmt::Strip { axis: inner.clone(), code };
     let mut body = vec![renamed(scope, &strip(first))];
-    body.extend(loops(&contraction.nest.axes(AxisRole::Reduced), false, vec![strip(update)]));
+    body.extend(loops(&outer, false, vec![strip(update)]));
     body.push(renamed(scope, &strip(last)));
     lowering.push(contraction.root, "products", Kernel::default(), loops(&kept, true, body));
     Ok(())
