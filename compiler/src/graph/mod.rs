@@ -159,6 +159,11 @@ impl Graph {
         }
     }
 
+    /// The constant that `value` is, possibly through views.
+    pub(crate) fn viewed_constant(&self, value: Value) -> Option<&crate::tensor::Tensor> {
+        self.as_constant(self.through_views(value))
+    }
+
     /// Whether `dim` contains a data-dependent symbol.
     pub fn is_data_dependent(&self, dim: &Dim) -> bool {
         self.data_dependent.iter().any(|symbol| dim.contains(symbol))

@@ -37,11 +37,6 @@ fn is_short(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
-/// Whether a value is a constant, or a view of one.
-fn is_constant(graph: &Graph, value: Value) -> bool {
-    graph.as_constant(graph.through_views(value)).is_some()
-}
-
 /// Whether a view may have fewer elements than its operand.
 fn shrinks(graph: &Graph, value: Value) -> bool {
     let elems = |value: Value| graph.shape(value).iter().fold(Dim::one(), |elems, dim| elems * dim);
@@ -113,7 +108,9 @@ impl WideValues {
                 new.constant(tensor.ok_or_else(|| Error::internal("a constant of another size"))?)?
             }
             // Fewer elements are converted before they are padded and repeated, for instance by windows.
-            Op::Pad { .. } | Op::View { .. } if is_constant(new, value) || !shrinks(new, value) => {
+            Op::Pad { .. } | Op::View { .. }
+                if new.viewed_constant(value).is_some() || !shrinks(new, value) =>
+            {
                 let op = wide_op(new.op(value));
                 let operand = new.operands(value)[0];
                 let operand = self.of(new, operand)?;

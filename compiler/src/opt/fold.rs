@@ -98,7 +98,7 @@ fn computed(graph: &Graph, node: &Node, value: Value, used: &SecondaryMap<Value,
 
 /// Whether a value is a constant of few bits, or a view of one.
 fn is_few_bits(graph: &Graph, value: Value) -> bool {
-    graph.as_constant(graph.through_views(value)).is_some_and(|tensor| tensor.few_bits().is_some())
+    graph.viewed_constant(value).is_some_and(|tensor| tensor.few_bits().is_some())
 }
 
 fn bytes_of(graph: &Graph, value: Value) -> Option<usize> {

@@ -102,7 +102,7 @@ fn factor(graph: &Graph, node: &Node) -> Option<usize> {
     };
     let labels = [lhs, rhs];
 
-    let is_fixed = |side: usize| graph.as_constant(graph.through_views(node.operands[side])).is_some();
+    let is_fixed = |side: usize| graph.viewed_constant(node.operands[side]).is_some();
     let side = (0..2).find(|side| is_fixed(1 - side) && !is_fixed(*side))?;
     let shape = graph.shape(node.operands[1 - side]);
     let is_column = |(k, label): (usize, &Label)| {

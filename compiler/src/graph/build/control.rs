@@ -207,7 +207,7 @@ impl Captured {
         }
         let own = match outer.op(value) {
             op @ (Op::Const(_) | Op::Index { .. }) => inner.push(op.clone(), &[])?,
-            op @ Op::View { .. } if shows_constant(outer, value) => {
+            op @ Op::View { .. } if outer.viewed_constant(value).is_some() => {
                 let shown = self.take(outer, inner, outer.operands(value)[0])?;
                 inner.push(op.clone(), &[shown])?
             }
@@ -220,8 +220,4 @@ impl Captured {
         self.known.push((value, own));
         Ok(own)
     }
-}
-
-fn shows_constant(graph: &Graph, value: Value) -> bool {
-    graph.as_constant(graph.through_views(value)).is_some()
 }

@@ -25,7 +25,7 @@ pub(super) struct Demand {
 
 /// Whether operand `operand` of a contraction is a constant, possibly through views.
 pub(super) fn is_fixed(graph: &Graph, sum: Value, operand: usize) -> bool {
-    graph.as_constant(graph.through_views(graph.operands(sum)[operand])).is_some()
+    graph.viewed_constant(graph.operands(sum)[operand]).is_some()
 }
 
 /// The preferred orders of values that contractions read, through views, as their varying operand, and the contractions
@@ -115,8 +115,7 @@ fn multiplied(graph: &Graph) -> HashSet<Value> {
 /// Whether both operands are `f32`, and the weights have no few bits.
 fn are_floats(graph: &Graph, operand: Value, weight: Value) -> bool {
     let is_f32 = [operand, weight].iter().all(|value| graph.dtype(*value) == DType::F32);
-    let constant = graph.as_constant(graph.through_views(weight));
-    is_f32 && constant.is_some_and(|constant| constant.few_bits().is_none())
+    is_f32 && graph.viewed_constant(weight).is_some_and(|constant| constant.few_bits().is_none())
 }
 
 /// The value that `operand` views, and its coordinates over the axes of `operand`.

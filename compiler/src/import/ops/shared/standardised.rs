@@ -126,7 +126,7 @@ fn has_channels_last(g: &Graph, x: Value) -> bool {
         match g.op(value) {
             Op::Contraction { lhs, rhs, out, .. } => {
                 let is_column = |(operand, labels): (&Value, &Vec<_>)| {
-                    labels.contains(&out[k]) && g.as_constant(g.through_views(*operand)).is_some()
+                    labels.contains(&out[k]) && g.viewed_constant(*operand).is_some()
                 };
                 if operands.iter().zip([lhs, rhs]).any(is_column) {
                     return true;
