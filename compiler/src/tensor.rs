@@ -335,3 +335,14 @@ pub fn fingerprint(bytes: &[u8]) -> u64 {
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
+
+/// All points of a box, in row-major order.
+pub(crate) fn points(extents: &[i64]) -> Vec<Vec<i64>> {
+    extents.iter().fold(vec![vec![]], |points, extent| {
+        let longer = |point: &Vec<i64>| {
+            let point = point.clone();
+            (0..*extent).map(move |at| [&point[..], &[at]].concat())
+        };
+        points.iter().flat_map(longer).collect()
+    })
+}

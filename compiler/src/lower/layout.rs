@@ -20,6 +20,7 @@ mod reads;
 use super::{
     fuse::{Fusion, sum_index},
     index::{AxisOrder, identity, innermost, natural, substitute},
+    nest::MIN_STRIP_ELEMS,
 };
 use crate::graph::{Graph, Label, Op, Value, axis};
 use demands::is_fixed;
@@ -29,9 +30,6 @@ use symshape::Dim;
 
 /// An axis with at most this many elements is short.
 const SHORT: i64 = 4;
-
-/// Strips of fewer elements leave most of a vector empty.
-const MIN_STRIP: i64 = 8;
 
 /// The decisions that the order of a result depends on.
 struct Context<'a> {
@@ -127,7 +125,8 @@ fn inherited(context: &Context, orders: &HashMap<Value, AxisOrder>, value: Value
         }
         Op::Reduce { axes, .. } => reduced_order(graph, orders, value, axes),
         Op::ArgReduce { axis, .. } => reduced_order(graph, orders, value, &[*axis]),
-        // Callers want row-major tensors, and moving elements twice takes longer.
+        // Callers want row-major tensors, and moving elements twice takes longer. Maps compute along the order of their
+        // operands first.
         Op::View { .. } | Op::Gather { .. } if context.results.contains(&value) => row_major,
         Op::Map(_) | Op::View { .. } | Op::Gather { .. } => {
             let Some(main) = MainRead::find(graph, orders, value, true) else { return row_major };
@@ -151,7 +150,7 @@ fn adds_few_columns(graph: &Graph, value: Value, read: &MainRead, order: &[usize
     matches!(graph.op(value), Op::Map(_))
         && read.is_repeated
         && read.loaded.is_empty()
-        && inner.is_some_and(|extent| extent < MIN_STRIP)
+        && inner.is_some_and(|extent| extent < MIN_STRIP_ELEMS)
 }
 
 /// The outputs that no node reads.

@@ -19,7 +19,7 @@ use symshape::{Dim, Facts, Node, Symbol};
 const MAX_SPLITS: usize = 16;
 
 /// An axis with fewer elements does not become a strip if there is another axis.
-const MIN_STRIP_ELEMS: i64 = 8;
+pub(super) const MIN_STRIP_ELEMS: i64 = 8;
 
 /// The role of an axis. Axes are ordered and merged only within their role.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -2,7 +2,8 @@
 //!
 //! The innermost axis of the tensor that is read decides between the three. If it is reduced, each result is a strip.
 //! If it is kept, strips run along it and combine into memory. If few elements are combined (pooling windows), they
-//! are combined in registers instead, even if windows slide along the innermost axis.
+//! are combined in registers instead, even if windows slide along the innermost axis. Strips along the results are also
+//! chosen where the elements of a result are few and adjacent.
 //!
 //! The order in which a result is combined depends only on the extents of the reduced axes. Products of floats keep
 //! the order and precision of their definition, because partial products in another order may overflow or vanish where
@@ -20,6 +21,7 @@ use crate::{
     graph::{Op, Value},
     kernel::{Access, Axis, Buffer, BufferId, Inst, InstSeq, Kernel, Local, MemorySpace, Stmt},
     scalar::{ReduceOp, Reg, Scalar},
+    tensor::points,
 };
 use symshape::Dim;
 use symshape_runtime::DType;
@@ -197,17 +199,6 @@ fn unrolled(
     let total = cast(&mut inliner.code, total, reduction.acc, reduction.dtype);
     inliner.store_everywhere(reduction.value, index, total);
     Ok(inliner.code)
-}
-
-/// All points of a box, in row-major order.
-pub(super) fn points(extents: &[i64]) -> Vec<Vec<i64>> {
-    extents.iter().fold(vec![vec![]], |points, extent| {
-        let longer = |point: &Vec<i64>| {
-            let point = point.clone();
-            (0..*extent).map(move |at| [&point[..], &[at]].concat())
-        };
-        points.iter().flat_map(longer).collect()
-    })
 }
 
 /// Emits one strip for each result, or several that are combined one after another.

@@ -8,15 +8,14 @@
 use crate::graph::{Graph, Label, Op, Value, axis};
 use symshape::Dim;
 
-/// With fewer columns, most lanes of a vector are empty.
-const MIN_COLUMNS: i64 = 8;
+/// With fewer columns, a tile of a packed constant would be mostly empty.
+pub(super) const MIN_COLUMNS: i64 = 8;
 
 /// Whether the innermost axis of the row-major `root` moves few of the many columns of `sum`, which it reads at
 /// `index`.
 pub(super) fn are_scattered(graph: &Graph, root: Value, sum: Value, index: &[Dim]) -> bool {
     let Op::Contraction { lhs, rhs, out, .. } = graph.op(sum) else { return false };
-    let is_constant =
-        |side: usize| graph.as_constant(graph.through_views(graph.operands(sum)[side])).is_some();
+    let is_constant = |side: usize| graph.viewed_constant(graph.operands(sum)[side]).is_some();
     let (image, weights) = match (is_constant(0), is_constant(1)) {
         (false, true) => (lhs, rhs),
         (true, false) => (rhs, lhs),

@@ -18,7 +18,7 @@ use super::{dead::dead, rebuild::rebuild, views::compose};
 use crate::{
     error::{Error, Result},
     graph::{Graph, Label, Node, Op, Value, axis},
-    scalar::Precision,
+    tensor::points,
 };
 use num_bigint::BigInt;
 use std::ops::RangeInclusive;
@@ -31,8 +31,8 @@ const LANES: i64 = 16;
 /// An element of `z` takes as long as this many multiply-adds: it is stored, loaded and added.
 const ELEMENT_COST: i64 = 5;
 
-/// The pass must save at least this share of the time, because `z` takes memory.
-const MIN_GAIN: (i64, i64) = (1, 5);
+/// The time divided by this must be saved, because `z` takes memory.
+const MIN_GAIN: i64 = 5;
 
 /// The most terms of the sum of an element.
 const MAX_TERMS: i64 = 64;
@@ -112,14 +112,11 @@ impl Taps {
 }
 
 impl Convolution {
-    /// `None` if the node is no convolution, or if its taps should not become columns.
+    /// `None` if the node is not a convolution, or if its taps should not become columns.
     fn of(graph: &Graph, node: &Node) -> Option<Convolution> {
-        let Op::Contraction { lhs, rhs, out, dtype: DType::F32, precision } = &node.op else { return None };
-        if *precision == Precision::Int8 {
-            return None;
-        }
+        let Op::Contraction { lhs, rhs, out, dtype: DType::F32, .. } = &node.op else { return None };
         let has_weights = |side: &usize| {
-            let weights = graph.as_constant(graph.through_views(node.operands[1 - side]));
+            let weights = graph.viewed_constant(node.operands[1 - side]);
             weights.is_some_and(|weights| weights.few_bits().is_none())
         };
         let side = (0..2).find(has_weights)?;
@@ -193,7 +190,8 @@ impl Convolution {
     fn build(&self, graph: &mut Graph, node: &Node) -> Result<Value> {
         let products = self.products(graph, node)?;
         let mut sum = None;
-        for point in self.points() {
+        let counts: Vec<i64> = self.taps.iter().map(|taps| taps.count).collect();
+        for point in points(&counts) {
             let term = self.term(graph, products, &point)?;
             sum = Some(match sum {
                 Some(sum) => graph.add(sum, term)?,
@@ -248,15 +246,6 @@ impl Convolution {
         index.extend(point.iter().map(|tap| Dim::from(*tap)));
         graph.view(products, shape, index)
     }
-
-    /// One tap along each of the axes, in all combinations.
-    fn points(&self) -> Vec<Vec<i64>> {
-        let next = |points: Vec<Vec<i64>>, taps: &Taps| {
-            let with = |point: &Vec<i64>, tap: i64| [&point[..], &[tap]].concat();
-            points.iter().flat_map(|point| (0..taps.count).map(move |tap| with(point, tap))).collect()
-        };
-        self.taps.iter().fold(vec![Vec::new()], next)
-    }
 }
 
 /// The number of elements along the axes with such labels, if it is known.
@@ -265,20 +254,18 @@ fn elements(labels: &[Label], shape: &[Dim], is_counted: impl Fn(&Label) -> bool
     counted.try_fold(1i64, |n, (_, extent)| n.checked_mul(extent.as_i64()?))
 }
 
-/// The outermost taps, or all, whichever take the least time as columns. `None` if that does not save enough.
+/// The outermost taps, or all, whichever take the least time as columns. `None` if that does not save enough. A sum has
+/// `terms` terms, and its columns are in one vector.
 fn cheapest(taps: &[Taps], columns: i64, terms: i64) -> Option<Vec<Taps>> {
-    let vectors = |elements: i64| (elements + LANES - 1) / LANES;
-    let before = terms * vectors(columns);
     let after = |taps: &[Taps]| {
         let count: i64 = taps.iter().map(|taps| taps.count).product();
         let elements = columns * count;
-        let time = terms / count * vectors(elements) + elements * ELEMENT_COST;
+        let time = terms / count * ((elements + LANES - 1) / LANES) + elements * ELEMENT_COST;
         let rows: i64 = taps.iter().map(|taps| taps.stride).product();
         (count <= MAX_TERMS).then_some(time.saturating_mul(rows))
     };
     let choices = (1..=taps.len()).map(|count| &taps[..count]);
     let (time, cheapest) =
         choices.filter_map(|taps| Some((after(taps)?, taps))).min_by_key(|(time, _)| *time)?;
-    let (part, whole) = MIN_GAIN;
-    (before.saturating_sub(time) >= before / whole * part).then(|| cheapest.to_vec())
+    (time <= terms - terms / MIN_GAIN).then(|| cheapest.to_vec())
 }

@@ -10,6 +10,7 @@ use crate::{
         inline::Inliner,
         lowering::{KernelScope, Lowering},
         nest::{AxisRole, Nest, axes_of, exprs_of, step},
+        scattered_columns::MIN_COLUMNS,
         windows::{MAX_STEP, MAX_WINDOW},
     },
     scalar::{Precision, Scalar},
@@ -18,9 +19,6 @@ use crate::{
 use std::mem;
 use symshape::Dim;
 use symshape_runtime::DType;
-
-/// With fewer columns, a tile of a packed constant would be mostly empty.
-const MIN_COLUMNS: i64 = 8;
 
 /// A gathered operand is copied once for all columns of the other one. With fewer terms for each column, the copy takes
 /// less time than stores of single elements.

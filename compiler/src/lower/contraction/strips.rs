@@ -13,13 +13,11 @@ use crate::{
         lowering::{KernelScope, Lowering, node_name},
         map,
         nest::{AxisRole, append, loops, renamed, with_exprs},
-        reduce::points,
         windows::MAX_WINDOW,
     },
     scalar::{BinaryOp, Reg, Scalar},
-    tensor::{Bytes, Tensor},
+    tensor::{Bytes, Tensor, points},
 };
-use std::collections::VecDeque;
 use symshape::{Dim, Symbol};
 
 /// Emits strips along a batch axis, along which both operands are streamed, or along rows that have the same weights.
@@ -33,17 +31,25 @@ pub(super) fn lower(
         [streamed(lowering, scope, &mut contraction, 0)?, streamed(lowering, scope, &mut contraction, 1)?];
     let contraction = &contraction;
     let reduced = contraction.nest.axes(AxisRole::Reduced);
-
-    let extents: Option<Vec<i64>> = reduced.iter().map(|axis| axis.extent.as_i64()).collect();
-    match extents {
-        Some(extents) if extents.iter().product::<i64>() <= MAX_WINDOW => {
-            let code = unrolled(scope, contraction, buffers, &reduced, &extents);
-            let body = map::pass(scope, contraction.nest.axes(AxisRole::Kept), &code);
-            lowering.push(contraction.root, "products", Kernel::default(), body);
-            Ok(())
-        }
-        _ => through_memory(lowering, scope, buffers, sum, contraction),
+    let (outer, inner) = innermost_terms(&reduced);
+    if !outer.is_empty() {
+        return through_memory(lowering, scope, buffers, sum, contraction, [outer, inner]);
     }
+    let code = in_registers(scope, contraction, buffers, inner);
+    let body = map::pass(scope, contraction.nest.axes(AxisRole::Kept), &code);
+    lowering.push(contraction.root, "products", Kernel::default(), body);
+    Ok(())
+}
+
+/// The reduced axes without the innermost ones, which have at most [`MAX_WINDOW`] terms together, and those.
+fn innermost_terms(reduced: &[Axis]) -> (&[Axis], &[Axis]) {
+    let mut terms = 1;
+    let last_outer = reduced.iter().rposition(|axis| {
+        let extent = axis.extent.as_i64().filter(|extent| (1..=MAX_WINDOW / terms).contains(extent));
+        terms *= extent.unwrap_or(1);
+        extent.is_none()
+    });
+    reduced.split_at(last_outer.map_or(0, |last| last + 1))
 }
 
 /// The memory of an operand as strips read it. A constant is packed so that it is contiguous along the strips.
@@ -107,35 +113,42 @@ fn multiply(
     code.push(Inst::Binary(BinaryOp::Mul, x, y))
 }
 
-/// Accumulates in registers, then runs the epilogue.
-fn unrolled(
+/// Adds the terms of `reduced`, whose extents are constants, to `total`.
+fn add_terms(
     scope: &KernelScope,
     contraction: &ContractionNest,
     buffers: [BufferId; 2],
     reduced: &[Axis],
-    extents: &[i64],
-) -> InstSeq {
-    let mut code = InstSeq::default();
-    let mut epilogue = with_exprs(&contraction.epilogue, &contraction.nest.exprs[2..]);
-    let mut total = None;
-    if !points(extents).is_empty()
-        && let Some(addend) = take_addend(&mut epilogue)
-    {
-        total = Some(code.push(addend));
-    }
-    for point in points(extents) {
+    code: &mut InstSeq,
+    mut total: Option<Reg>,
+) -> Option<Reg> {
+    let extents: Vec<i64> = reduced.iter().filter_map(|axis| axis.extent.as_i64()).collect();
+    for point in points(&extents) {
         let value = |symbol: &Symbol| {
             reduced.iter().position(|axis| axis.var == *symbol).map(|k| Dim::from(point[k]))
         };
         let addresses =
             [0, 1].map(|side| scope.facts.simplify(&contraction.nest.exprs[side].substitute(&value)));
-        let term = multiply(contraction, buffers, &mut code, &addresses);
+        let term = multiply(contraction, buffers, code, &addresses);
         total = Some(match total {
             None => term,
             Some(total) => code.push(Inst::Binary(BinaryOp::Add, total, term)),
         });
     }
+    total
+}
 
+/// Accumulates in registers, then runs the epilogue.
+fn in_registers(
+    scope: &KernelScope,
+    contraction: &ContractionNest,
+    buffers: [BufferId; 2],
+    reduced: &[Axis],
+) -> InstSeq {
+    let mut code = InstSeq::default();
+    let mut epilogue = with_exprs(&contraction.epilogue, &contraction.nest.exprs[2..]);
+    let addend = take_addend(&mut epilogue).map(|addend| code.push(addend));
+    let total = add_terms(scope, contraction, buffers, reduced, &mut code, addend);
     let total = total.unwrap_or_else(|| code.push(Inst::Const(Scalar::from_i64(contraction.dtype, 0))));
     append(&mut code, &epilogue, total);
     code
@@ -168,29 +181,14 @@ fn take_addend(epilogue: &mut InstSeq) -> Option<Inst> {
     Some(std::mem::replace(&mut epilogue.insts[addend], Inst::Sum))
 }
 
-/// The reduced axes without the innermost ones, which have at most [`MAX_WINDOW`] terms together, and those with their
-/// extents.
-fn innermost_terms(reduced: &[Axis]) -> (Vec<Axis>, Vec<(Axis, i64)>) {
-    let mut outer = reduced.to_vec();
-    let mut unrolled = VecDeque::new();
-    let mut terms = 1;
-    while let Some(extent) =
-        outer.last().and_then(|axis| axis.extent.as_i64()).filter(|n| (1..=MAX_WINDOW / terms).contains(n))
-        && let Some(axis) = outer.pop()
-    {
-        terms *= extent;
-        unrolled.push_front((axis, extent));
-    }
-    (outer, unrolled.into())
-}
-
-/// Accumulates in scratch memory, with one strip for some terms of the reduction.
+/// Accumulates in scratch memory, with one strip for each point of the outer axes of the reduction.
 fn through_memory(
     lowering: &mut Lowering,
     scope: &mut KernelScope,
     buffers: [BufferId; 2],
     sum: Value,
     contraction: &ContractionNest,
+    [outer, inner_terms]: [&[Axis]; 2],
 ) -> Result<()> {
     let mut kept = contraction.nest.axes(AxisRole::Kept);
     let inner = kept.pop().ok_or_else(|| Error::internal("the batch has no axis"))?;
@@ -208,20 +206,10 @@ fn through_memory(
     let zero = first.push(Inst::Const(Scalar::from_i64(contraction.dtype, 0)));
     first.push(Inst::Store(accumulator.clone(), zero));
 
-    let (outer, unrolled) = innermost_terms(&contraction.nest.axes(AxisRole::Reduced));
     let mut update = InstSeq::default();
-    let mut total = update.push(Inst::Load(accumulator.clone()));
-    for point in points(&unrolled.iter().map(|(_, extent)| *extent).collect::<Vec<_>>()) {
-        let value = |symbol: &Symbol| {
-            let at = unrolled.iter().position(|(axis, _)| axis.var == *symbol);
-            at.map(|k| Dim::from(point[k]))
-        };
-        let addresses =
-            [0, 1].map(|side| scope.facts.simplify(&contraction.nest.exprs[side].substitute(&value)));
-        let term = multiply(contraction, buffers, &mut update, &addresses);
-        total = update.push(Inst::Binary(BinaryOp::Add, total, term));
-    }
-    update.push(Inst::Store(accumulator.clone(), total));
+    let old = update.push(Inst::Load(accumulator.clone()));
+    let new = add_terms(scope, contraction, buffers, inner_terms, &mut update, Some(old)).unwrap_or(old);
+    update.push(Inst::Store(accumulator.clone(), new));
 
     let mut last = InstSeq::default();
     let total = last.push(Inst::Load(accumulator));
@@ -229,7 +217,7 @@ fn through_memory(
 
     let strip = |code: InstSeq| Stmt::Strip { axis: inner.clone(), code };
     let mut body = vec![renamed(scope, &strip(first))];
-    body.extend(loops(&outer, false, vec![strip(update)]));
+    body.extend(loops(outer, false, vec![strip(update)]));
     body.push(renamed(scope, &strip(last)));
     lowering.push(contraction.root, "products", Kernel::default(), loops(&kept, true, body));
     Ok(())

@@ -171,13 +171,9 @@ pub(super) fn order_of_address(
     let origin = at(None, 0);
     // Where several neighbours read the same element, as in a picture that is enlarged, the next one counts.
     let distance = |symbol: &Symbol| {
-        let neighbours = (0..=MAX_REPEATED_LOG).map(|log| 1 << log);
-        let distances = neighbours.map(|by| ((at(Some(symbol), by) - origin).abs(), by));
-        distances
-            .filter(|(distance, _)| *distance > 0)
-            .map(|(distance, by)| (distance / by).max(1))
-            .next()
-            .unwrap_or(0)
+        let mut neighbours = (0..=MAX_REPEATED_LOG).map(|log| 1 << log);
+        let distance = |by: i64| (at(Some(symbol), by) - origin).abs();
+        neighbours.find(|by| distance(*by) > 0).map_or(0, |by| (distance(by) / by).max(1))
     };
     let step = |k: usize| {
         let coordinates = loaded.iter().filter(|coordinate| coordinate.axes.contains(&k));
