@@ -1,10 +1,9 @@
 """Writes docs/operator-speed.md and its picture from the points of run.py."""
 
 import math
-import platform
 import statistics
 
-PEERS = {"ort": "ONNX Runtime", "openvino": "OpenVINO"}
+from side_by_side import PEERS, conditions
 
 HEAD = """# Single operators
 
@@ -89,19 +88,11 @@ def picture(points):
 
 def write(path, points, args):
     """Writes the page and its picture next to it."""
-    import onnxruntime
-    import openvino
-
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        models = [text.split(":")[1].strip() for text in file if text.startswith("model name")]
-    machine = models[0] if models else platform.machine()
-    versions = f"ONNX Runtime {onnxruntime.__version__}, OpenVINO {openvino.__version__.split('-')[0]}"
-    level = f", `--cpu {args.cpu}`" if args.cpu else ""
     points = sorted(points, key=ratio)
     image = path.with_suffix(".svg")
     image.write_text(picture(points))
     text = [
-        HEAD, f"The machine is one core of {machine}{level}; {versions}. {args.note}".rstrip(), "", summary(points), "",
+        HEAD, f"{conditions(args)}. {args.note}".rstrip(), "", summary(points), "",
         f"![Ratios in order]({image.name})", "", "All points, the slowest first:", "",
         "| operator | sizes | µs | ONNX Runtime | OpenVINO |", "|---|---|---|---|---|",
     ]

@@ -14,11 +14,8 @@ import os
 import pathlib
 import re
 import shutil
-import statistics
 import subprocess
 import sys
-
-import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path += [f"{ROOT}/compiler/tests/differential", f"{ROOT}/benches/models"]
@@ -27,24 +24,13 @@ import artefact
 import onnx
 import page
 from operators import operators
-from peers import OnnxRuntime, OpenVino, Symshape, fastest_ns, limit_openvino
-
-# The largest difference from ONNX Runtime, relative to the largest magnitude of the output.
-TOLERANCE = 1e-4
+from peers import OnnxRuntime, OpenVino, Symshape, limit_openvino
+from side_by_side import TOLERANCE, add_arguments, error, times
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scratch", type=pathlib.Path, default=ROOT / "target/operators", help="folder of models")
-    parser.add_argument("--symc", default=f"{ROOT}/target/release/symc", help="the compiler")
-    parser.add_argument("--cpu", help="the ISA level of symshape, which limits OpenVINO too")
-    parser.add_argument("--only", default="", help="a regular expression that the name contains")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--milliseconds", type=int, default=10, help="length of a burst of calls")
-    parser.add_argument("--core", type=int, default=0, help="the core that everything runs on")
-    parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/operator-speed.md", help="the page to write")
-    parser.add_argument("--note", default="", help="a sentence of the page about the conditions of the run")
-    parser.add_argument("--no-page", action="store_true", help="write no page")
+    add_arguments(parser, ROOT, "operators", "operator-speed.md")
     args = parser.parse_args()
 
     os.sched_setaffinity(0, {args.core})
@@ -85,7 +71,8 @@ def measured(operator, kind, folder, args):
         for peer in (reference, symshape):
             peer.prepare(arrays)
             peer.call()
-        check(operator, symshape, expected)
+        if not error(symshape, expected) <= TOLERANCE:
+            sys.exit(f"{operator.name}: the results are off by {error(symshape, expected):.1e}")
         peers = [reference, *openvino(operator, model, arrays), symshape]
         points.append({"name": operator.name, "kind": kind, "sizes": sizes, "ns": times(peers, args)})
     return points
@@ -97,28 +84,10 @@ def openvino(operator, model, arrays):
         peer = OpenVino(str(model))
         peer.prepare(arrays)
         peer.call()
-    except RuntimeError as error:
-        print(f"{operator.name}: OpenVINO: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
+    except RuntimeError as refusal:
+        print(f"{operator.name}: OpenVINO: {str(refusal).strip().splitlines()[-1]}", file=sys.stderr)
         return []
     return [peer]
-
-
-def times(peers, args):
-    """The median over the rounds of the fastest calls of a burst, by runtime, in nanoseconds of processor time."""
-    found = {peer.name: [] for peer in peers}
-    for _ in range(args.rounds):
-        for peer in peers:
-            found[peer.name].append(fastest_ns(peer, args.milliseconds))
-    return {name: statistics.median(values) for name, values in found.items()}
-
-
-def check(operator, peer, expected):
-    """Ends the program if the runtime computes another result."""
-    for name, result in peer.results().items():
-        want = expected[name].astype(np.float64)
-        error = float(np.abs(result.astype(np.float64) - want).max() / max(np.abs(want).max(), 1e-9))
-        if not error <= TOLERANCE:
-            sys.exit(f"{operator.name}: {peer.name}: the result `{name}` is off by {error:.1e}")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
 import collections
 import math
-import platform
 import statistics
 from html import escape
+
+from side_by_side import PEERS, conditions
 
 # The borders of cells: rows, and elements of the weights, each four times the one before.
 ROWS = [4**k for k in range(7)]
@@ -14,7 +15,6 @@ KINDS = {
     "convolution": "Convolutions",
     "depthwise": "Depthwise convolutions",
 }
-PEERS = {"ort": "ONNX Runtime", "openvino": "OpenVINO"}
 
 HEAD = """# Random shapes
 
@@ -148,16 +148,7 @@ def picture(points, kind):
 
 def write(path, points, args):
     """Writes the page and a picture for each kind next to it."""
-    import onnxruntime
-    import openvino
-
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        models = [text.split(":")[1].strip() for text in file if text.startswith("model name")]
-    machine = models[0] if models else platform.machine()
-    versions = f"ONNX Runtime {onnxruntime.__version__}, OpenVINO {openvino.__version__.split('-')[0]}"
-    level = f", `--cpu {args.cpu}`" if args.cpu else ""
-    conditions = f"The machine is one core of {machine}{level}; {versions}; seed {args.seed}. {args.note}"
-    text = [HEAD, conditions.rstrip(), ""]
+    text = [HEAD, f"{conditions(args)}; seed {args.seed}. {args.note}".rstrip(), ""]
     for kind, title in KINDS.items():
         chosen = sorted((point for point in points if point["kind"] == kind), key=ratio)
         if not chosen:

@@ -17,7 +17,6 @@ import json
 import os
 import pathlib
 import re
-import statistics
 import subprocess
 import sys
 import time
@@ -31,26 +30,15 @@ import artefact
 import page
 import shapes
 from bound import bounds_ns
-from peers import OnnxRuntime, OpenVino, Symshape, fastest_ns, limit_openvino
-
-# The largest difference from ONNX Runtime, relative to the largest magnitude of the output.
-TOLERANCE = 1e-4
+from peers import OnnxRuntime, OpenVino, Symshape, limit_openvino
+from side_by_side import TOLERANCE, add_arguments, error, times
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scratch", type=pathlib.Path, default=ROOT / "target/shapes", help="folder of results")
-    parser.add_argument("--symc", default=f"{ROOT}/target/release/symc", help="the compiler")
-    parser.add_argument("--cpu", help="the ISA level of symshape, which limits OpenVINO too")
+    add_arguments(parser, ROOT, "shapes", "shapes.md")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=40, help="products, and convolutions")
-    parser.add_argument("--only", default="", help="a regular expression that the name contains")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--milliseconds", type=int, default=20, help="length of a burst of calls")
-    parser.add_argument("--core", type=int, default=0, help="the core that everything runs on")
-    parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/shapes.md", help="the page to write")
-    parser.add_argument("--note", default="", help="a sentence of the page about the conditions of the run")
-    parser.add_argument("--no-page", action="store_true", help="write no page")
     args = parser.parse_args()
 
     os.sched_setaffinity(0, {args.core})
@@ -103,7 +91,7 @@ def measured(shape, args):
         points.append({
             "name": shape.name, "kind": shape.kind, "sizes": sizes, "matrix": shape.matrix,
             "attributes": shape.attributes, "rows": shape.value(shape.rows, sizes),
-            "work": shape.value(shape.work, sizes), "bound_ns": bound_ns, "ns": times(peers, x, args),
+            "work": shape.value(shape.work, sizes), "bound_ns": bound_ns, "ns": prepared_times(peers, x, args),
         })
     model.unlink()
     return points
@@ -117,26 +105,15 @@ def command(words):
     return done.stdout
 
 
-def times(peers, x, args):
-    """The median over the rounds of the fastest calls of a burst, by runtime, in nanoseconds of processor time."""
-    found = {peer.name: [] for peer in peers}
-    expected = peers[0].run({"x": x})["y"]
+def prepared_times(peers, x, args):
+    """The times of the runtimes, after a comparison of their results."""
+    expected = peers[0].run({"x": x})
     for peer in peers:
         peer.prepare({"x": x})
         peer.call()
-        check(peer, expected)
-    for _ in range(args.rounds):
-        for peer in peers:
-            found[peer.name].append(fastest_ns(peer, args.milliseconds))
-    return {name: statistics.median(values) for name, values in found.items()}
-
-
-def check(peer, expected):
-    """Ends the program if a runtime computes another result."""
-    (result,) = peer.results().values()
-    error = float(np.abs(result - expected).max() / max(np.abs(expected).max(), 1e-9))
-    if not error <= TOLERANCE:
-        sys.exit(f"{peer.name}: the result is off by {error:.1e}")
+        if not error(peer, expected) <= TOLERANCE:
+            sys.exit(f"{peer.name}: the result is off by {error(peer, expected):.1e}")
+    return times(peers, args)
 
 
 if __name__ == "__main__":
