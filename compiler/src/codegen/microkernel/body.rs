@@ -277,21 +277,40 @@ fn compare(b: &mut Builder, op: CompareOp, ty: Ty, x: BodyValue, y: BodyValue) -
     }
 }
 
-/// Whether the power is a few multiplications or a division.
+/// Whether the power is a few multiplications, a division or a root.
 fn is_easy_power(power: f32) -> bool {
-    [2.0, 3.0, 1.0, -1.0].contains(&power)
+    [2.0, 3.0, 1.0, -1.0, 0.5, -0.5].contains(&power)
 }
 
 fn easy_power(b: &mut Builder, x: Vector, power: f32) -> Vector {
     if power == 1.0 {
         return x;
     }
+    if power.abs() == 0.5 {
+        return root_power(b, x, power);
+    }
+    let one = b.float(1.0);
     if power == -1.0 {
-        let one = b.float(1.0);
         return b.binary(VBinary::Div, one, x);
     }
     let square = b.binary(VBinary::Mul, x, x);
     if power == 2.0 { square } else { b.binary(VBinary::Mul, square, x) }
+}
+
+/// `x^±½`. Unlike the square root, it has no negative zero, and -∞ is like ∞.
+fn root_power(b: &mut Builder, x: Vector, power: f32) -> Vector {
+    let root = b.unary(VUnary::Sqrt, x);
+    let zero = b.float(0.0);
+    let root = b.binary(VBinary::Add, root, zero);
+    let minus_infinity = b.float(f32::NEG_INFINITY);
+    let infinity = b.float(f32::INFINITY);
+    let is_infinite = b.compare(CompareOp::Eq, x, minus_infinity);
+    let root = b.select(is_infinite, infinity, root);
+    if power > 0.0 {
+        return root;
+    }
+    let one = b.float(1.0);
+    b.binary(VBinary::Div, one, root)
 }
 
 fn constant_truth(b: &mut Builder, value: bool) -> BodyValue {

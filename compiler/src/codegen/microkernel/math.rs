@@ -28,8 +28,10 @@ const LARGEST_EXP: f32 = 89.0;
 const LN2_HI: f32 = 0.693_359_4;
 const LN2_LO: f32 = -2.121_944_4e-4;
 
-/// `(e^r - 1 - r) / r²` on |r| <= ln 2 / 2; the error is relative to `r`.
-const EXP: [f32; 6] = [0.5, 1.666_666_7e-1, 4.166_635_5e-2, 8.333_273e-3, 1.394_105e-3, 1.991_422_9e-4];
+/// `(e^r - 1 - r) / r²` on |r| <= ln 2 / 2; the error is relative to `e^r`.
+const EXP: [f32; 5] = [4.999_999_4e-1, 1.666_652_1e-1, 4.166_839e-2, 8.368_745e-3, 1.381_454e-3];
+/// The same function; the error is relative to `r`.
+const EXPM1: [f32; 6] = [0.5, 1.666_666_7e-1, 4.166_635_5e-2, 8.333_273e-3, 1.394_105e-3, 1.991_422_9e-4];
 /// `(ln(1 + f) - f + f² / 2) / f³` on 1 + f in √½..√2.
 const LOG: [f32; 9] = [
     3.333_331e-1,
@@ -166,27 +168,46 @@ pub(super) fn min_constant(b: &mut Builder, x: Vector, constant: f32) -> Vector 
     b.binary(VBinary::Min, bound, x)
 }
 
-/// `2^n` for integers `n` in -126..=127.
+/// `2^n` for integers `n` in -126..=127, of which only the low nine bits count.
 pub(super) fn power_of_two(b: &mut Builder, n: Vector) -> Vector {
     let bias = b.bits(127);
     let biased = b.binary(VBinary::AddInt, n, bias);
     b.shift(ShiftOp::Left, biased, 23)
 }
 
-/// Splits `x = n ln 2 + r` into `n`, an integer as float, and `r` with |r| <= ln 2 / 2.
-fn reduce_exp(b: &mut Builder, x: Vector) -> (Vector, Vector) {
+/// The parts of `x = n ln 2 + r`, with an integer `n` and |r| <= ln 2 / 2.
+struct ReducedExp {
+    /// As float.
+    n: Vector,
+    /// An integer whose low nine bits are those of `n`.
+    low_bits: Vector,
+    r: Vector,
+}
+
+/// Splits `x`, whose magnitude is at most 1,000.
+fn reduce_exp(b: &mut Builder, x: Vector) -> ReducedExp {
+    // The last place of this float is 1, so that the sum is rounded to an integer. Its low nine bits are zero.
+    let integers = b.float(1.5 * (1u32 << 23) as f32);
     let scale = b.float(std::f32::consts::LOG2_E);
-    let n = b.binary(VBinary::Mul, x, scale);
-    let n = b.unary(VUnary::Nearest, n);
+    let low_bits = b.fma(x, scale, integers);
+    let n = b.binary(VBinary::Sub, low_bits, integers);
     let hi = b.float(-LN2_HI);
     let lo = b.float(-LN2_LO);
     let r = b.fma(n, hi, x);
-    (n, b.fma(n, lo, r))
+    ReducedExp { n, low_bits, r: b.fma(n, lo, r) }
+}
+
+/// `e^r` for |r| <= ln 2 / 2.
+fn exp_near(b: &mut Builder, r: Vector) -> Vector {
+    let tail = polynomial(b, r, &EXP);
+    let one = b.float(1.0);
+    let slope = b.fma(tail, r, one);
+    b.fma(slope, r, one)
 }
 
 /// `e^r - 1` for |r| <= ln 2 / 2.
 pub(super) fn expm1_near(b: &mut Builder, r: Vector) -> Vector {
-    let tail = polynomial(b, r, &EXP);
+    let tail = polynomial(b, r, &EXPM1);
     let square = b.binary(VBinary::Mul, r, r);
     b.fma(tail, square, r)
 }
@@ -199,7 +220,8 @@ pub(super) fn exp(b: &mut Builder, x: Vector) -> Vector {
         return scaled_exp(b, x, limit);
     }
     let x = clamp(b, x, limit, LARGEST_EXP);
-    let (value, n) = exp_and_exponent(b, x);
+    let ReducedExp { n, r, .. } = reduce_exp(b, x);
+    let value = exp_near(b, r);
     scale_by_power(b, value, n)
 }
 
@@ -210,12 +232,12 @@ pub(super) fn exp_above(b: &mut Builder, x: Vector, limit: f32) -> Vector {
         return scaled_exp(b, x, limit);
     }
     let clamped = clamp(b, x, limit, LARGEST_EXP);
-    let (value, n) = exp_and_exponent(b, clamped);
+    let ReducedExp { low_bits, r, .. } = reduce_exp(b, clamped);
+    let value = exp_near(b, r);
 
     // 2^128 is not a float, but its half is.
-    let n = b.unary(VUnary::ToInt, n);
     let bias = b.bits(126);
-    let biased = b.binary(VBinary::AddInt, n, bias);
+    let biased = b.binary(VBinary::AddInt, low_bits, bias);
     let half_power = b.shift(ShiftOp::Left, biased, 23);
     let half = b.binary(VBinary::Mul, value, half_power);
     let value = b.binary(VBinary::Add, half, half);
@@ -226,34 +248,22 @@ pub(super) fn exp_above(b: &mut Builder, x: Vector, limit: f32) -> Vector {
     b.select(is_below, zero, value)
 }
 
-/// `e^x`, and 0 for `x` below `limit`, with [`VBinary::Scale`]. Where that rounds to a subnormal number or to zero, it
-/// takes over a hundred cycles on Intel's processors. A factor of `2^-∞` gives the result 0 in one.
+/// `e^x`, and 0 for `x` below `limit`, with [`Builder::scale_unless_less`]. Where a scaled number is rounded to a
+/// subnormal number or to zero, it takes over a hundred cycles on Intel's processors.
 fn scaled_exp(b: &mut Builder, x: Vector, limit: f32) -> Vector {
-    let clamped = clamp(b, x, limit, LARGEST_EXP);
-    let (value, n) = exp_and_exponent(b, clamped);
+    // Below the limit, the other parts may be anything.
+    let bounded = min_constant(b, x, LARGEST_EXP);
+    let ReducedExp { n, r, .. } = reduce_exp(b, bounded);
+    let value = exp_near(b, r);
     let lowest = b.float(limit);
-    let minus_infinity = b.float(f32::NEG_INFINITY);
-    let is_below = b.compare(CompareOp::Lt, x, lowest);
-    let n = b.select(is_below, minus_infinity, n);
-    b.binary(VBinary::Scale, value, n)
+    b.scale_unless_less(value, n, x, lowest)
 }
 
-/// `e^x = value * 2^n`, with `n` an integer as float.
-fn exp_and_exponent(b: &mut Builder, x: Vector) -> (Vector, Vector) {
-    let (n, r) = reduce_exp(b, x);
-    let near = expm1_near(b, r);
-    let one = b.float(1.0);
-    (b.binary(VBinary::Add, near, one), n)
-}
-
-/// `e^x` as a float near 1 and a power of two to multiply it by. `e^x` must be neither subnormal nor infinite, and
-/// `one` is 1.
-fn exp_in_two(b: &mut Builder, x: Vector, one: Vector) -> (Vector, Vector) {
-    let (n, r) = reduce_exp(b, x);
-    let near = expm1_near(b, r);
-    let near = b.binary(VBinary::Add, near, one);
-    let n = b.unary(VUnary::ToInt, n);
-    (near, power_of_two(b, n))
+/// `e^x` as a float near 1 and a power of two to multiply it by. `e^x` must be neither subnormal nor infinite.
+fn exp_in_two(b: &mut Builder, x: Vector) -> (Vector, Vector) {
+    let ReducedExp { low_bits, r, .. } = reduce_exp(b, x);
+    let near = exp_near(b, r);
+    (near, power_of_two(b, low_bits))
 }
 
 /// `x` clamped to the bounds; NaN stays NaN.
@@ -280,7 +290,7 @@ pub(super) fn scale_by_power(b: &mut Builder, value: Vector, n: Vector) -> Vecto
 /// `e^x - 1`.
 pub(super) fn expm1(b: &mut Builder, x: Vector) -> Vector {
     let clamped = clamp(b, x, -104.0, 88.7);
-    let (n, r) = reduce_exp(b, clamped);
+    let ReducedExp { n, r, .. } = reduce_exp(b, clamped);
     let near = expm1_near(b, r);
 
     // 2^n (near + 1) - 1, computed with 2^(n - 1) because 2^128 is not a float.
@@ -403,7 +413,7 @@ pub(super) fn tanh(b: &mut Builder, x: Vector) -> Vector {
     let minus_two = b.float(-2.0);
     let bounded = min_constant(b, magnitude, 9.1);
     let double = b.binary(VBinary::Add, bounded, bounded);
-    let (power, scale) = exp_in_two(b, double, one);
+    let (power, scale) = exp_in_two(b, double);
     let power = b.fma(power, scale, one);
     let quotient = b.binary(VBinary::Div, minus_two, power);
     let far = b.binary(VBinary::Add, quotient, one);
@@ -426,7 +436,7 @@ pub(super) fn erf(b: &mut Builder, x: Vector) -> Vector {
     let bounded = min_constant(b, magnitude, 4.0);
     let exponent = polynomial(b, bounded, &ERF_FAR);
     let exponent = neg(b, exponent);
-    let (power, scale) = exp_in_two(b, exponent, one);
+    let (power, scale) = exp_in_two(b, exponent);
     let power = b.binary(VBinary::Mul, power, scale);
     let far = b.binary(VBinary::Sub, one, power);
     let far = with_sign(b, far, x);

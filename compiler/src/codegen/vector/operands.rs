@@ -161,6 +161,9 @@ pub(super) fn operands(step: &VInst) -> Operands {
             none.read(*a).read(*b).set(*dst)
         }
         VInst::UnlessInfinite(dst, a, b) => none.read(*a).read(*b).set_early(*dst),
+        VInst::ScaleUnlessLess(dst, mask, srcs) => {
+            srcs.iter().fold(none, |operands, src| operands.read(*src)).set(*dst).set_early(*mask)
+        }
         VInst::Fma(dst, a, b, c)
         | VInst::FmaLane(dst, a, b, _, c)
         | VInst::DotSigned(dst, a, b, c)
@@ -362,6 +365,10 @@ fn rename_other(
             *offsets = vector(*offsets, false);
             *dst = vector(*dst, true);
         }
+        VInst::ScaleUnlessLess(dst, _, srcs) => {
+            srcs.iter_mut().for_each(|src| *src = vector(*src, false));
+            *dst = vector(*dst, true);
+        }
         VInst::AnyLane(dst, _) => *dst = int(*dst, true),
         VInst::CountFrom(dst, first) => {
             *first = int(*first, false);
@@ -392,6 +399,7 @@ fn masks(step: &mut VInst) -> SmallVec<[&mut Mask; 3]> {
         | VInst::WideSelect(_, mask, ..)
         | VInst::AnyLane(_, mask)
         | VInst::Gather(_, mask, ..)
+        | VInst::ScaleUnlessLess(_, mask, _)
         | VInst::MaskFirst(mask, ..)
         | VInst::Select(_, mask, ..)
         | VInst::LoadMask(mask, _)

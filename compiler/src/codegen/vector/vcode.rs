@@ -411,6 +411,9 @@ pub enum VInst {
     PrefetchWrite(Mem),
     /// `a * b + c`, rounded once where the ISA can.
     Fma(Vector, Vector, Vector, Vector),
+    /// `a * 2^n` for the first two operands, as [`VBinary::Scale`]; 0 where the third operand is less than the fourth.
+    /// The mask is clobbered. Only on ISAs with 16 lanes.
+    ScaleUnlessLess(Vector, Mask, [Vector; 4]),
     /// `a * b[lane] + c`, rounded once: one lane of `b` is multiplied with all lanes of `a`. Only on ISAs whose shape
     /// has `fma_lanes`.
     FmaLane(Vector, Vector, Vector, u8, Vector),

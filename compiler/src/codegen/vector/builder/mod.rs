@@ -436,6 +436,14 @@ impl Builder {
         dst
     }
 
+    /// `a * 2^n`, as [`VBinary::Scale`]; 0 where `x < bound`. Only on ISAs with 16 lanes.
+    pub(crate) fn scale_unless_less(&mut self, a: Vector, n: Vector, x: Vector, bound: Vector) -> Vector {
+        let dst = self.vector();
+        let mask = self.mask();
+        self.push(VInst::ScaleUnlessLess(dst, mask, [a, n, x, bound]));
+        dst
+    }
+
     /// Lane by lane arithmetic.
     pub fn binary(&mut self, op: VBinary, a: Vector, b: Vector) -> Vector {
         let dst = self.vector();

@@ -70,6 +70,7 @@ fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
         }
         VInst::Bits(_, _, a, b, _) => moved.extend([a, b]),
         VInst::DotBytes(_, a, b, c) | VInst::SumDotPairs(_, a, b, c) => moved.extend([a, b, c]),
+        VInst::ScaleUnlessLess(_, _, [a, n, x, _]) => moved.extend([a, n, x]),
         VInst::Compare(_, _, a, _) | VInst::WideCompare(_, _, a, _) => moved.push(a),
         VInst::CompareInt(_, _, a, b) | VInst::WideCompareInt(_, _, a, b) => moved.extend([a, b]),
         VInst::Select(_, _, _, b) | VInst::WideSelect(_, _, _, b) => moved.push(b),

@@ -298,6 +298,16 @@ impl Selector<'_> {
         }
     }
 
+    /// Scales under the mask of the lanes that are not less, so that no other lane has a subnormal result.
+    fn scale_unless_less(&mut self, dst: Vector, mask: Mask, [a, n, x, bound]: [Vector; 4]) {
+        let bound = self.source(bound);
+        let [dst, a, n, x] = [dst, a, n, x].map(|vector| self.vector(vector).into());
+        let mask = self.mask(mask);
+        let compare = Code::EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae;
+        self.asm.op(compare, &[mask.into(), x, bound, NOT_LESS.into()]);
+        self.asm.op_masked(Code::EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er, &[dst, a, n], mask, true);
+    }
+
     /// Compares floats.
     fn compare(&mut self, op: CompareOp, dst: Mask, a: Vector, b: Vector) {
         let code = self
@@ -401,6 +411,9 @@ impl Selector<'_> {
     }
 }
 
+/// The predicate of `!(a < b)`.
+const NOT_LESS: i32 = 5;
+
 /// The predicate of a comparison of floats: the ordered ones, except that `Ne` holds for NaN.
 fn float_predicate(op: CompareOp) -> i32 {
     match op {
@@ -463,6 +476,7 @@ impl SelectSteps for Selector<'_> {
             VInst::CountFrom(dst, first) => self.count_from(*dst, *first),
             VInst::Move(dst, src) => self.move_vector(*dst, *src),
             VInst::Fma(dst, a, b, c) => self.fma(*dst, *a, *b, *c),
+            VInst::ScaleUnlessLess(dst, mask, srcs) => self.scale_unless_less(*dst, *mask, *srcs),
             VInst::Bits(op, dst, a, b, c) => self.bits(*op, *dst, [*a, *b, *c]),
             VInst::InterleaveBytes(dst, src) => self.interleave_bytes(*dst, *src),
             VInst::DotBytes(dst, a, b, c) => self.accumulate(self.simd.dot_bytes(), *dst, [*a, *b, *c]),
