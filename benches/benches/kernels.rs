@@ -109,6 +109,8 @@ fn math(c: &mut Criterion, isa: &dyn VectorIsa) {
             variables: 0,
             results: Vec::new(),
             may_fail: false,
+            keeps_stored: false,
+            short_row: None,
             counts: false,
         };
         let compiled = Compiled::new(isa, &MicrokernelKey::Strip(key.clone()).code(isa));

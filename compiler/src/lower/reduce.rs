@@ -27,7 +27,7 @@ use symshape::Dim;
 use symshape_runtime::DType;
 
 /// Strips along memory that combine more elements into each result are long enough.
-const MAX_SHORT: i64 = 8;
+const MAX_SHORT: i64 = 7;
 
 struct Reduction {
     value: Value,

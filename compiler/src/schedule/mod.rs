@@ -2,11 +2,13 @@
 
 mod batch_blocks;
 mod blocks;
+mod clamped_strips;
 mod contraction_strips;
 mod epilogues;
 mod few_bits;
 mod fresh_symbols;
 mod half_panels;
+mod in_place_rows;
 mod index_arithmetic;
 mod indices;
 mod invariants;
@@ -22,6 +24,7 @@ mod result_blocks;
 mod rows;
 mod share_panels;
 mod state_products;
+mod strips;
 mod unroll_and_jam;
 mod widen;
 mod winograd;
@@ -45,6 +48,9 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("winograd", winograd::transform),
     ("result_blocks", result_blocks::fuse),
     ("unroll_and_jam", unroll_and_jam::unroll_and_jam),
+    ("clamped_strips", clamped_strips::split),
+    ("strips", strips::fuse),
+    ("in_place_rows", in_place_rows::rewrite),
     ("indices", indices::tabulate),
     ("widen", widen::widen),
     ("epilogues", epilogues::split),

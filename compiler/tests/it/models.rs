@@ -23,6 +23,8 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("planes", planes),
     ("windows", windows),
     ("moved_results", moved_results),
+    ("clamped", clamped),
+    ("short_rows", short_rows),
     ("transposed_results", transposed_results),
     ("channels_of_bytes", channels_of_bytes),
     ("grouped", grouped),
@@ -316,6 +318,52 @@ fn moved_results() -> Result<Graph> {
     let column = constant(&mut g, &[40, 1], 4)?;
     let y = g.matmul(z, column)?;
     g.output("heads", y)?;
+    Ok(g)
+}
+
+/// Images with copies of their edges or mirrored pixels around them, and square roots.
+fn clamped() -> Result<Graph> {
+    let mut g = graph("clamped", &[("N", 0, 2), ("H", 1, 5), ("W", 4, 37)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 3.into(), sym("H"), sym("W")])?;
+    let at = |k: usize| Dim::from(axis(k));
+    let inside = |position: Dim, size: &str| Dim::min(&Dim::max(&position, 0), sym(size) - 1);
+    let shape = vec![sym("N"), 3.into(), sym("H") + 2, sym("W") + 5];
+    let index = vec![at(0), at(1), inside(at(2) - 1, "H"), inside(at(3) - 2, "W")];
+    let edges = g.view(x, shape, index)?;
+    g.output("edges", edges)?;
+
+    let position = at(3) - 3;
+    let before = Dim::max(&-&position, 0);
+    let behind = Dim::min(&(sym("W") - 1 - &position), 0);
+    let index = vec![at(0), at(1), at(2), position + (before + behind) * 2];
+    let mirrored = g.view(x, vec![sym("N"), 3.into(), sym("H"), sym("W") + 6], index)?;
+    let sizes = g.abs(mirrored)?;
+    for (name, power) in [("roots", 0.5), ("inverse roots", -0.5)] {
+        let power = g.scalar(Scalar::f32(power))?;
+        let y = g.pow(sizes, power)?;
+        g.output(name, y)?;
+    }
+    Ok(g)
+}
+
+/// Softmax and means of rows that fill one to four vectors, and of longer ones.
+fn short_rows() -> Result<Graph> {
+    let mut g = graph("short_rows", &[("N", 0, 5), ("S", 1, 70)]);
+    let sizes =
+        [("one", 9.into()), ("two", 21.into()), ("three", 48.into()), ("four", 64.into()), ("any", sym("S"))];
+    for (name, size) in sizes {
+        let x = g.input(name, DType::F32, vec![sym("N"), size])?;
+        let shares = g.softmax(x, 1)?;
+        g.output(&format!("{name}: shares"), shares)?;
+        let mean = g.mean(x, &[1], true)?;
+        let rest = g.sub(x, mean)?;
+        let squares = g.mul(rest, rest)?;
+        let variance = g.mean(squares, &[1], true)?;
+        let half = g.scalar(Scalar::f32(0.5))?;
+        let variance = g.add(variance, half)?;
+        let y = g.div(rest, variance)?;
+        g.output(&format!("{name}: normal"), y)?;
+    }
     Ok(g)
 }
 

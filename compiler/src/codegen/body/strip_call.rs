@@ -9,7 +9,7 @@ use super::{
 use crate::{
     codegen::microkernel::{
         op::{Op, StreamStep},
-        strip::{Phase, StripKey},
+        strip::{MAX_SHORT_ROW, Phase, StripKey},
     },
     kernel::{Axis, Inst, InstSeq, Kernel, Local, Program, Stmt},
 };
@@ -31,13 +31,14 @@ pub(super) struct StripCall {
 
 impl StripCall {
     /// The call for these statements, repeated along `row` if there is one. `None` unless all of them are strips or
-    /// scalar code that microkernels support.
+    /// scalar code that microkernels support. The caller may restrict the elements of strips unless `is_whole`.
     pub(super) fn recognise(
         program: &Program,
         kernel: &Kernel,
         facts: &Facts,
         row: Option<&Axis>,
         body: &[Stmt],
+        is_whole: bool,
     ) -> Option<StripCall> {
         if !body.iter().any(|stmt| matches!(stmt, Stmt::Strip { .. })) {
             return None;
@@ -59,6 +60,8 @@ impl StripCall {
         let counts = phases.iter().any(|phase| phase.body().insts.iter().any(|(op, _)| *op == Op::Column));
         let retry = if may_fail { Some(Retry::of(&phases, &builder.streams)?) } else { None };
         let has_independent_rows = reads_nothing_written(&phases, &builder.streams);
+        let keeps_stored = stores_alone(&phases, &builder.streams);
+        let short_row = short_row(&phases, &extents).filter(|_| row.is_some() && is_whole);
         let placed = StripPointers::of(program, facts, &builder.streams, &extents);
         let column_steps = placed.column_steps(program, if has_independent_rows { &phases } else { &[] });
         let StripPointers { pointers, streams } = placed;
@@ -78,6 +81,8 @@ impl StripCall {
             variables: builder.variables.len() as u32,
             results: (0..results.len() as u32).collect(),
             may_fail,
+            keeps_stored,
+            short_row,
             counts,
         };
         Some(StripCall { key, extents, pointers, scalars: builder.scalars, results, retry })
@@ -185,6 +190,27 @@ fn is_repeatable(phases: &[Phase], streams: &[Stream]) -> bool {
         }
     }
     written.iter().all(|(_, stream)| !read_before.contains(&buffer(stream)))
+}
+
+/// The elements of all loops of a row, if they are few and known, and several phases share them.
+fn short_row(phases: &[Phase], extents: &[Dim]) -> Option<u32> {
+    let [extent] = extents else { return None };
+    let elements = u32::try_from(extent.as_i64()?).ok()?;
+    (phases.len() > 1 && (1..=MAX_SHORT_ROW).contains(&elements)).then_some(elements)
+}
+
+/// Whether each stream that the phases store to is the only one of its buffer.
+fn stores_alone(phases: &[Phase], streams: &[Stream]) -> bool {
+    let insts = phases.iter().flat_map(|phase| &phase.body().insts);
+    let stored = insts.filter_map(|(op, _)| match op {
+        Op::Store(stream, _) => Some(*stream as usize),
+        _ => None,
+    });
+    let stored: BTreeSet<usize> = stored.collect();
+    stored.iter().all(|stream| {
+        let buffer = streams[*stream].origin.buffer;
+        streams.iter().filter(|other| other.origin.buffer == buffer).count() == 1
+    })
 }
 
 /// Whether the phases read no buffer that they write. Rows are then independent, and may run in any order.

@@ -40,7 +40,8 @@ pub(crate) fn emit_strip(
     let mut facts = f.facts().clone();
     facts.declare_index(&axis.var, &axis.extent);
     let stmt = Stmt::Strip { axis: axis.clone(), code: code.clone() };
-    let Some(call) = StripCall::recognise(f.unit.program, kernel, &facts, None, slice::from_ref(&stmt))
+    let Some(call) =
+        StripCall::recognise(f.unit.program, kernel, &facts, None, slice::from_ref(&stmt), range.is_none())
     else {
         return Ok(None);
     };
@@ -72,7 +73,9 @@ pub(crate) fn emit_rows(
             facts.declare_index(&axis.var, &axis.extent);
         }
     }
-    let Some(call) = StripCall::recognise(f.unit.program, kernel, &facts, Some(axis), body) else {
+    let Some(call) =
+        StripCall::recognise(f.unit.program, kernel, &facts, Some(axis), body, columns.is_none())
+    else {
         return Ok(None);
     };
 

@@ -37,6 +37,8 @@ pub(super) fn convert(from: Ty, to: Ty, along: StreamStep) -> StripKey {
         variables: 0,
         results: Vec::new(),
         may_fail: false,
+        keeps_stored: false,
+        short_row: None,
         counts: false,
     }
 }

@@ -8,7 +8,7 @@ use symshape_compiler::{
             math::{DOUBLE_ULP, MAX_ULP},
             op::{Body, Op, StreamStep, Ty, is_computed_in_double},
             power::POWER_ULP,
-            strip::{Phase, Stream, StripKey},
+            strip::{MAX_SHORT_ROW, Phase, Stream, StripKey},
         },
         vector::VectorIsa,
     },
@@ -46,6 +46,8 @@ pub(crate) fn strip(phases: Vec<Phase>, pointers: Vec<StreamStep>) -> StripKey {
         variables: 0,
         results: Vec::new(),
         may_fail: false,
+        keeps_stored: false,
+        short_row: None,
         counts: false,
     }
 }
@@ -457,12 +459,25 @@ fn softmax() -> StripKey {
 
 #[test]
 fn softmax_is_one_strip() {
+    check_softmax(&[(1, 1), (3, 7), (5, 33), (2, 128), (0, 4)], &|_| softmax());
+}
+
+#[test]
+fn short_rows_keep_stored_elements_in_registers() {
+    let lengths = [1, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, MAX_SHORT_ROW as usize];
+    let short = |n| StripKey { keeps_stored: true, short_row: Some(n as u32), ..softmax() };
+    check_softmax(&lengths.map(|n| (3, n)), &short);
+}
+
+/// Compares softmax of rows, by the strip for their length, with double precision.
+fn check_softmax(sizes: &[(usize, usize)], key: &dyn Fn(usize) -> StripKey) {
     for (isa, fma) in isas() {
-        let compiled = Compiled::new(&MicrokernelKey::Strip(softmax()), &*isa, fma);
-        for (rows, n) in [(1, 1), (3, 7), (5, 33), (2, 128), (0, 4)] {
+        for &(rows, n) in sizes {
+            let key = key(n);
+            let compiled = Compiled::new(&MicrokernelKey::Strip(key.clone()), &*isa, fma);
             let x = elements(rows * n, 21);
-            let mut y = vec![0f32; rows * n];
-            let key = softmax();
+            // Nothing is stored behind the last row.
+            let mut y = vec![0f32; rows * n + 16];
             let mut args = vec![0; key.slots()];
             args[StripKey::ROWS] = rows as i64;
             args[key.extent(0)] = n as i64;
@@ -477,6 +492,7 @@ fn softmax_is_one_strip() {
                     assert!(off.abs() < 4.0 * f64::from(f32::EPSILON), "{} {n}: {off:e}", isa.name());
                 }
             }
+            assert!(y[rows * n..].iter().all(|y| *y == 0.0), "{} {n}", isa.name());
         }
     }
 }

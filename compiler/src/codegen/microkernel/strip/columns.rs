@@ -10,8 +10,9 @@
 //! Each element is computed by the same instructions as without the interchange.
 
 use super::{
+    kept::HeldStream,
     key::{Phase, StripKey},
-    position::{ActiveLanes, HeldStream, Position, StridedPointer, StripRegisters, VectorAccess},
+    position::{ActiveLanes, Position, StridedPointer, StripRegisters, VectorAccess},
 };
 use crate::codegen::{
     microkernel::{
@@ -163,6 +164,50 @@ impl<'a> Columns<'a> {
 
     /// Emits all rows, a vector of columns at a time.
     pub(super) fn emit(&self, strip: &StripRegisters<'_>, b: &mut Builder) {
+        let rest = b.arg(StripKey::ROWS);
+        let Gain::Squares(stream, _) = self.gain else { return self.emit_rows(strip, b, rest) };
+        let most = self.block_rows(strip, b, stream, rest);
+        let pointers = strip.pointers.iter().map(|pointer| b.copy(*pointer)).collect();
+        let block = StripRegisters { key: strip.key, pointers, variables: Vec::new(), failed: None };
+        b.repeat(rest, 1, |b| {
+            let rows = b.copy(most);
+            b.when(CompareOp::Lt, rest, rows, |b| b.set_copy(rows, rest));
+            self.emit_rows(&block, b, rows);
+            for (idx, &pointer) in block.pointers.iter().enumerate() {
+                let step = b.arg(strip.key.pointer(idx as u32) + 1);
+                let bytes = b.int_op(IntOp::Mul, step, rows);
+                b.advance(pointer, bytes);
+            }
+            // The loop subtracts one row.
+            let others = b.int_op(IntOp::Sub, rows, 1);
+            b.set_int_op(IntOp::Sub, rest, others);
+        });
+    }
+
+    /// The rows that are computed before the next ones begin: those of a line of the stream, or all of them.
+    ///
+    /// A vector of columns reads memory in its order, and writes a line of each row; a block of rows does the opposite.
+    /// The lines that are not in order had better be near each other.
+    fn block_rows(&self, strip: &StripRegisters<'_>, b: &mut Builder, stream: u32, all: Int) -> Int {
+        let pointer = |stream: u32| strip.key.pointer(strip.key.streams[stream as usize].pointer);
+        let rows = b.copy(all);
+        let stores = self.body.insts.iter().find_map(|(op, _)| match op {
+            Op::Store(stream, _) => Some(*stream),
+            _ => None,
+        });
+        if let Some(stores) = stores {
+            let between_rows = b.arg(pointer(stores) + 1);
+            let between_columns = b.arg(pointer(stream) + 2);
+            b.when(CompareOp::Gt, between_rows, between_columns, |b| {
+                let few = b.imm(LINE_BYTES / 4);
+                b.set_copy(rows, few);
+            });
+        }
+        rows
+    }
+
+    /// Emits `rows` rows.
+    fn emit_rows(&self, strip: &StripRegisters<'_>, b: &mut Builder, rows: Int) {
         let count = b.arg(strip.key.extent(self.extent));
         let position = strip.row_start(b, self.body);
         let lanes = b.lanes();
@@ -175,31 +220,32 @@ impl<'a> Columns<'a> {
         for &vectors in widths {
             b.repeat(count, (vectors * lanes) as i32, |b| {
                 let access = VectorAccess::at(strip, &position, ActiveLanes::All);
-                self.emit_down(b, access, &position, vectors, count);
+                self.emit_down(b, access, &position, vectors, [rows, count]);
                 position.advance(b, vectors * lanes);
             });
         }
         b.when(CompareOp::Gt, count, 0, |b| {
             let mask = b.mask_first(count);
             let tail = ActiveLanes::First(count, mask);
-            self.emit_down(b, VectorAccess::at(strip, &position, tail), &position, 1, count);
+            self.emit_down(b, VectorAccess::at(strip, &position, tail), &position, 1, [rows, count]);
         });
     }
 
-    /// Emits `vectors` vectors of columns, all rows of them. `count` columns are left, with these.
+    /// Emits `vectors` vectors of columns, `rows` rows of them. `count` columns are left, with these.
     fn emit_down(
         &self,
         b: &mut Builder,
         access: VectorAccess<'_>,
         position: &Position,
         vectors: usize,
-        count: Int,
+        [rows, count]: [Int; 2],
     ) {
+        let rows = b.copy(rows);
         match &self.gain {
-            Gain::Held(held, quads) => self.emit_held(b, access, held, quads.as_ref()),
+            Gain::Held(held, quads) => self.emit_held(b, access, held, quads.as_ref(), rows),
             Gain::Squares(stream, ty) => {
                 let squares = self.squares(b, &access, position, (*stream, *ty), vectors);
-                self.emit_squares(b, access, *stream, &squares, count);
+                self.emit_squares(b, access, *stream, &squares, [rows, count]);
             }
         }
     }
@@ -210,6 +256,7 @@ impl<'a> Columns<'a> {
         mut access: VectorAccess<'_>,
         streams: &[(u32, Ty)],
         quads: Option<&ByteQuads>,
+        rows: Int,
     ) {
         let quad_weights = quads.map(|quads| quads.load_weights(b, &mut access));
         let is_weight =
@@ -220,7 +267,6 @@ impl<'a> Columns<'a> {
         }
         let access = VectorAccess { quad_weights: quad_weights.as_ref(), ..access };
         let row = Row::first(access.strip, b);
-        let rows = b.arg(StripKey::ROWS);
         b.repeat(rows, 1, |b| {
             body::emit(self.body, b, &mut VectorAccess { strip: &row.strip, held: &held, ..access });
             row.advance(b);
@@ -258,10 +304,9 @@ impl<'a> Columns<'a> {
         access: VectorAccess<'_>,
         stream: u32,
         squares: &[Square],
-        count: Int,
+        [rows, count]: [Int; 2],
     ) {
         let row = Row::first(access.strip, b);
-        let rows = b.arg(StripKey::ROWS);
         let lanes = b.lanes();
 
         let emit_row = |b: &mut Builder, square: usize, elements: Vector| {

@@ -2,6 +2,9 @@
 
 use crate::codegen::microkernel::op::{Body, StreamStep};
 
+/// Most elements of a row whose loops are unrolled completely.
+pub const MAX_SHORT_ROW: u32 = 64;
+
 /// A stream: elements at a fixed distance from a pointer. Streams that move by the same steps share a pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Stream {
@@ -57,6 +60,11 @@ pub struct StripKey {
     pub results: Vec<u32>,
     /// Whether checks may fail.
     pub may_fail: bool,
+    /// Whether each stream that is stored to is the only one of its buffer, so that the values that a row stores may
+    /// stay in registers until it loads them.
+    pub keeps_stored: bool,
+    /// The number of elements of all loops, if it is a constant that is at most [`MAX_SHORT_ROW`].
+    pub short_row: Option<u32>,
     /// Whether code depends on the number of the iteration, see [`Op::Column`](super::super::op::Op::Column).
     pub counts: bool,
 }

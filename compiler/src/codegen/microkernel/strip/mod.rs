@@ -9,6 +9,8 @@
 //! lanes. Scalar variables live in vector registers whose lanes are all equal, so one phase reads the maximum that
 //! another found without leaving the vector unit: softmax and layer norm are one strip each.
 //!
+//! Rows of few elements have no loops, and their elements stay in registers from phase to phase, see [`short_rows`].
+//!
 //! Where it saves memory accesses, the loops are interchanged, see [`columns`].
 //!
 //! A check that fails does not end the strip: its lane goes on with 0. The caller learns of it, and runs the code again
@@ -21,12 +23,14 @@
 mod alternate;
 mod columns;
 mod groups;
+mod kept;
 mod key;
 mod position;
 mod reduction;
 mod rows;
+mod short_rows;
 
-pub use key::{Phase, Stream, StripKey};
+pub use key::{MAX_SHORT_ROW, Phase, Stream, StripKey};
 
 use crate::codegen::vector::{
     Builder, VectorShape,
@@ -34,6 +38,7 @@ use crate::codegen::vector::{
 };
 use columns::Columns;
 use position::StripRegisters;
+use short_rows::ShortRow;
 
 /// The code of a strip on an ISA of this shape.
 pub(super) fn emit(key: &StripKey, shape: VectorShape) -> VCode {
@@ -62,8 +67,12 @@ pub(super) fn emit(key: &StripKey, shape: VectorShape) -> VCode {
 
 fn emit_rows(strip: &StripRegisters<'_>, b: &mut Builder) {
     let rows = b.arg(StripKey::ROWS);
+    let short = ShortRow::of(strip, b);
     b.repeat(rows, 1, |b| {
-        rows::emit_phases(strip, b);
+        match &short {
+            Some(short) => short.emit_phases(strip, b),
+            None => rows::emit_phases(strip, b),
+        }
         for (idx, &pointer) in strip.pointers.iter().enumerate() {
             let stride = b.arg(strip.key.pointer(idx as u32) + 1);
             b.advance(pointer, stride);

@@ -3,6 +3,7 @@
 use super::{
     alternate::{AlternateLanes, AlternatePairs, WORD, WaitingPairs},
     groups::{self, WaitingBytes},
+    kept::{HeldStream, KeptValues},
     key::{Stream, StripKey},
     reduction::Reduction,
 };
@@ -94,6 +95,11 @@ pub(super) struct Position {
 }
 
 impl Position {
+    /// The first element of a row, in streams without strides.
+    pub(super) fn first(b: &mut Builder) -> Position {
+        Position { elements: b.imm(0), strided: Vec::new() }
+    }
+
     pub(super) fn advance(&self, b: &mut Builder, elements: usize) {
         b.advance(self.elements, elements as i32);
         for &StridedPointer { pointer, stride } in self.strided.iter().flatten() {
@@ -101,13 +107,6 @@ impl Position {
             b.advance(pointer, step);
         }
     }
-}
-
-/// A stream whose elements are in a register.
-#[derive(Clone, Copy)]
-pub(super) struct HeldStream {
-    pub(super) stream: u32,
-    pub(super) elements: Vector,
 }
 
 /// The memory and registers of one vector of iterations of a phase.
@@ -123,6 +122,8 @@ pub(super) struct VectorAccess<'a> {
     /// Elements from the position to the first lane.
     pub(super) offset: usize,
     pub(super) held: &'a [HeldStream],
+    /// The values that the row stored before, where registers keep them.
+    pub(super) kept: Option<&'a KeptValues>,
     /// The weights of sums of products of bytes, if registers hold them.
     pub(super) quad_weights: Option<&'a QuadWeights>,
     /// The lanes of streams with a distance of two elements, if not all lanes are iterations.
@@ -145,6 +146,7 @@ impl<'a> VectorAccess<'a> {
             partial: 0,
             offset: 0,
             held: &[],
+            kept: None,
             quad_weights: None,
             alternate: None,
             pairs: None,
@@ -160,6 +162,11 @@ impl<'a> VectorAccess<'a> {
         lanes: ActiveLanes,
     ) -> VectorAccess<'a> {
         VectorAccess { position: Some(position), lanes, ..VectorAccess::scalar(strip) }
+    }
+
+    /// The first lane in a short row. `None` in scalar phases.
+    fn element(&self) -> Option<usize> {
+        self.position.map(|_| self.offset)
     }
 
     fn position(&self) -> &'a Position {
@@ -277,8 +284,10 @@ impl<'a> VectorAccess<'a> {
 
 impl LaneAccess for VectorAccess<'_> {
     fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
-        match self.held.iter().find(|held| held.stream == stream) {
-            Some(held) => held.elements,
+        let kept = self.kept.and_then(|kept| kept.load(self.strip.key, stream, self.element(), ty));
+        let held = self.held.iter().find(|held| held.stream == stream).map(|held| held.elements);
+        match kept.or(held) {
+            Some(elements) => elements,
             None => match self.load_shared(b, stream, ty) {
                 Some(elements) => elements,
                 None => self.load_from_memory(b, stream, ty),
@@ -302,6 +311,10 @@ impl LaneAccess for VectorAccess<'_> {
     fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector) {
         // A later load may read the stored elements.
         self.waiting = WaitingPairs::default();
+        if let Some(kept) = self.kept {
+            let value = if self.strip.variables.contains(&value) { b.variable(value) } else { value };
+            kept.store(self.strip.key, stream, self.element(), (ty, value));
+        }
         match (self.strip.key.step(stream), self.lanes) {
             (StreamStep::Fixed, _) => memory::store_one(b, self.fixed(stream), ty, value),
             (StreamStep::Unit, ActiveLanes::All) => memory::store(b, self.unit(stream, ty), ty, value),

@@ -3,6 +3,7 @@
 use super::{
     alternate::{AlternateLanes, AlternatePairs},
     groups,
+    kept::{HeldStream, KeptValues},
     key::Phase,
     position::{ActiveLanes, Position, StripRegisters, VectorAccess},
     reduction::Reduction,
@@ -28,7 +29,7 @@ const MAX_CHAIN_INSTS: usize = 24;
 const MIN_MASKED_LANES: usize = 8;
 
 /// Vectors of partial results of a short reduction.
-const ACCUMULATORS: usize = 4;
+pub(super) const ACCUMULATORS: usize = 4;
 
 /// Vectors whose instructions are interleaved to hide latency where the body is one long chain of dependent
 /// instructions, as elementary functions are: as many as registers allow.
@@ -43,10 +44,16 @@ fn unroll_factor(shape: VectorShape) -> usize {
 
 /// Emits all phases of the current row.
 pub(super) fn emit_phases(strip: &StripRegisters<'_>, b: &mut Builder) {
+    let kept = KeptValues::default();
     for phase in &strip.key.phases {
         match phase {
-            Phase::Scalar(body) => body::emit(body, b, &mut VectorAccess::scalar(strip)),
-            Phase::Loop { extent, body } => emit_loop(strip, b, *extent, body),
+            Phase::Scalar(body) => {
+                let access = VectorAccess::scalar(strip);
+                body::emit(body, b, &mut VectorAccess { kept: Some(&kept), ..access });
+            }
+            Phase::Loop { extent, body } => {
+                emit_loop(strip, b, *extent, body, &kept.scalars(strip.key, body))
+            }
         }
     }
 }
@@ -64,7 +71,7 @@ fn is_chain(body: &Body) -> bool {
         && body.insts.iter().any(|(op, _)| is_function(op))
 }
 
-fn emit_loop(strip: &StripRegisters<'_>, b: &mut Builder, extent: u32, body: &Body) {
+fn emit_loop(strip: &StripRegisters<'_>, b: &mut Builder, extent: u32, body: &Body, held: &[HeldStream]) {
     let is_contiguous = strip.strided_pointers(body).is_empty();
     let has_reductions = body.insts.iter().any(|(op, _)| matches!(op, Op::Reduce(..)));
     let interleaved = if is_contiguous && is_chain(body) { unroll_factor(b.shape()) } else { 1 };
@@ -81,6 +88,7 @@ fn emit_loop(strip: &StripRegisters<'_>, b: &mut Builder, extent: u32, body: &Bo
     let pairs = AlternatePairs::of(strip.key, body);
     let access = VectorAccess {
         reductions: &reductions,
+        held,
         pairs: Some(&pairs),
         ..VectorAccess::at(strip, &position, ActiveLanes::All)
     };
@@ -112,7 +120,7 @@ fn emit_loop(strip: &StripRegisters<'_>, b: &mut Builder, extent: u32, body: &Bo
     }
 }
 
-fn start_reductions(b: &mut Builder, body: &Body, partials: usize) -> Vec<Reduction> {
+pub(super) fn start_reductions(b: &mut Builder, body: &Body, partials: usize) -> Vec<Reduction> {
     let mut reductions = Vec::new();
     for (op, _) in &body.insts {
         if let Op::Reduce(op, x, var) = *op {
