@@ -56,6 +56,7 @@ mod padded_images;
 mod parallel;
 mod partitions;
 mod plan;
+mod pools;
 mod precision;
 mod profile;
 mod properties;

@@ -62,6 +62,22 @@ impl Window {
         (self.kernel[i] - 1) * self.dilation[i] + 1
     }
 
+    /// The part of the window along spatial axis `i`: it has one element along the others.
+    pub(crate) fn along(&self, i: usize) -> Window {
+        let count = self.kernel.len();
+        let mut along = Window {
+            kernel: vec![1; count],
+            stride: vec![1; count],
+            dilation: vec![1; count],
+            lo: vec![Dim::zero(); count],
+            hi: vec![Dim::zero(); count],
+        };
+        (along.kernel[i], along.stride[i], along.dilation[i]) =
+            (self.kernel[i], self.stride[i], self.dilation[i]);
+        (along.lo[i], along.hi[i]) = (self.lo[i].clone(), self.hi[i].clone());
+        along
+    }
+
     fn pads(&self, g: &Graph, n: &OnnxNode, x: Value) -> Result<(Vec<Dim>, Vec<Dim>)> {
         let count = self.kernel.len();
         let given = n.ints("pads")?;

@@ -7,7 +7,7 @@ use crate::{
         node::{OnnxNode, axes::larger},
         ops::conv::Window,
     },
-    scalar::{BinaryOp, ReduceOp, Scalar},
+    scalar::{BinaryOp, ReduceOp, Scalar, UnaryOp},
 };
 use symshape::Dim;
 use symshape_runtime::DType;
@@ -74,6 +74,48 @@ fn padded_windows(g: &mut Graph, x: Value, window: &Window, over: &[Dim], value:
     window.view(g, padded)
 }
 
+/// The smallest ratio of the taps of a window to those of windows along one axis after another.
+const MIN_TAPS_RATIO: i64 = 2;
+
+/// `x`, padded with `value` and reduced over the windows of the node: along one axis after another if that takes much
+/// fewer steps than all taps of the windows.
+fn reduced_windows(
+    g: &mut Graph,
+    op: ReduceOp,
+    x: Value,
+    window: &Window,
+    over: &[Dim],
+    value: Scalar,
+) -> Result<Value> {
+    if !is_separable(window) {
+        let through = padded_windows(g, x, window, over, value)?;
+        return g.reduce(op, through, &window_axes(window), false);
+    }
+    let mut reduced = x;
+    for i in 0..window.kernel.len() {
+        let mut of_axis = vec![Dim::zero(); over.len()];
+        of_axis[i] = over[i].clone();
+        let along = window.along(i);
+        let through = padded_windows(g, reduced, &along, &of_axis, value)?;
+        reduced = g.reduce(op, through, &window_axes(&along), false)?;
+    }
+    Ok(reduced)
+}
+
+/// Whether reductions along one axis after another take much fewer steps for each result. The first ones have the
+/// results of those along later axes.
+fn is_separable(window: &Window) -> bool {
+    let mut steps = 0i64;
+    let mut results = 1i64;
+    let mut taps = 1i64;
+    for (kernel, stride) in window.kernel.iter().zip(&window.stride).rev() {
+        steps = steps.saturating_add(kernel.saturating_mul(results));
+        results = results.saturating_mul(*stride);
+        taps = taps.saturating_mul(*kernel);
+    }
+    steps.saturating_mul(MIN_TAPS_RATIO) <= taps
+}
+
 /// The axes of the window in a tensor that is viewed through it.
 fn window_axes(window: &Window) -> Vec<usize> {
     let count = window.kernel.len();
@@ -95,19 +137,22 @@ fn average_pool(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 pub(crate) fn average(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     let (window, over) = pool_window(g, n, x)?;
     let with_pads = n.flag("count_include_pad", false)?;
-    let through = padded_windows(g, x, &window, &over, Scalar::from_i64(g.dtype(x), 0))?;
-    let sum = g.reduce(ReduceOp::Sum, through, &window_axes(&window), false)?;
+    let zero = Scalar::from_i64(g.dtype(x), 0);
+    let sum = reduced_windows(g, ReduceOp::Sum, x, &window, &over, zero)?;
 
     let count = counts(g, &g.shape(x)[2..], &g.shape(sum)[2..], &window, with_pads);
-    let count = match count.as_i64() {
-        Some(count) => g.number(g.dtype(x), count as f64)?,
-        None => {
-            let count = g.index(DType::I64, g.shape(sum)[2..].to_vec(), count)?;
-            g.cast(g.dtype(x), count)?
-        }
-    };
-
-    g.div(sum, count)
+    if let Some(count) = count.as_i64() {
+        let count = g.number(g.dtype(x), count as f64)?;
+        return g.div(sum, count);
+    }
+    let count = g.index(DType::I64, g.shape(sum)[2..].to_vec(), count)?;
+    let count = g.cast(g.dtype(x), count)?;
+    if !g.dtype(x).is_float() {
+        return g.div(sum, count);
+    }
+    // One quotient for all channels.
+    let scale = g.unary(UnaryOp::Recip, count)?;
+    g.mul(sum, scale)
 }
 
 /// The number of elements that count in the window at `$0, $1, …`.
@@ -236,8 +281,7 @@ pub(crate) fn maximum(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     // The order of positions is irrelevant without them.
     n.flag("storage_order", false)?;
     let lowest = lowest(g.dtype(x));
-    let through = padded_windows(g, x, &window, &over, lowest)?;
-    g.reduce(ReduceOp::Max, through, &window_axes(&window), false)
+    reduced_windows(g, ReduceOp::Max, x, &window, &over, lowest)
 }
 
 /// The smallest value of the element type.
