@@ -1,7 +1,7 @@
 //! Arg-reductions: the position of the largest or smallest element along an axis.
 //!
 //! Across memory, [strips](super::across) compare many rows at once. A long row is [searched by blocks](super::sort).
-//! All other rows become scalar loops.
+//! For other rows, a strip finds the chosen element, and another one its position.
 
 use super::{
     across::{self, RowWise},
@@ -9,7 +9,7 @@ use super::{
     lowering::Lowering,
     nest::loops,
     order::{others, walk},
-    reduce::{interleave, set},
+    reduce::interleave,
     sort,
 };
 use crate::{
@@ -22,7 +22,7 @@ use symshape::Dim;
 use symshape_runtime::DType;
 
 /// Rows of at least this length are searched by blocks.
-const MIN_SEARCHED: i64 = 128;
+const MIN_SEARCHED: i64 = 1 << 13;
 
 /// The elements among which one is chosen.
 #[derive(Clone, Copy)]
@@ -113,41 +113,51 @@ fn across_memory(lowering: &mut Lowering, value: Value, axis: usize, choice: Cho
     Ok(())
 }
 
-/// The kernel for short rows: a scalar loop.
+/// The kernel for short rows: a strip that finds the chosen element, and one that finds its position.
 fn along_memory(lowering: &mut Lowering, value: Value, axis: usize, choice: Choice) -> Result<()> {
     let graph = lowering.graph;
     let operand = graph.operands(value)[0];
     let shape = graph.shape(operand);
     let mut scope = lowering.scope();
     let (rows, rest) = others(&mut scope, shape, axis);
-    let (steps, step) = walk(&mut scope, &shape[axis]);
-    let index = interleave(shape.len(), &[axis], &rest, std::slice::from_ref(&step));
     let storage = lowering.storage[&value].clone();
+    let fits = scope.facts.bounds(&shape[axis]).hi.is_some_and(|hi| hi < i32::MAX.into());
+    let position_type = if fits { DType::I32 } else { DType::I64 };
     let mut kernel = Kernel::default();
     let best = kernel.locals.push(choice.dtype);
-    let position = kernel.locals.push(DType::I64);
+    let position = kernel.locals.push(position_type);
 
+    let (steps, step) = walk(&mut scope, &shape[axis]);
     let mut inliner = Inliner::new(lowering, &mut scope);
-    let element = inliner.load(operand, &index)?;
+    let element = inliner.load(operand, &interleave(shape.len(), &[axis], &rest, &[step]))?;
     let mut code = inliner.code;
-    let old = code.push(Inst::Get(best));
-    let at = code.push(Inst::Index(DType::I64, step));
-    let is_better = wins(&mut code, choice, element, old);
-    let zero = code.push(Inst::Const(Scalar::i64(0)));
-    let is_first = code.push(Inst::Compare(CompareOp::Eq, at, zero));
-    let wins = code.push(Inst::Binary(BinaryOp::Or, is_better, is_first));
-    let place = code.push(Inst::Get(position));
-    let chosen = code.push(Inst::Select(wins, element, old));
-    let placed = code.push(Inst::Select(wins, at, place));
-    code.push(Inst::Set(best, chosen));
-    code.push(Inst::Set(position, placed));
+    code.push(Inst::Reduce(choice.op, element, best));
+    let find_best = Stmt::Strip { axis: steps, code };
+
+    let (steps, step) = walk(&mut scope, &shape[axis]);
+    let mut inliner = Inliner::new(lowering, &mut scope);
+    let element =
+        inliner.load(operand, &interleave(shape.len(), &[axis], &rest, std::slice::from_ref(&step)))?;
+    let mut code = inliner.code;
+    let wanted = code.push(Inst::Get(best));
+    let mut is_best = code.push(Inst::Compare(CompareOp::Eq, element, wanted));
+    if choice.dtype.is_float() {
+        // The best element is NaN if any element is.
+        let is_nan = code.push(Inst::Unary(UnaryOp::IsNan, element));
+        is_best = code.push(Inst::Binary(BinaryOp::Or, is_best, is_nan));
+    }
+    let op = if choice.last { ReduceOp::Max } else { ReduceOp::Min };
+    let here = code.push(Inst::Index(position_type, step));
+    let none = code.push(Inst::Const(op.neutral(position_type)));
+    let place = code.push(Inst::Select(is_best, here, none));
+    code.push(Inst::Reduce(op, place, position));
+    let find_position = Stmt::Strip { axis: steps, code };
 
     let mut finish = InstSeq::default();
     let result = finish.push(Inst::Get(position));
+    let result = finish.push(Inst::Cast(DType::I64, result));
     finish.push(Inst::Store(storage.at(&rest), result));
-    let start = [set(best, choice.op.neutral(choice.dtype)), set(position, Scalar::i64(0))];
-    let walk = loops(&[steps], false, vec![Stmt::Block(code)]);
-    let body = [start.to_vec(), walk, vec![Stmt::Block(finish)]].concat();
+    let body = vec![find_best, find_position, Stmt::Block(finish)];
     lowering.push(value, "argreduce", kernel, loops(&rows, true, body));
     Ok(())
 }
