@@ -27,21 +27,25 @@ pub(super) fn split(program: &mut Program) -> Result<()> {
     for kernel in &mut program.kernels {
         let mut symbols = symbols.outside_of(&kernel.body);
         let body = std::mem::take(&mut kernel.body);
-        kernel.body = in_stmts(&mut symbols, &facts, body);
+        kernel.body = in_stmts(&mut symbols, &facts, &mut Vec::new(), body);
     }
     Ok(())
 }
 
-fn in_stmts(symbols: &mut FreshSymbols, facts: &Facts, body: Vec<Stmt>) -> Vec<Stmt> {
+/// `vars` are the variables of the loops around the statements.
+fn in_stmts(symbols: &mut FreshSymbols, facts: &Facts, vars: &mut Vec<Symbol>, body: Vec<Stmt>) -> Vec<Stmt> {
     let mut done = Vec::with_capacity(body.len());
     for stmt in body {
         match stmt {
             Stmt::For { axis, parallel, body } => {
                 let mut inner = facts.clone();
                 inner.declare_index(&axis.var, &axis.extent);
-                done.push(Stmt::For { axis, parallel, body: in_stmts(symbols, &inner, body) });
+                vars.push(axis.var.clone());
+                let body = in_stmts(symbols, &inner, vars, body);
+                vars.pop();
+                done.push(Stmt::For { axis, parallel, body });
             }
-            Stmt::Strip { axis, code } => match parts(symbols, facts, &axis, &code) {
+            Stmt::Strip { axis, code } => match parts(symbols, facts, vars, &axis, &code) {
                 Some(parts) => done.extend(parts),
                 None => done.push(Stmt::Strip { axis, code }),
             },
@@ -51,8 +55,15 @@ fn in_stmts(symbols: &mut FreshSymbols, facts: &Facts, body: Vec<Stmt>) -> Vec<S
     done
 }
 
-/// The parts of a strip in which all addresses are linear. `None` if they are already, or if there are none.
-fn parts(symbols: &mut FreshSymbols, facts: &Facts, axis: &Axis, code: &InstSeq) -> Option<Vec<Stmt>> {
+/// The parts of a strip in which all addresses are linear. `None` if they are already, or if there are none that are
+/// the same in all iterations of the loops over `vars`: rows of one microkernel have strips of the same length.
+fn parts(
+    symbols: &mut FreshSymbols,
+    facts: &Facts,
+    vars: &[Symbol],
+    axis: &Axis,
+    code: &InstSeq,
+) -> Option<Vec<Stmt>> {
     if code.insts.iter().any(|inst| matches!(inst, Inst::Reduce(..) | Inst::Bind(..) | Inst::Check(_))) {
         return None;
     }
@@ -61,7 +72,8 @@ fn parts(symbols: &mut FreshSymbols, facts: &Facts, axis: &Axis, code: &InstSeq)
     for dim in dims(code).filter(|dim| !is_linear(dim)) {
         places.add_all(dim)?;
     }
-    if places.sorted.is_empty() {
+    let moves = |place: &Dim| vars.iter().any(|var| place.contains(var));
+    if places.sorted.is_empty() || places.sorted.iter().any(moves) {
         return None;
     }
 

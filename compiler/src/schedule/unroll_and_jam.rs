@@ -1,5 +1,5 @@
 //! Computes several neighbouring iterations of one or two loops in one iteration, if they read the same memory or store
-//! neighbouring bytes.
+//! neighbouring elements.
 //!
 //! Windows of neighbouring outputs overlap, and all of them are multiplied with the same weights. A strip that
 //! computes a few outputs in one iteration loads shared elements once, and its independent accumulators hide
@@ -15,16 +15,19 @@
 //! depends on. If a neighbour reads an element that another one reads a few steps later, the neighbour is delayed by
 //! that number of steps. Then all of them use an element as soon as it is loaded, which takes few registers. Every
 //! output is computed by the same instructions as before.
-
 //!
-//! A strip that stores each third byte, as a channel of an image, becomes one that stores three channels.
+//! A strip that stores each third element, as a channel of an image, becomes one that stores three channels.
 
 mod addresses;
 
 use super::fresh_symbols::FreshSymbols;
 use crate::{
     Result,
-    kernel::{Access, Axis, BufferId, Inst, InstSeq, Program, Stmt, lanes::op::GROUP_STREAMS, walk::Rewrite},
+    kernel::{
+        Access, Axis, BufferId, Inst, InstSeq, Program, Stmt,
+        lanes::op::{GROUP_BYTES, GROUP_STREAMS},
+        walk::Rewrite,
+    },
     scalar::{BinaryOp, Reg},
 };
 use addresses::{Addresses, Offsets, OldVariable, OldVariables};
@@ -48,7 +51,7 @@ const MAX_INSTS: usize = 256;
 /// As [`MAX_INSTS`], with neighbours along both loops.
 const MAX_INSTS_OF_BOTH_LOOPS: usize = 64;
 
-/// As [`MAX_INSTS`], with channels whose bytes are stored together.
+/// As [`MAX_INSTS`], with channels whose elements are stored together.
 const MAX_INSTS_OF_CHANNELS: usize = 64;
 
 /// The largest delay of a neighbour, as a ratio of the number of steps.
@@ -59,26 +62,26 @@ pub(super) fn unroll_and_jam(program: &mut Program) -> Result<()> {
     let symbols = FreshSymbols::for_one_kernel(program);
     let facts = program.facts.clone();
     let buffers = std::mem::take(&mut program.buffers);
-    let is_byte = |buffer: BufferId| buffers[buffer].dtype.size_bytes() == 1;
+    let is_grouped = |buffer: BufferId| GROUP_BYTES.contains(&buffers[buffer].dtype.size_bytes());
     for kernel in &mut program.kernels {
         // Kernels of equal layers get equal symbols, so that the facts remember answers about their addresses.
         let mut symbols = symbols.outside_of(&kernel.body);
-        kernel.body = stmts(&mut symbols, &facts, &is_byte, std::mem::take(&mut kernel.body));
+        kernel.body = stmts(&mut symbols, &facts, &is_grouped, std::mem::take(&mut kernel.body));
     }
     program.buffers = buffers;
     Ok(())
 }
 
-/// `is_byte` tells whether a buffer has elements of one byte.
+/// `is_grouped` tells whether neighbouring elements of a buffer can be stored together.
 fn stmts(
     symbols: &mut FreshSymbols,
     facts: &Facts,
-    is_byte: &dyn Fn(BufferId) -> bool,
+    is_grouped: &dyn Fn(BufferId) -> bool,
     body: Vec<Stmt>,
 ) -> Vec<Stmt> {
     body.into_iter()
         .flat_map(|stmt| match stmt {
-            Stmt::For { axis, parallel, body } => looped(symbols, facts, is_byte, axis, parallel, body),
+            Stmt::For { axis, parallel, body } => looped(symbols, facts, is_grouped, axis, parallel, body),
             other => vec![other],
         })
         .collect()
@@ -88,19 +91,19 @@ fn stmts(
 fn looped(
     symbols: &mut FreshSymbols,
     facts: &Facts,
-    is_byte: &dyn Fn(BufferId) -> bool,
+    is_grouped: &dyn Fn(BufferId) -> bool,
     axis: Axis,
     parallel: bool,
     body: Vec<Stmt>,
 ) -> Vec<Stmt> {
     let nest = Nest::of(&axis, parallel, &body);
-    if let Some(shape) = nest.as_ref().and_then(|nest| nest.shape(facts, is_byte)) {
+    if let Some(shape) = nest.as_ref().and_then(|nest| nest.shape(facts, is_grouped)) {
         return nest.expect("it has a shape").jammed(symbols, facts, shape);
     }
     let mut facts = facts.clone();
     facts.declare_index(&axis.var, &axis.extent);
     let was_one = body.len() == 1;
-    let body = stmts(symbols, &facts, is_byte, body);
+    let body = stmts(symbols, &facts, is_grouped, body);
     if !(parallel && was_one) {
         return vec![Stmt::For { axis, parallel, body }];
     }
@@ -155,11 +158,11 @@ impl<'a> Nest<'a> {
     }
 
     /// The number of neighbours along both loops to compute in one iteration, if that pays.
-    fn shape(&self, facts: &Facts, is_byte: &dyn Fn(BufferId) -> bool) -> Option<Offsets> {
+    fn shape(&self, facts: &Facts, is_grouped: &dyn Fn(BufferId) -> bool) -> Option<Offsets> {
         if !self.is_free() || self.code.insts.len() > MAX_INSTS {
             return None;
         }
-        if let Some(channels) = self.channels_of_bytes(facts, is_byte) {
+        if let Some(channels) = self.channels(facts, is_grouped) {
             return Some([1, channels]);
         }
         let at_most = |axis: &Axis, max: i64| match facts.bounds(&axis.extent).hi.and_then(|hi| hi.to_i64()) {
@@ -192,9 +195,9 @@ impl<'a> Nest<'a> {
         (columns > 1 && overlap([1, columns], self.inner.0)).then_some([rows, columns])
     }
 
-    /// The number of iterations of the inner loop, if they store neighbouring bytes, and the strip fills the distance
-    /// between two elements with them.
-    fn channels_of_bytes(&self, facts: &Facts, is_byte: &dyn Fn(BufferId) -> bool) -> Option<i64> {
+    /// The number of iterations of the inner loop, if they store neighbouring elements, and the strip fills the
+    /// distance between two elements with them.
+    fn channels(&self, facts: &Facts, is_grouped: &dyn Fn(BufferId) -> bool) -> Option<i64> {
         let channels = self.inner.0.extent.as_i64()?;
         let is_group = usize::try_from(channels).is_ok_and(|channels| GROUP_STREAMS.contains(&channels));
         if !is_group || self.code.insts.len() > MAX_INSTS_OF_CHANNELS {
@@ -205,7 +208,7 @@ impl<'a> Nest<'a> {
             _ => None,
         });
         let (Some(access), None) = (stores.next(), stores.next()) else { return None };
-        if !is_byte(access.buffer) {
+        if !is_grouped(access.buffer) {
             return None;
         }
 

@@ -7,7 +7,7 @@ use super::body_builder::Stream;
 use crate::{
     codegen::microkernel::{
         self,
-        op::{Body, GROUP_STREAMS, Op, StreamStep},
+        op::{Body, GROUP_BYTES, GROUP_STREAMS, Op, StreamStep},
         strip::Phase,
     },
     kernel::{MemorySpace, Program},
@@ -138,13 +138,16 @@ impl StripPointers {
         let Pointer::Stream(stream) = &self.pointers[stores[0].pointer as usize] else { return None };
 
         stores.sort_unstable_by_key(|stream| stream.offset);
+        let size = program.buffers[stream.origin.buffer].dtype.size_bytes();
         let fills_distance = stores
             .iter()
-            .zip(first..)
+            .zip((first..).step_by(size))
             .all(|(store, offset)| store.pointer == stores[0].pointer && store.offset == offset);
-        let are_bytes = program.buffers[stream.origin.buffer].dtype.size_bytes() == 1;
         let is_distance = stream.column.as_i64() == Some(stores.len() as i64);
-        let is_group = GROUP_STREAMS.contains(&stores.len()) && are_bytes && is_distance && fills_distance;
+        let is_group = GROUP_STREAMS.contains(&stores.len())
+            && GROUP_BYTES.contains(&size)
+            && is_distance
+            && fills_distance;
         is_group.then_some((stores[0].pointer as usize, stores.len() as u8))
     }
 }

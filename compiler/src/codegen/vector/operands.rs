@@ -127,7 +127,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
         }
         VInst::StoreFirst(mem, src, _, mask) => none.read_mem(mem).read(*src).read(*mask),
         VInst::StoreNarrowFirst(mem, src, mask, ..) => none.read_mem(mem).read(*src).read(*mask),
-        VInst::StorePacked(mem, srcs, _, temps) => {
+        VInst::StorePacked(mem, srcs, _, temps) | VInst::StoreInterleaved(mem, srcs, temps) => {
             let reads = srcs.iter().fold(none.read_mem(mem), |all, src| all.read(*src));
             temps.iter().fold(reads, |all, temp| all.set_early(*temp))
         }
@@ -332,7 +332,7 @@ fn rename_other(
             *n = int(*n, false);
             *src = vector(*src, false);
         }
-        VInst::StorePacked(at, srcs, ..) => {
+        VInst::StorePacked(at, srcs, ..) | VInst::StoreInterleaved(at, srcs, _) => {
             mem(at, int);
             srcs.iter_mut().for_each(|src| *src = vector(*src, false));
         }

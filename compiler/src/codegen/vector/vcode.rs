@@ -378,6 +378,9 @@ pub enum VInst {
     /// The low three bytes of each lane to consecutive memory. The second register is clobbered. Only on ISAs whose
     /// shape has `byte_triples`.
     StoreTriples(Mem, Vector, Vector),
+    /// Lane 0 of all vectors, then lane 1 of all, and so on, to consecutive memory. The last two registers are
+    /// clobbered. Only on ISAs whose shape has `interleaving_stores`.
+    StoreInterleaved(Mem, Vec<Vector>, [Vector; 2]),
     /// The nearest bf16 of each float, ties to even, as the high half of the lane, whose low half is zero. NaN stays
     /// NaN, denormals become zeros. This and the next five instructions exist only on ISAs with tile registers. ISAs
     /// whose shape has `bf16_matrix_dots` have this one too; they keep denormals.

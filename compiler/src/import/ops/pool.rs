@@ -147,7 +147,7 @@ pub(crate) fn average(g: &mut Graph, n: &OnnxNode, x: Value) -> Result<Value> {
     }
     let count = g.index(DType::I64, g.shape(sum)[2..].to_vec(), count)?;
     let count = g.cast(g.dtype(x), count)?;
-    if !g.dtype(x).is_float() {
+    if g.dtype(x) != DType::F32 {
         return g.div(sum, count);
     }
     // One quotient for all channels.

@@ -60,13 +60,17 @@ pub enum StreamStep {
     Alternate,
     /// By a number of bytes that is an argument.
     Stride,
-    /// By this number of bytes, see [`GROUP_STREAMS`], which is an argument too. As many streams share the pointer.
-    /// The strip stores a byte of each, and these fill the distance. It stores nothing else, and reads nothing of it.
+    /// By this number of elements, see [`GROUP_STREAMS`]; the bytes are an argument too. As many streams share the
+    /// pointer. The strip stores an element of each, and these fill the distance. It stores nothing else, and reads
+    /// nothing of it.
     Group(u8),
 }
 
-/// The numbers of streams of a [`StreamStep::Group`]: their bytes fit a lane.
+/// The numbers of streams of a [`StreamStep::Group`]: bytes of all fit a lane.
 pub const GROUP_STREAMS: RangeInclusive<usize> = 2..=4;
+
+/// The sizes of elements of a [`StreamStep::Group`].
+pub const GROUP_BYTES: [usize; 2] = [1, 4];
 
 impl StreamStep {
     /// Whether it moves past other elements.

@@ -2,7 +2,7 @@
 
 mod aarch64_table;
 mod bf16;
-mod byte_groups;
+
 mod byte_quads;
 mod bytes;
 mod distribution;
@@ -10,6 +10,7 @@ mod encode;
 mod exponential;
 mod f16;
 mod gathers;
+mod groups;
 mod jit;
 mod logistic;
 mod narrow_products;

@@ -1,8 +1,8 @@
-//! Bytes of neighbouring streams that are stored together, as the channels of an image that change from planes to
+//! Elements of neighbouring streams that are stored together, as the channels of an image that change from planes to
 //! pixels.
 //!
-//! The streams of a group store each `n`-th byte: see [`StreamStep::Group`](super::super::op::StreamStep::Group).
-//! Their bytes become one lane for each iteration, and lanes are consecutive in memory.
+//! The streams of a group store each `n`-th element: see [`StreamStep::Group`](super::super::op::StreamStep::Group).
+//! Bytes become one lane for each iteration, and lanes are consecutive in memory. Words are interleaved.
 
 use super::alternate::FirstLanes;
 use crate::codegen::{
@@ -16,16 +16,21 @@ use crate::codegen::{
     },
 };
 
-/// The streams of a group whose values are known, at their distance in bytes from the first stream.
+/// The streams of a group whose values are known, at their distance in elements from the first stream.
 #[derive(Clone, Copy, Default)]
-pub(super) struct WaitingBytes([Option<Vector>; *GROUP_STREAMS.end()]);
+pub(super) struct WaitingStreams([Option<Vector>; *GROUP_STREAMS.end()]);
 
-/// Whether vectors of this shape store groups of this number of streams together.
-pub(super) fn is_stored_together(streams: u8, shape: VectorShape) -> bool {
-    streams != 3 || shape.byte_triples
+/// Whether vectors of this shape store groups of this number of streams of bytes together: all lanes or the first ones.
+pub(super) fn are_bytes_stored_together(streams: u8, ty: Ty, shape: VectorShape) -> bool {
+    memory::elem_bytes(ty) == 1 && (streams != 3 || shape.byte_triples)
 }
 
-impl WaitingBytes {
+/// Whether vectors of this shape store whole vectors of words of a group together.
+pub(super) fn are_words_stored_together(ty: Ty, shape: VectorShape) -> bool {
+    memory::elem_bytes(ty) == 4 && shape.interleaving_stores
+}
+
+impl WaitingStreams {
     /// Adds the values of a stream. Stores the group to `mem` if they are the last ones of `streams` streams: all
     /// lanes, or only the first ones.
     pub(super) fn add(
@@ -34,11 +39,14 @@ impl WaitingBytes {
         mem: Mem,
         first: Option<FirstLanes>,
         [stream, streams]: [usize; 2],
-        value: Vector,
+        (ty, value): (Ty, Vector),
     ) {
         self.0[stream] = Some(value);
         let Some(values) = self.0[..streams].iter().copied().collect::<Option<Vec<Vector>>>() else { return };
-        *self = WaitingBytes::default();
+        *self = WaitingStreams::default();
+        if memory::elem_bytes(ty) == 4 {
+            return b.store_interleaved(mem, values);
+        }
         let joined = joined(b, &values);
         match first {
             None if streams == 3 => b.store_triples(mem, joined),

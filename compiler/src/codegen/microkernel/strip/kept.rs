@@ -49,17 +49,23 @@ impl KeptValues {
         values.get(&(stream, element)).filter(|(kept, _)| *kept == ty).map(|(_, value)| *value)
     }
 
+    /// Forgets the values of streams that `body` stores.
+    pub(super) fn forget_stored(&self, body: &Body) {
+        self.0.borrow_mut().retain(|(stream, _), _| !stores(body, *stream));
+    }
+
     /// The kept values of streams that do not move, and that `body` loads and does not store.
     pub(super) fn scalars(&self, key: &StripKey, body: &Body) -> Vec<HeldStream> {
-        let is_stored = |stream: u32| {
-            body.insts.iter().any(|(op, _)| matches!(op, Op::Store(other, _) if *other == stream))
-        };
         let loads = body.insts.iter().filter_map(|&(op, ty)| match op {
-            Op::Load(stream) if !is_stored(stream) => {
+            Op::Load(stream) if !stores(body, stream) => {
                 Some(HeldStream { stream, elements: self.load(key, stream, None, ty)? })
             }
             _ => None,
         });
         loads.collect()
     }
+}
+
+fn stores(body: &Body, stream: u32) -> bool {
+    body.insts.iter().any(|(op, _)| matches!(op, Op::Store(other, _) if *other == stream))
 }

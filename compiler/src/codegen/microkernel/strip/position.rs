@@ -2,7 +2,7 @@
 
 use super::{
     alternate::{AlternateLanes, AlternatePairs, WORD, WaitingPairs},
-    groups::{self, WaitingBytes},
+    groups::{self, WaitingStreams},
     kept::{HeldStream, KeptValues},
     key::{Stream, StripKey},
     reduction::Reduction,
@@ -132,7 +132,7 @@ pub(super) struct VectorAccess<'a> {
     pub(super) pairs: Option<&'a AlternatePairs>,
     pub(super) waiting: WaitingPairs,
     /// The group that the strip stores.
-    pub(super) group: WaitingBytes,
+    pub(super) group: WaitingStreams,
 }
 
 impl<'a> VectorAccess<'a> {
@@ -151,7 +151,7 @@ impl<'a> VectorAccess<'a> {
             alternate: None,
             pairs: None,
             waiting: WaitingPairs::default(),
-            group: WaitingBytes::default(),
+            group: WaitingStreams::default(),
         }
     }
 
@@ -263,13 +263,13 @@ impl<'a> VectorAccess<'a> {
         let base = strided.expect("the position has the pointers of its body").pointer;
         let mem = Mem { base, index: None, disp: first };
         let value = memory::clamped(b, ty, value);
-        let place = [(offset - first) as usize, usize::from(streams)];
+        let place = [(offset - first) as usize / memory::elem_bytes(ty), usize::from(streams)];
         let lanes = match self.lanes {
             ActiveLanes::First(n, mask) => Some((n, mask)),
             ActiveLanes::All => None,
             ActiveLanes::One(_) => unreachable!("single iterations store single bytes"),
         };
-        self.group.add(b, mem, lanes, place, value);
+        self.group.add(b, mem, lanes, place, (ty, value));
     }
 
     /// The elements of a stream that shares its loads.
@@ -325,7 +325,12 @@ impl LaneAccess for VectorAccess<'_> {
                 memory::store_one(b, self.unit(stream, ty), ty, value);
             }
             (StreamStep::Group(streams), ActiveLanes::All | ActiveLanes::First(..))
-                if groups::is_stored_together(streams, b.shape()) =>
+                if groups::are_bytes_stored_together(streams, ty, b.shape()) =>
+            {
+                self.store_to_group(b, stream, streams, ty, value);
+            }
+            (StreamStep::Group(streams), ActiveLanes::All)
+                if groups::are_words_stored_together(ty, b.shape()) =>
             {
                 self.store_to_group(b, stream, streams, ty, value);
             }

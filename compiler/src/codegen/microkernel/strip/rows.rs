@@ -52,7 +52,8 @@ pub(super) fn emit_phases(strip: &StripRegisters<'_>, b: &mut Builder) {
                 body::emit(body, b, &mut VectorAccess { kept: Some(&kept), ..access });
             }
             Phase::Loop { extent, body } => {
-                emit_loop(strip, b, *extent, body, &kept.scalars(strip.key, body))
+                emit_loop(strip, b, *extent, body, &kept.scalars(strip.key, body));
+                kept.forget_stored(body);
             }
         }
     }
@@ -145,8 +146,8 @@ fn has_masks(strip: &StripRegisters<'_>, b: &Builder, body: &Body) -> bool {
             StreamStep::Alternate => b.lanes() >= MIN_MASKED_LANES,
             step => !step.is_strided(),
         },
-        Op::Store(stream, _) => match strip.key.step(*stream) {
-            StreamStep::Group(streams) => groups::is_stored_together(streams, b.shape()),
+        Op::Store(stream, x) => match strip.key.step(*stream) {
+            StreamStep::Group(streams) => groups::are_bytes_stored_together(streams, body.ty(*x), b.shape()),
             step => !step.is_strided(),
         },
         _ => true,

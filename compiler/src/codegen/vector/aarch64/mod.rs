@@ -82,6 +82,7 @@ impl VectorIsa for Aarch64 {
             narrow_masks: false,
             clamping_stores: false,
             byte_triples: false,
+            interleaving_stores: false,
             masked_stores: true,
             tiles: false,
             f16: true,

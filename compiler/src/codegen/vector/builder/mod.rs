@@ -48,6 +48,8 @@ pub struct VectorShape {
     pub clamping_stores: bool,
     /// Whether there is [`VInst::StoreTriples`].
     pub byte_triples: bool,
+    /// Whether there is [`VInst::StoreInterleaved`].
+    pub interleaving_stores: bool,
     /// Whether a part of a vector is stored by [`VInst::StoreFirst`], and not by [`VInst::StorePart`].
     pub masked_stores: bool,
     /// Whether there are tile registers.

@@ -72,6 +72,12 @@ impl Builder {
         self.push(VInst::StorePacked(mem.into(), srcs, narrow, temps));
     }
 
+    /// Lanes of the vectors in turn to memory. Only if the shape has `interleaving_stores`.
+    pub(crate) fn store_interleaved(&mut self, mem: impl Into<Mem>, srcs: Vec<Vector>) {
+        let temps = [self.vector(), self.vector()];
+        self.push(VInst::StoreInterleaved(mem.into(), srcs, temps));
+    }
+
     /// The low three bytes of each lane to memory. Only if the shape has `byte_triples`.
     pub(crate) fn store_triples(&mut self, mem: impl Into<Mem>, src: Vector) {
         let temp = self.vector();

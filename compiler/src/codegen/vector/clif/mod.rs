@@ -82,6 +82,7 @@ impl VectorIsa for Portable {
             narrow_masks: false,
             clamping_stores: false,
             byte_triples: false,
+            interleaving_stores: false,
             masked_stores: true,
             tiles,
             f16: false,

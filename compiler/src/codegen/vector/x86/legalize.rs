@@ -84,7 +84,7 @@ fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
         | VInst::Shift(_, _, a, _)
         | VInst::Butterfly(_, a, _) => moved.push(a),
         VInst::Gather(.., a) => moved.push(a),
-        VInst::StorePacked(_, all, ..) => moved.extend(all),
+        VInst::StorePacked(_, all, ..) | VInst::StoreInterleaved(_, all, _) => moved.extend(all),
         VInst::PackBf16(_, a, b) | VInst::UnlessInfinite(_, a, b) => moved.extend([a, b]),
         VInst::Store(_, a)
         | VInst::StoreOne(_, a)

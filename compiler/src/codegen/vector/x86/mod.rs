@@ -97,6 +97,7 @@ impl VectorIsa for X86 {
             narrow_masks: self.simd == Simd::Avx512,
             clamping_stores: true,
             byte_triples: true,
+            interleaving_stores: self.simd == Simd::Avx512,
             masked_stores: self.simd == Simd::Avx512,
             tiles: self.tiles,
             f16: true,

@@ -67,6 +67,7 @@ impl Selector<'_> {
             }
             VInst::StorePacked(mem, srcs, narrow, temps) => self.store_packed(*mem, srcs, *narrow, *temps),
             VInst::StoreTriples(mem, src, temp) => self.store_triples(*mem, *src, *temp),
+            VInst::StoreInterleaved(mem, srcs, temps) => self.store_interleaved(*mem, srcs, *temps),
             VInst::Store(mem, src) => {
                 self.asm.op(self.simd.store(), &[self.mem(*mem).into(), self.vector(*src).into()]);
             }
@@ -271,6 +272,36 @@ impl Selector<'_> {
             Simd::Avx512 => {
                 self.asm.op(Code::EVEX_Vmovups_ymmm256_k1z_ymm, &[to, self.half(temps[0]).into()]);
             }
+        }
+    }
+
+    /// Each vector of memory has lanes of the first two sources, and then of one further source after the other.
+    fn store_interleaved(&mut self, mem: Mem, srcs: &[Vector], temps: [Vector; 2]) {
+        let lanes = self.simd.lanes();
+        for vector in 0..srcs.len() {
+            let mut joined = srcs[0];
+            for source in 1..srcs.len() {
+                // Lanes of the source have the numbers from 16 on. Those of sources before are in place, except at
+                // first.
+                let number = |lane: usize| {
+                    let place = vector * lanes + lane;
+                    let (from, at) = (place % srcs.len(), place / srcs.len());
+                    match from {
+                        _ if from == source => lanes + at,
+                        0 if source == 1 => at,
+                        _ => lane,
+                    }
+                };
+                let numbers = (0..lanes).flat_map(|lane| (number(lane) as u32).to_le_bytes()).collect();
+                let numbers = Operand::Pool(self.asm.constant(numbers));
+                let to = temps[source % 2];
+                let operands = [to, joined, srcs[source]].map(|vector| self.vector(vector).into());
+                self.asm.op(self.simd.load(), &[operands[0], numbers]);
+                self.asm.op(Code::EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32, &operands);
+                joined = to;
+            }
+            let to = self.mem(mem.plus(4 * lanes * vector));
+            self.asm.op(self.simd.store(), &[to.into(), self.vector(joined).into()]);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Bytes of neighbouring streams that are stored together.
+//! Elements of neighbouring streams that are stored together.
 
 use super::{
     jit::{Compiled, address, address_mut, isas},
@@ -13,13 +13,17 @@ use symshape_compiler::codegen::{
     vector::VectorIsa,
 };
 
-/// The first byte of the group in its buffer.
+/// Elements before the group in its buffer.
 const BEFORE: usize = 3;
 
-/// Bytes behind the last element, which stay as they are.
+/// Elements behind the last one, which stay as they are.
 const AFTER: usize = 5;
 
-/// A strip that copies planes of bytes to the channels of pixels. Streams of channels come first, the last channel
+fn size(ty: Ty) -> usize {
+    if matches!(ty, Ty::F32 | Ty::I32) { 4 } else { 1 }
+}
+
+/// A strip that copies planes to the channels of pixels. Streams of channels come first, the last channel
 /// before the others.
 fn key(channels: usize, ty: Ty) -> StripKey {
     let mut body = Body { stores_elsewhere: true, ..Body::default() };
@@ -30,7 +34,8 @@ fn key(channels: usize, ty: Ty) -> StripKey {
     let steps = vec![StreamStep::Unit; 2 * channels];
     let mut key = strip(vec![Phase::Loop { extent: 0, body }], steps);
     for channel in 0..channels {
-        key.streams[channel] = Stream { pointer: 0, offset: (BEFORE + channels - 1 - channel) as i32 };
+        key.streams[channel] =
+            Stream { pointer: 0, offset: (size(ty) * (BEFORE + channels - 1 - channel)) as i32 };
     }
     key.pointers[0] = StreamStep::Group(channels as u8);
     key
@@ -38,34 +43,39 @@ fn key(channels: usize, ty: Ty) -> StripKey {
 
 fn check(isa: &dyn VectorIsa, fma: bool, channels: usize, ty: Ty, elements: usize) {
     let key = key(channels, ty);
-    let byte = |channel: usize, at: usize| (97 * channel + 31 * at) as u8;
-    let planes: Vec<Vec<u8>> =
-        (0..channels).map(|channel| (0..elements).map(|at| byte(channel, at)).collect()).collect();
-    let mut pixels = vec![0xa5; BEFORE + channels * elements + AFTER];
+    let size = size(ty);
+    let element =
+        |channel: usize, at: usize| (0..size).map(move |byte| (97 * channel + 31 * at + 7 * byte) as u8);
+    let plane = |channel: usize| (0..elements).flat_map(|at| element(channel, at)).collect();
+    let planes: Vec<Vec<u8>> = (0..channels).map(plane).collect();
+    let mut pixels = vec![0xa5; size * (BEFORE + channels * elements + AFTER)];
     let mut expected = pixels.clone();
-    for (channel, plane) in planes.iter().enumerate() {
-        for (at, value) in plane.iter().enumerate() {
-            expected[BEFORE + channels * at + channel] = *value;
+    for channel in 0..channels {
+        for at in 0..elements {
+            let place = size * (BEFORE + channels * at + channel);
+            element(channel, at).zip(&mut expected[place..]).for_each(|(byte, to)| *to = byte);
         }
     }
 
     let mut args = vec![0; key.slots()];
     args[key.extent(0)] = elements as i64;
-    set(&mut args, &key, 0, address_mut(&mut pixels), 0, channels);
+    set(&mut args, &key, 0, address_mut(&mut pixels), 0, size * channels);
     for (channel, plane) in planes.iter().enumerate() {
-        set(&mut args, &key, (channels + channel) as u32, address(plane), 0, 1);
+        set(&mut args, &key, (channels + channel) as u32, address(plane), 0, size);
     }
     Compiled::new(&MicrokernelKey::Strip(key), isa, fma).call(&mut args);
     assert!(pixels == expected, "{}: {channels} channels of {elements} elements", isa.name());
 }
 
 #[test]
-fn channels_of_bytes_become_pixels() {
+fn channels_become_pixels() {
     for (isa, fma) in isas() {
         for channels in 2..=4 {
             for elements in (1..20).chain([31, 32, 33, 64, 79]) {
                 check(&*isa, fma, channels, Ty::U8, elements);
                 check(&*isa, fma, channels, Ty::I8, elements);
+                check(&*isa, fma, channels, Ty::F32, elements);
+                check(&*isa, fma, channels, Ty::I32, elements);
             }
         }
     }
@@ -78,5 +88,14 @@ fn one_shuffle_moves_the_bytes_of_three_channels() {
         // Of whole vectors, and of the first elements of the last one.
         assert_eq!(text.matches("StoreTriples").count(), 2, "{text}");
         assert!(!text.contains("StoreNarrow"), "{text}");
+    }
+}
+
+#[test]
+fn whole_vectors_of_words_are_interleaved() {
+    for (isa, _) in isas().into_iter().filter(|(isa, _)| isa.shape().interleaving_stores) {
+        let text = MicrokernelKey::Strip(key(3, Ty::F32)).code(&*isa).to_string();
+        assert_eq!(text.matches("StoreInterleaved").count(), 1, "{text}");
+        assert!(!text.contains("StoreLanes"), "{text}");
     }
 }
