@@ -94,7 +94,7 @@ impl Search<'_> {
         let mut facts = facts.clone();
         facts.declare_index(&axis.var, &axis.extent);
         // One call of a microkernel runs such rows.
-        let rows = StripCall::recognise(self.program, self.kernel, &facts, Some(axis), body, true);
+        let rows = StripCall::recognise(self.program, self.kernel, &facts, Some(axis), body);
         if rows.is_some() {
             self.total += times * cost::at_most(&facts, body);
             return;

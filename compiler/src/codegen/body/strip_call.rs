@@ -31,14 +31,13 @@ pub(super) struct StripCall {
 
 impl StripCall {
     /// The call for these statements, repeated along `row` if there is one. `None` unless all of them are strips or
-    /// scalar code that microkernels support. The caller may restrict the elements of strips unless `is_whole`.
+    /// scalar code that microkernels support.
     pub(super) fn recognise(
         program: &Program,
         kernel: &Kernel,
         facts: &Facts,
         row: Option<&Axis>,
         body: &[Stmt],
-        is_whole: bool,
     ) -> Option<StripCall> {
         if !body.iter().any(|stmt| matches!(stmt, Stmt::Strip { .. })) {
             return None;
@@ -60,8 +59,8 @@ impl StripCall {
         let counts = phases.iter().any(|phase| phase.body().insts.iter().any(|(op, _)| *op == Op::Column));
         let retry = if may_fail { Some(Retry::of(&phases, &builder.streams)?) } else { None };
         let has_independent_rows = reads_nothing_written(&phases, &builder.streams);
-        let keeps_stored = stores_alone(&phases, &builder.streams);
-        let short_row = short_row(&phases, &extents).filter(|_| row.is_some() && is_whole);
+        let keeps_stored = phases.len() > 1 && stores_alone(&phases, &builder.streams);
+        let short_row = if row.is_some() { short_row(&phases, &extents) } else { None };
         let placed = StripPointers::of(program, facts, &builder.streams, &extents);
         let column_steps = placed.column_steps(program, if has_independent_rows { &phases } else { &[] });
         let StripPointers { pointers, streams } = placed;

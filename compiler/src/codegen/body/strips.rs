@@ -40,8 +40,7 @@ pub(crate) fn emit_strip(
     let mut facts = f.facts().clone();
     facts.declare_index(&axis.var, &axis.extent);
     let stmt = Stmt::Strip { axis: axis.clone(), code: code.clone() };
-    let Some(call) =
-        StripCall::recognise(f.unit.program, kernel, &facts, None, slice::from_ref(&stmt), range.is_none())
+    let Some(call) = StripCall::recognise(f.unit.program, kernel, &facts, None, slice::from_ref(&stmt))
     else {
         return Ok(None);
     };
@@ -73,15 +72,14 @@ pub(crate) fn emit_rows(
             facts.declare_index(&axis.var, &axis.extent);
         }
     }
-    let Some(call) =
-        StripCall::recognise(f.unit.program, kernel, &facts, Some(axis), body, columns.is_none())
-    else {
+    let Some(mut call) = StripCall::recognise(f.unit.program, kernel, &facts, Some(axis), body) else {
         return Ok(None);
     };
 
     let mut args = arguments(f, &call)?;
     restrict_rows(f, &call, &mut args, range);
     if let Some(columns) = columns {
+        call.key.short_row = None;
         restrict_elements(f, &call, &mut args, columns);
     }
     emit_call(f, kernel, call, &args).map(Some)

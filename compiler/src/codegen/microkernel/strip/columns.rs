@@ -187,7 +187,7 @@ impl<'a> Columns<'a> {
     /// The rows that are computed before the next ones begin: those of a line of the stream, or all of them.
     ///
     /// A vector of columns reads memory in its order, and writes a line of each row; a block of rows does the opposite.
-    /// The lines that are not in order had better be near each other.
+    /// The order with the smaller steps between lines is chosen.
     fn block_rows(&self, strip: &StripRegisters<'_>, b: &mut Builder, stream: u32, all: Int) -> Int {
         let pointer = |stream: u32| strip.key.pointer(strip.key.streams[stream as usize].pointer);
         let rows = b.copy(all);
