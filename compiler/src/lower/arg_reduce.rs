@@ -9,13 +9,13 @@ use super::{
     lowering::Lowering,
     nest::loops,
     order::{others, walk},
-    reduce::interleave,
+    reduce::{accumulator, cast, interleave},
     sort,
 };
 use crate::{
     Error, Result,
     graph::{Op, Value},
-    kernel::{Inst, InstSeq, Kernel, Stmt},
+    kernel::{Inst, InstSeq, Kernel, Stmt, lanes::has_lanes},
     scalar::{BinaryOp, CompareOp, ReduceOp, Reg, Scalar, UnaryOp},
 };
 use symshape::Dim;
@@ -23,6 +23,9 @@ use symshape_runtime::DType;
 
 /// Rows of at least this length are searched by blocks.
 const MIN_SEARCHED: i64 = 1 << 13;
+
+/// As [`MIN_SEARCHED`], for types whose reductions are scalar code.
+const MIN_SEARCHED_SCALAR: i64 = 128;
 
 /// The elements among which one is chosen.
 #[derive(Clone, Copy)]
@@ -46,7 +49,10 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
     }
 
     let bound = lowering.program.facts.bounds(&graph.shape(operand)[*axis]).hi;
-    let is_long = bound.is_some_and(|bound| bound >= MIN_SEARCHED.into());
+    let compared = accumulator(choice.op, choice.dtype);
+    let has_vectors = has_lanes(compared) && compared.size_bytes() <= 4;
+    let min_searched = if has_vectors { MIN_SEARCHED } else { MIN_SEARCHED_SCALAR };
+    let is_long = bound.is_some_and(|bound| bound >= min_searched.into());
     if is_long && !choice.last {
         return sort::lower_first_position(lowering, value, *axis, choice.op == ReduceOp::Max);
     }
@@ -113,7 +119,7 @@ fn across_memory(lowering: &mut Lowering, value: Value, axis: usize, choice: Cho
     Ok(())
 }
 
-/// The kernel for short rows: a strip that finds the chosen element, and one that finds its position.
+/// The kernel for all other rows: a strip that finds the chosen element, and one that finds its position.
 fn along_memory(lowering: &mut Lowering, value: Value, axis: usize, choice: Choice) -> Result<()> {
     let graph = lowering.graph;
     let operand = graph.operands(value)[0];
@@ -124,13 +130,15 @@ fn along_memory(lowering: &mut Lowering, value: Value, axis: usize, choice: Choi
     let fits = scope.facts.bounds(&shape[axis]).hi.is_some_and(|hi| hi < i32::MAX.into());
     let position_type = if fits { DType::I32 } else { DType::I64 };
     let mut kernel = Kernel::default();
-    let best = kernel.locals.push(choice.dtype);
+    let compared = accumulator(choice.op, choice.dtype);
+    let best = kernel.locals.push(compared);
     let position = kernel.locals.push(position_type);
 
     let (steps, step) = walk(&mut scope, &shape[axis]);
     let mut inliner = Inliner::new(lowering, &mut scope);
     let element = inliner.load(operand, &interleave(shape.len(), &[axis], &rest, &[step]))?;
     let mut code = inliner.code;
+    let element = cast(&mut code, element, choice.dtype, compared);
     code.push(Inst::Reduce(choice.op, element, best));
     let find_best = Stmt::Strip { axis: steps, code };
 
@@ -139,6 +147,7 @@ fn along_memory(lowering: &mut Lowering, value: Value, axis: usize, choice: Choi
     let element =
         inliner.load(operand, &interleave(shape.len(), &[axis], &rest, std::slice::from_ref(&step)))?;
     let mut code = inliner.code;
+    let element = cast(&mut code, element, choice.dtype, compared);
     let wanted = code.push(Inst::Get(best));
     let mut is_best = code.push(Inst::Compare(CompareOp::Eq, element, wanted));
     if choice.dtype.is_float() {

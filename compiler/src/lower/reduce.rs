@@ -122,7 +122,8 @@ pub(super) fn interleave(rank: usize, axes: &[usize], kept: &[Dim], reduced: &[D
     (0..rank).map(next).map(|at| at.cloned().unwrap_or_else(Dim::zero)).collect()
 }
 
-fn cast(code: &mut InstSeq, reg: Reg, from: DType, to: DType) -> Reg {
+/// The value of a register of type `from` as one of type `to`.
+pub(super) fn cast(code: &mut InstSeq, reg: Reg, from: DType, to: DType) -> Reg {
     if from == to { reg } else { code.push(Inst::Cast(to, reg)) }
 }
 
