@@ -164,4 +164,6 @@ fn large_windows_are_reduced_along_one_axis_after_the_other() {
     assert_eq!(reductions(PLAIN), 2);
     assert_eq!(reductions(Pool { kernel: [3, 3], pads: [1; 4], ..PLAIN }), 1);
     assert_eq!(reductions(Pool { kernel: [5, 5], strides: [5, 5], pads: [0; 4], ..PLAIN }), 1);
+    // Few windows have most elements.
+    assert_eq!(reductions(Pool { kernel: [13, 36], pads: [0; 4], ..PLAIN }), 1);
 }

@@ -9,6 +9,7 @@ use crate::{
     },
     scalar::{BinaryOp, ReduceOp, Scalar, UnaryOp},
 };
+use num_traits::ToPrimitive;
 use symshape::Dim;
 use symshape_runtime::DType;
 
@@ -87,7 +88,7 @@ fn reduced_windows(
     over: &[Dim],
     value: Scalar,
 ) -> Result<Value> {
-    if !is_separable(window) {
+    if !is_separable(g, x, window) {
         let through = padded_windows(g, x, window, over, value)?;
         return g.reduce(op, through, &window_axes(window), false);
     }
@@ -102,18 +103,29 @@ fn reduced_windows(
     Ok(reduced)
 }
 
-/// Whether reductions along one axis after another take much fewer steps for each result. The first ones have the
-/// results of those along later axes.
-fn is_separable(window: &Window) -> bool {
+/// Whether reductions along one axis after another take much fewer steps for each result, at the largest sizes. The
+/// first ones have as many results along later axes as there are elements.
+fn is_separable(g: &Graph, x: Value, window: &Window) -> bool {
     let mut steps = 0i64;
     let mut results = 1i64;
     let mut taps = 1i64;
-    for (kernel, stride) in window.kernel.iter().zip(&window.stride).rev() {
+    for (i, kernel) in window.kernel.iter().enumerate().rev() {
         steps = steps.saturating_add(kernel.saturating_mul(results));
-        results = results.saturating_mul(*stride);
+        results = results.saturating_mul(elements_per_window(g, x, window, i));
         taps = taps.saturating_mul(*kernel);
     }
     steps.saturating_mul(MIN_TAPS_RATIO) <= taps
+}
+
+/// The ratio of elements to windows along spatial axis `i`, rounded up.
+fn elements_per_window(g: &Graph, x: Value, window: &Window, i: usize) -> i64 {
+    let size = &g.shape(x)[i + 2];
+    let windows = (size + &window.lo[i] + &window.hi[i] - window.span(i)).floor_div(window.stride[i]) + 1;
+    let largest = |dim: &Dim| g.facts.bounds(dim).hi.and_then(|hi| hi.to_i64());
+    match (largest(size), largest(&g.facts.simplify(&windows))) {
+        (Some(size), Some(windows)) if windows > 0 => (size + windows - 1) / windows,
+        _ => window.stride[i],
+    }
 }
 
 /// The axes of the window in a tensor that is viewed through it.
