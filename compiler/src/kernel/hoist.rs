@@ -98,7 +98,7 @@ pub(crate) fn keep(code: &InstSeq, keep: &dyn Fn(usize) -> bool) -> InstSeq {
 }
 
 /// The index expressions of an instruction.
-fn dims(inst: &Inst) -> Vec<&Dim> {
+pub(crate) fn dims(inst: &Inst) -> Vec<&Dim> {
     match inst {
         Inst::Index(_, dim) => vec![dim],
         Inst::Load(access) | Inst::Store(access, _) => vec![&access.index],

@@ -120,16 +120,21 @@ pub struct InstSeq {
 }
 
 impl InstSeq {
+    /// The accesses in the order of the instructions, and whether each is a store.
+    pub(crate) fn accesses(&self) -> impl Iterator<Item = (&Access, bool)> {
+        self.insts.iter().filter_map(|inst| match inst {
+            Inst::Load(access) => Some((access, false)),
+            Inst::Store(access, _) => Some((access, true)),
+            _ => None,
+        })
+    }
+
     /// Whether no buffer that the code stores to is one that it loads from.
     pub(crate) fn stores_elsewhere(&self) -> bool {
         let mut loaded = BTreeSet::<BufferId>::new();
         let mut stored = BTreeSet::new();
-        for inst in &self.insts {
-            match inst {
-                Inst::Load(access) => _ = loaded.insert(access.buffer),
-                Inst::Store(access, _) => _ = stored.insert(access.buffer),
-                _ => {}
-            }
+        for (access, is_store) in self.accesses() {
+            if is_store { &mut stored } else { &mut loaded }.insert(access.buffer);
         }
         loaded.is_disjoint(&stored)
     }

@@ -48,12 +48,8 @@ fn walk(body: &[Stmt], axes: &mut Vec<Axis>, see: &mut dyn FnMut(Site<'_>)) {
 }
 
 fn in_code(code: &InstSeq, axes: &[Axis], see: &mut dyn FnMut(Site<'_>)) {
-    for inst in &code.insts {
-        match inst {
-            Inst::Load(access) => see(Site { access, is_store: false, axes }),
-            Inst::Store(access, _) => see(Site { access, is_store: true, axes }),
-            _ => {}
-        }
+    for (access, is_store) in code.accesses() {
+        see(Site { access, is_store, axes });
     }
 }
 

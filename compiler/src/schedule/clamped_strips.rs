@@ -12,7 +12,7 @@
 use super::fresh_symbols::FreshSymbols;
 use crate::{
     Result,
-    kernel::{Axis, Inst, InstSeq, Program, Stmt, walk::Rewrite},
+    kernel::{Axis, Inst, InstSeq, Program, Stmt, hoist, walk::Rewrite},
 };
 use num_traits::Signed;
 use symshape::{Dim, Facts, Node, Symbol};
@@ -102,11 +102,7 @@ fn part(var: &Symbol, facts: &Facts, axis: &Axis, code: &InstSeq, [start, end]: 
 
 /// The addresses and index expressions of a code.
 fn dims(code: &InstSeq) -> impl Iterator<Item = &Dim> {
-    code.insts.iter().filter_map(|inst| match inst {
-        Inst::Load(access) | Inst::Store(access, _) => Some(&access.index),
-        Inst::Index(_, dim) => Some(dim),
-        _ => None,
-    })
+    code.insts.iter().flat_map(hoist::dims)
 }
 
 /// The iterations at which minima and maxima of a strip change, in ascending order. They are within the strip.

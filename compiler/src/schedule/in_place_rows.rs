@@ -13,7 +13,7 @@
 use crate::{
     Result,
     kernel::{
-        Access, Axis, BufferId, Inst, InstSeq, MemorySpace, Program, Stmt,
+        Access, Axis, BufferId, MemorySpace, Program, Stmt,
         walk::{self, Rewrite},
     },
 };
@@ -73,27 +73,22 @@ impl Row {
         let in_body = Uses::of(body);
         body.iter().find_map(|stmt| {
             let Stmt::Strip { axis, code } = stmt else { return None };
-            let stores = code.insts.iter().filter_map(|inst| match inst {
-                Inst::Store(access, _) => Some(access),
-                _ => None,
-            });
-            let mut results = stores.filter(|access| {
-                is_result(program, access.buffer)
+            let (result, _) = code.accesses().find(|(access, is_store)| {
+                *is_store
+                    && is_result(program, access.buffer)
                     && in_body.count(access.buffer) == 1
                     && facts
                         .linear_in(&access.index, &axis.var)
                         .is_some_and(|(stride, _)| stride.as_i64() == Some(1))
-            });
-            let result = results.next()?;
-            let scratch = code.insts.iter().find_map(|inst| match inst {
-                Inst::Load(Access { buffer, .. })
-                    if program.buffers[*buffer].dtype == program.buffers[result.buffer].dtype =>
-                {
-                    (is_row(program, uses, facts, axis, body, *buffer)).then_some(*buffer)
-                }
-                _ => None,
             })?;
-            Some(Row { scratch, result: result.buffer, index: result.index.clone(), var: axis.var.clone() })
+            let dtype = |buffer: BufferId| program.buffers[buffer].dtype;
+            let (scratch, _) = code.accesses().find(|(access, is_store)| {
+                !*is_store
+                    && dtype(access.buffer) == dtype(result.buffer)
+                    && is_row(program, uses, facts, axis, body, access.buffer)
+            })?;
+            let (index, var) = (result.index.clone(), axis.var.clone());
+            Some(Row { scratch: scratch.buffer, result: result.buffer, index, var })
         })
     }
 
@@ -144,7 +139,8 @@ fn is_row(
     let mut is_after = false;
     for stmt in body {
         let Stmt::Strip { axis: other, code } = stmt else { continue };
-        let accesses = accesses_to(code, buffer);
+        let accesses = code.accesses().map(|(access, _)| access).filter(|access| access.buffer == buffer);
+        let accesses: Vec<&Access> = accesses.collect();
         found += accesses.len();
         let is_whole = || facts.prove_eq(&other.extent, &axis.extent).is_yes();
         let is_own = |access: &&Access| access.index == Dim::from(&other.var);
@@ -154,12 +150,4 @@ fn is_row(
         is_after |= other.var == axis.var;
     }
     found == uses.count(buffer)
-}
-
-fn accesses_to(code: &InstSeq, buffer: BufferId) -> Vec<&Access> {
-    let accesses = code.insts.iter().filter_map(|inst| match inst {
-        Inst::Load(access) | Inst::Store(access, _) if access.buffer == buffer => Some(access),
-        _ => None,
-    });
-    accesses.collect()
 }

@@ -10,15 +10,14 @@
 //!
 //! Strips that don't share elements stay apart: each loop then has more registers.
 
+use super::unroll_and_jam::renamed;
 use crate::{
     Result,
-    kernel::{
-        Access, Axis, Inst, InstSeq, Kernel, Local, Program, Stmt, lanes::strip_obstacle, walk::Rewrite,
-    },
+    kernel::{Access, Axis, Inst, InstSeq, Kernel, Local, Program, Stmt, lanes::strip_obstacle},
     scalar::Reg,
 };
 use std::collections::BTreeSet;
-use symshape::{Dim, Facts, Symbol};
+use symshape::{Facts, Symbol};
 
 /// Largest number of instructions of a fused strip.
 const MAX_INSTS: usize = 64;
@@ -51,8 +50,7 @@ fn in_stmts(scope: &Scope<'_>, facts: &Facts, body: Vec<Stmt>) -> Vec<Stmt> {
             other => other,
         };
         if let Some(Stmt::Strip { axis, code }) = done.last()
-            && let Stmt::Strip { axis: next_axis, code: next } = &stmt
-            && let Some(fused) = fused(scope, facts, (axis, code), (next_axis, next))
+            && let Some(fused) = fused(scope, facts, (axis, code), &stmt)
         {
             done.pop();
             done.push(fused);
@@ -63,13 +61,9 @@ fn in_stmts(scope: &Scope<'_>, facts: &Facts, body: Vec<Stmt>) -> Vec<Stmt> {
     done
 }
 
-/// The fusion of two strips, if it computes the same and pays.
-fn fused(
-    scope: &Scope<'_>,
-    facts: &Facts,
-    (axis, code): (&Axis, &InstSeq),
-    (next_axis, next): (&Axis, &InstSeq),
-) -> Option<Stmt> {
+/// The fusion of a strip with the next statement, if it computes the same and pays.
+fn fused(scope: &Scope<'_>, facts: &Facts, (axis, code): (&Axis, &InstSeq), stmt: &Stmt) -> Option<Stmt> {
+    let Stmt::Strip { axis: next_axis, code: next } = stmt else { return None };
     if code.insts.len() + next.insts.len() > MAX_INSTS
         || !facts.prove_eq(&axis.extent, &next_axis.extent).is_yes()
         || !have_independent_locals(code, next)
@@ -78,7 +72,7 @@ fn fused(
     }
     let mut inner = facts.clone();
     inner.declare_index(&axis.var, &axis.extent);
-    let next = renamed(next, &next_axis.var, &axis.var);
+    let Stmt::Strip { code: next, .. } = renamed(stmt, &next_axis.var, &axis.var) else { return None };
     let is_vector =
         |code: &InstSeq| strip_obstacle(scope.program, scope.kernel, &inner, axis, code).is_none();
     if !have_common_elements(&inner, &axis.var, code, &next) || !is_vector(code) || !is_vector(&next) {
@@ -114,22 +108,11 @@ fn locals(code: &InstSeq, local: &dyn Fn(&Inst) -> Option<Local>) -> BTreeSet<Lo
     code.insts.iter().filter_map(local).collect()
 }
 
-fn renamed(code: &InstSeq, from: &Symbol, to: &Symbol) -> InstSeq {
-    let rename = |symbol: &Symbol| if symbol == from { to.clone() } else { symbol.clone() };
-    Rewrite {
-        dim: &|dim| dim.substitute(&|symbol| (symbol == from).then(|| Dim::from(to))),
-        access: &|access| access,
-        symbol: &rename,
-        local: &|local| local,
-    }
-    .code(code)
-}
-
 /// Whether the second code loads elements that the first one stores, and iterations of both share no others.
 fn have_common_elements(facts: &Facts, var: &Symbol, code: &InstSeq, next: &InstSeq) -> bool {
     let mut flows = false;
-    for (access, is_store) in accesses(code) {
-        for (other, other_is_store) in accesses(next) {
+    for (access, is_store) in code.accesses() {
+        for (other, other_is_store) in next.accesses() {
             if access.buffer != other.buffer || !(is_store || other_is_store) {
                 continue;
             }
@@ -146,15 +129,6 @@ fn have_common_elements(facts: &Facts, var: &Symbol, code: &InstSeq, next: &Inst
 fn moves_along(facts: &Facts, var: &Symbol, access: &Access) -> bool {
     let stride = facts.linear_in(&access.index, var).and_then(|(stride, _)| stride.as_i64());
     stride.is_some_and(|stride| stride != 0)
-}
-
-/// The accesses of a code, and whether each is a store.
-fn accesses(code: &InstSeq) -> impl Iterator<Item = (&Access, bool)> {
-    code.insts.iter().filter_map(|inst| match inst {
-        Inst::Load(access) => Some((access, false)),
-        Inst::Store(access, _) => Some((access, true)),
-        _ => None,
-    })
 }
 
 /// Both codes, one after the other. The second takes elements that the first stores from registers.
@@ -174,7 +148,7 @@ fn joined(code: &InstSeq, next: &InstSeq) -> InstSeq {
 /// The register of the first code with the value of an element that the second one loads.
 fn known_value(code: &InstSeq, next: &InstSeq, access: &Access) -> Option<Reg> {
     let is_stored =
-        |code: &InstSeq| accesses(code).any(|(other, is_store)| is_store && other.buffer == access.buffer);
+        |code: &InstSeq| code.accesses().any(|(other, is_store)| is_store && other.buffer == access.buffer);
     if is_stored(next) {
         return None;
     }

@@ -119,7 +119,8 @@ fn looped(
         .collect()
 }
 
-fn renamed(stmt: &Stmt, from: &Symbol, to: &Symbol) -> Stmt {
+/// The statement with another variable of a loop around it.
+pub(super) fn renamed(stmt: &Stmt, from: &Symbol, to: &Symbol) -> Stmt {
     let by = Rewrite {
         dim: &|dim| replaced(dim, from, &Dim::from(to)),
         access: &|access| access,

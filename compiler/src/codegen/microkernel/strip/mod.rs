@@ -32,12 +32,16 @@ mod short_rows;
 
 pub use key::{MAX_SHORT_ROW, Phase, Stream, StripKey};
 
-use crate::codegen::vector::{
-    Builder, VectorShape,
-    vcode::{IntWidth, VCode},
+use crate::codegen::{
+    microkernel::body,
+    vector::{
+        Builder, VectorShape,
+        vcode::{IntWidth, VCode},
+    },
 };
 use columns::Columns;
-use position::StripRegisters;
+use kept::KeptValues;
+use position::{StripRegisters, VectorAccess};
 use short_rows::ShortRow;
 
 /// The code of a strip on an ISA of this shape.
@@ -54,7 +58,7 @@ pub(super) fn emit(key: &StripKey, shape: VectorShape) -> VCode {
     } else if key.rows {
         emit_rows(&strip, &mut b);
     } else {
-        rows::emit_phases(&strip, &mut b);
+        emit_phases(&strip, None, &mut b);
         for (index, &var) in key.results.iter().enumerate() {
             b.store_one(b.arg_mem(key.result(index)), strip.variables[var as usize]);
         }
@@ -69,13 +73,28 @@ fn emit_rows(strip: &StripRegisters<'_>, b: &mut Builder) {
     let rows = b.arg(StripKey::ROWS);
     let short = ShortRow::of(strip, b);
     b.repeat(rows, 1, |b| {
-        match &short {
-            Some(short) => short.emit_phases(strip, b),
-            None => rows::emit_phases(strip, b),
-        }
+        emit_phases(strip, short.as_ref(), b);
         for (idx, &pointer) in strip.pointers.iter().enumerate() {
             let stride = b.arg(strip.key.pointer(idx as u32) + 1);
             b.advance(pointer, stride);
         }
     });
+}
+
+/// Emits all phases of the current row.
+fn emit_phases(strip: &StripRegisters<'_>, short: Option<&ShortRow>, b: &mut Builder) {
+    let kept = KeptValues::default();
+    for phase in &strip.key.phases {
+        match (phase, short) {
+            (Phase::Scalar(body), _) => {
+                let access = VectorAccess::scalar(strip);
+                body::emit(body, b, &mut VectorAccess { kept: Some(&kept), ..access });
+            }
+            (Phase::Loop { body, .. }, Some(short)) => short.emit_loop(strip, b, body, &kept),
+            (Phase::Loop { extent, body }, None) => {
+                rows::emit_loop(strip, b, *extent, body, &kept.scalars(strip.key, body));
+                kept.forget_stored(body);
+            }
+        }
+    }
 }

@@ -3,8 +3,7 @@
 use super::{
     alternate::{AlternateLanes, AlternatePairs},
     groups,
-    kept::{HeldStream, KeptValues},
-    key::Phase,
+    kept::HeldStream,
     position::{ActiveLanes, Position, StripRegisters, VectorAccess},
     reduction::Reduction,
 };
@@ -42,23 +41,6 @@ fn unroll_factor(shape: VectorShape) -> usize {
     }
 }
 
-/// Emits all phases of the current row.
-pub(super) fn emit_phases(strip: &StripRegisters<'_>, b: &mut Builder) {
-    let kept = KeptValues::default();
-    for phase in &strip.key.phases {
-        match phase {
-            Phase::Scalar(body) => {
-                let access = VectorAccess::scalar(strip);
-                body::emit(body, b, &mut VectorAccess { kept: Some(&kept), ..access });
-            }
-            Phase::Loop { extent, body } => {
-                emit_loop(strip, b, *extent, body, &kept.scalars(strip.key, body));
-                kept.forget_stored(body);
-            }
-        }
-    }
-}
-
 /// Whether the body is a long chain of dependent instructions: an elementary function and little else. Functions that
 /// are computed in double precision have branches, and their two halves overlap anyway.
 fn is_chain(body: &Body) -> bool {
@@ -72,7 +54,14 @@ fn is_chain(body: &Body) -> bool {
         && body.insts.iter().any(|(op, _)| is_function(op))
 }
 
-fn emit_loop(strip: &StripRegisters<'_>, b: &mut Builder, extent: u32, body: &Body, held: &[HeldStream]) {
+/// Emits a loop phase. Registers hold the streams in `held`.
+pub(super) fn emit_loop(
+    strip: &StripRegisters<'_>,
+    b: &mut Builder,
+    extent: u32,
+    body: &Body,
+    held: &[HeldStream],
+) {
     let is_contiguous = strip.strided_pointers(body).is_empty();
     let has_reductions = body.insts.iter().any(|(op, _)| matches!(op, Op::Reduce(..)));
     let interleaved = if is_contiguous && is_chain(body) { unroll_factor(b.shape()) } else { 1 };

@@ -2,7 +2,6 @@
 
 use super::{
     kept::KeptValues,
-    key::Phase,
     position::{ActiveLanes, Position, StripRegisters, VectorAccess},
     rows::{ACCUMULATORS, start_reductions},
 };
@@ -51,21 +50,14 @@ impl ShortRow {
         Some(ShortRow { start, vectors, last })
     }
 
-    /// Emits all phases of the current row.
-    pub(super) fn emit_phases(&self, strip: &StripRegisters<'_>, b: &mut Builder) {
-        let kept = KeptValues::default();
-        for phase in &strip.key.phases {
-            match phase {
-                Phase::Scalar(body) => {
-                    let access = VectorAccess::scalar(strip);
-                    body::emit(body, b, &mut VectorAccess { kept: Some(&kept), ..access });
-                }
-                Phase::Loop { body, .. } => self.emit_loop(strip, b, body, &kept),
-            }
-        }
-    }
-
-    fn emit_loop(&self, strip: &StripRegisters<'_>, b: &mut Builder, body: &Body, kept: &KeptValues) {
+    /// Emits a loop phase, without a loop.
+    pub(super) fn emit_loop(
+        &self,
+        strip: &StripRegisters<'_>,
+        b: &mut Builder,
+        body: &Body,
+        kept: &KeptValues,
+    ) {
         // Partial results are combined in pairs.
         let partials = if self.vectors == ACCUMULATORS { ACCUMULATORS } else { self.vectors.min(2) };
         let reductions = start_reductions(b, body, partials);

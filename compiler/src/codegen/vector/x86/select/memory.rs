@@ -281,8 +281,8 @@ impl Selector<'_> {
         for vector in 0..srcs.len() {
             let mut joined = srcs[0];
             for source in 1..srcs.len() {
-                // Lanes of the source have the numbers from 16 on. Those of sources before are in place, except at
-                // first.
+                // Lanes of the source have the numbers from 16 on. Lanes of the sources before it are in place, except
+                // those of source 0 in the first step.
                 let number = |lane: usize| {
                     let place = vector * lanes + lane;
                     let (from, at) = (place % srcs.len(), place / srcs.len());
