@@ -22,6 +22,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("few_columns", few_columns),
     ("planes", planes),
     ("windows", windows),
+    ("large_windows", large_windows),
     ("moved_results", moved_results),
     ("clamped", clamped),
     ("short_rows", short_rows),
@@ -284,6 +285,41 @@ fn windows() -> Result<Graph> {
     let w = constant(&mut g, &[19, 9, 9], 5)?;
     let y = g.contract(windows, b"nchwyx", w, b"cyx", b"nchw")?;
     g.output("y", y)?;
+    Ok(g)
+}
+
+/// Depthwise convolutions whose windows have more terms than a strip adds: two axes, with a stride, with a bias and an
+/// activation, one long axis, and elements of 16 bits.
+fn large_windows() -> Result<Graph> {
+    let mut g = graph("large_windows", &[("N", 0, 2), ("H", 1, 3), ("W", 2, 39)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 2.into(), sym("H"), sym("W")])?;
+    let x = conv(&mut g, x, [2, 19], 1, 1, 1)?;
+    let side = [0, 0, 6, 6].map(Dim::from);
+    let padded = g.pad(x, &side, &side, Scalar::f32(0.0))?;
+
+    let windows = g.window(padded, &[2, 3], &[9, 11], &[1, 1], &[1, 1])?;
+    let w = constant(&mut g, &[19, 9, 11], 2)?;
+    let y = g.contract(windows, b"nchwyx", w, b"cyx", b"nchw")?;
+    let b = constant(&mut g, &[19, 1, 1], 3)?;
+    let y = g.add(y, b)?;
+    let y = g.relu(y)?;
+    g.output("biased", y)?;
+
+    let windows = g.window(padded, &[2, 3], &[13, 13], &[2, 2], &[1, 1])?;
+    let w = constant(&mut g, &[19, 13, 13], 4)?;
+    let y = g.contract(windows, b"nchwyx", w, b"cyx", b"nchw")?;
+    g.output("halves", y)?;
+
+    let side = [0, 0, 33].map(Dim::from);
+    for (name, dtype) in [("line", DType::F32), ("line of f16", DType::F16)] {
+        let x = g.input(name, dtype, vec![sym("N"), 17.into(), sym("W")])?;
+        let padded = g.pad(x, &side, &side, Scalar::from_f64(dtype, 0.0))?;
+        let windows = g.window(padded, &[2], &[67], &[1], &[1])?;
+        let w = constant(&mut g, &[17, 67], 5)?;
+        let w = g.cast(dtype, w)?;
+        let y = g.contract(windows, b"ncwx", w, b"cx", b"ncw")?;
+        g.output(&format!("{name}: sums"), y)?;
+    }
     Ok(g)
 }
 

@@ -7,11 +7,13 @@
 //! it accumulate the result. The same holds if each channel has a few columns only.
 
 mod few_bits;
+mod large_windows;
 mod matrix;
 mod nest;
 mod packing;
 mod panels;
 mod strips;
+mod terms;
 
 use super::{lowering::Lowering, nest::AxisRole};
 use crate::{Result, graph::Value, scalar::Precision};

@@ -1,8 +1,10 @@
 //! Contractions without a matrix multiplication: strips along a batch axis, or along the rows of planes.
 
 use super::{
+    large_windows,
     nest::ContractionNest,
     packing::{constant_buffer, offsets},
+    terms::{add_terms, points_of, take_addend},
 };
 use crate::{
     Error, Result,
@@ -15,10 +17,10 @@ use crate::{
         nest::{AxisRole, append, loops, renamed, with_exprs},
         windows::MAX_WINDOW,
     },
-    scalar::{BinaryOp, Reg, Scalar},
-    tensor::{Bytes, Tensor, points},
+    scalar::Scalar,
+    tensor::{Bytes, Tensor},
 };
-use symshape::{Dim, Symbol};
+use symshape::Dim;
 
 /// Emits strips along a batch axis, along which both operands are streamed, or along rows that have the same weights.
 pub(super) fn lower(
@@ -29,8 +31,11 @@ pub(super) fn lower(
 ) -> Result<()> {
     let buffers =
         [streamed(lowering, scope, &mut contraction, 0)?, streamed(lowering, scope, &mut contraction, 1)?];
-    let contraction = &contraction;
     let reduced = contraction.nest.axes(AxisRole::Reduced);
+    if let Some(parts) = large_windows::parts(&contraction, &reduced) {
+        return large_windows::lower(lowering, scope, buffers, sum, contraction, &parts);
+    }
+    let contraction = &contraction;
     let (outer, inner) = innermost_terms(&reduced);
     if !outer.is_empty() {
         return through_memory(lowering, scope, buffers, sum, contraction, [outer, inner]);
@@ -97,47 +102,6 @@ fn along_strips(scope: &KernelScope, contraction: &ContractionNest, side: usize)
     Some((tensor, scope.facts.simplify(&address)))
 }
 
-/// Multiplies the operands' elements at these addresses, in the type of the sum.
-fn multiply(
-    contraction: &ContractionNest,
-    buffers: [BufferId; 2],
-    code: &mut InstSeq,
-    addresses: &[Dim],
-) -> Reg {
-    let [x, y] = [0, 1].map(|side| {
-        let factor = &contraction.operands[side];
-        let access = Access { buffer: buffers[side], index: addresses[side].clone() };
-        let reg = code.push(Inst::Load(access));
-        if factor.dtype == contraction.dtype { reg } else { code.push(Inst::Cast(contraction.dtype, reg)) }
-    });
-    code.push(Inst::Binary(BinaryOp::Mul, x, y))
-}
-
-/// Adds the terms of `reduced`, whose extents are constants, to `total`.
-fn add_terms(
-    scope: &KernelScope,
-    contraction: &ContractionNest,
-    buffers: [BufferId; 2],
-    reduced: &[Axis],
-    code: &mut InstSeq,
-    mut total: Option<Reg>,
-) -> Option<Reg> {
-    let extents: Vec<i64> = reduced.iter().filter_map(|axis| axis.extent.as_i64()).collect();
-    for point in points(&extents) {
-        let value = |symbol: &Symbol| {
-            reduced.iter().position(|axis| axis.var == *symbol).map(|k| Dim::from(point[k]))
-        };
-        let addresses =
-            [0, 1].map(|side| scope.facts.simplify(&contraction.nest.exprs[side].substitute(&value)));
-        let term = multiply(contraction, buffers, code, &addresses);
-        total = Some(match total {
-            None => term,
-            Some(total) => code.push(Inst::Binary(BinaryOp::Add, total, term)),
-        });
-    }
-    total
-}
-
 /// Accumulates in registers, then runs the epilogue.
 fn in_registers(
     scope: &KernelScope,
@@ -148,37 +112,11 @@ fn in_registers(
     let mut code = InstSeq::default();
     let mut epilogue = with_exprs(&contraction.epilogue, &contraction.nest.exprs[2..]);
     let addend = take_addend(&mut epilogue).map(|addend| code.push(addend));
-    let total = add_terms(scope, contraction, buffers, reduced, &mut code, addend);
+    let terms = (reduced, &points_of(reduced)[..]);
+    let total = add_terms(scope, contraction, buffers, &contraction.nest.exprs, terms, &mut code, addend);
     let total = total.unwrap_or_else(|| code.push(Inst::Const(Scalar::from_i64(contraction.dtype, 0))));
     append(&mut code, &epilogue, total);
     code
-}
-
-/// Removes the first addend of an epilogue, such as a bias, if it is an element and the sum has no other use. The sum
-/// can then start with it.
-fn take_addend(epilogue: &mut InstSeq) -> Option<Inst> {
-    let uses = |reg: usize| {
-        let operands = epilogue.insts.iter().flat_map(Inst::operands);
-        operands.filter(|operand| operand.0 as usize == reg).count()
-    };
-    let (idx, x, y) = epilogue.insts.iter().enumerate().find_map(|(idx, inst)| match inst {
-        Inst::Binary(BinaryOp::Add, x, y) => Some((idx, x.0 as usize, y.0 as usize)),
-        _ => None,
-    })?;
-    let is_sum = |reg: usize| matches!(epilogue.insts[reg], Inst::Sum);
-    let (sum, addend) = if is_sum(x) { (x, y) } else { (y, x) };
-
-    // A loaded address is not known before the sum.
-    let bound = epilogue.insts.iter().any(|inst| matches!(inst, Inst::Bind(..)));
-    let is_load = matches!(epilogue.insts[addend], Inst::Load(_)) && !bound;
-    let once = is_sum(sum) && uses(sum) == 1 && uses(addend) == 1;
-    if !(is_load && once) {
-        return None;
-    }
-
-    // All three represent the finished sum now, and only the last is used.
-    epilogue.insts[idx] = Inst::Sum;
-    Some(std::mem::replace(&mut epilogue.insts[addend], Inst::Sum))
 }
 
 /// Accumulates in scratch memory, with one strip for each point of the outer axes of the reduction.
@@ -208,7 +146,9 @@ fn through_memory(
 
     let mut update = InstSeq::default();
     let old = update.push(Inst::Load(accumulator.clone()));
-    let new = add_terms(scope, contraction, buffers, inner_terms, &mut update, Some(old)).unwrap_or(old);
+    let terms = (inner_terms, &points_of(inner_terms)[..]);
+    let new = add_terms(scope, contraction, buffers, &contraction.nest.exprs, terms, &mut update, Some(old))
+        .unwrap_or(old);
     update.push(Inst::Store(accumulator.clone(), new));
 
     let mut last = InstSeq::default();
