@@ -39,6 +39,13 @@ use symshape::{Dim, Facts, Symbol};
 /// are enough to hide the latency of an instruction.
 const MAX_NEIGHBOURS: [i64; 2] = [2, 4];
 
+/// As [`MAX_NEIGHBOURS`], along an inner loop whose iterations access memory at constant distances. The neighbours then
+/// share the registers that hold addresses.
+const MAX_NEIGHBOURS_AT_CONSTANT_DISTANCES: i64 = 8;
+
+/// The sizes of groups of the iterations that fill no group of the chosen size.
+const SMALLER_GROUPS: [i64; 3] = [4, 2, 1];
+
 /// The smallest number of loads in an iteration for which sharing pays.
 const MIN_LOADS: usize = 6;
 
@@ -170,7 +177,9 @@ impl<'a> Nest<'a> {
             Some(hi) => hi.clamp(1, max),
             None => max,
         };
-        let columns = at_most(self.inner.0, MAX_NEIGHBOURS[1]);
+        let most =
+            if self.is_regular(facts) { MAX_NEIGHBOURS_AT_CONSTANT_DISTANCES } else { MAX_NEIGHBOURS[1] };
+        let columns = at_most(self.inner.0, most);
         let rows = match self.outer {
             Some((axis, _)) if self.code.insts.len() <= MAX_INSTS_OF_BOTH_LOOPS => {
                 at_most(axis, MAX_NEIGHBOURS[0])
@@ -228,6 +237,14 @@ impl<'a> Nest<'a> {
         let is_free =
             |inst: &Inst| !matches!(inst, Inst::Bind(..) | Inst::Set(..) | Inst::Reduce(..) | Inst::Check(_));
         self.code.insts.iter().all(is_free) && self.code.stores_elsewhere()
+    }
+
+    /// Whether iterations of the inner loop access memory at constant distances.
+    fn is_regular(&self, facts: &Facts) -> bool {
+        let mut forms = self.declared(facts).normal_forms();
+        self.code.accesses().all(|(access, _)| {
+            forms.difference(&self.shifted(&access.index, [0, 1]), &access.index).is_some()
+        })
     }
 
     /// The number of distinct elements that neighbours load, and the number of loads. With `moving`, only loads that
@@ -336,18 +353,23 @@ impl<'a> Nest<'a> {
 }
 
 /// The first index, the number and the size of the groups of `size` iterations in `extent`, and of the remaining
-/// iterations. These form one group if their number is known, otherwise groups of one.
+/// iterations. These form one group if their number is known, otherwise groups of [`SMALLER_GROUPS`].
 fn runs(facts: &Facts, extent: &Dim, size: i64) -> Vec<(Dim, Dim, i64)> {
-    let whole = facts.simplify(&extent.floor_div(size));
-    let rest = facts.simplify(&(extent - &whole * size));
-    let first = &whole * size;
-    let mut runs = vec![(Dim::zero(), whole, size)];
-    match rest.as_i64() {
-        Some(0) => {}
-        Some(rest) => runs.push((first, Dim::one(), rest)),
-        None => runs.push((first, rest, 1)),
+    let sizes = SMALLER_GROUPS.iter().copied().filter(|smaller| *smaller < size);
+    let mut runs = Vec::new();
+    let mut first = Dim::zero();
+    let mut rest = extent.clone();
+    for size in std::iter::once(size).chain(sizes) {
+        let count = facts.simplify(&rest.floor_div(size));
+        let next = facts.simplify(&(&first + &count * size));
+        rest = facts.simplify(&(extent - &next));
+        runs.push((std::mem::replace(&mut first, next), count, size));
+        if let Some(rest) = rest.as_i64() {
+            runs.push((first, Dim::one(), rest));
+            break;
+        }
     }
-    runs.retain(|(_, count, _)| count.as_i64() != Some(0));
+    runs.retain(|(_, count, size)| count.as_i64() != Some(0) && *size > 0);
     runs
 }
 
