@@ -7,7 +7,8 @@
 //! The scan visits intervals in the order of their starts. An interval prefers the register of an operand that dies at
 //! the step that sets it. When no register is free, the interval with the fewest mentions for its length is spilled.
 //! Mentions in loops count more. Each mention of a spilled register becomes a separate short-lived one, loaded before
-//! and stored after the step. A constant is set again before each step that reads it. Then the scan restarts.
+//! and stored after the step. A constant is set again before each step that reads it, and a vector that is loaded from
+//! memory is loaded again if no step in between stores. Then the scan restarts.
 
 use super::{
     operands::{Operands, VReg, rename},
@@ -117,8 +118,8 @@ pub(super) fn allocate(mut code: VCode, operands: OperandsOf, files: RegisterFil
             Ok(places) => {
                 return Ok(Allocated { code, places, frame_bytes: slots * SLOT_BYTES, spills });
             }
-            Err(Some(spilled)) => match constant(&code, operands, spilled) {
-                Some(constant) => code = set_at_reads(&code, operands, &constant, spilled, &mut short_lived),
+            Err(Some(spilled)) => match repeatable(&code, operands, spilled) {
+                Some(setter) => code = set_at_reads(&code, operands, &setter, spilled, &mut short_lived),
                 None => {
                     code = spill(&code, operands, spilled, slots * SLOT_BYTES, &mut short_lived);
                     slots += 1;
@@ -234,26 +235,39 @@ fn victim(
     candidates.min_by(|a, b| cost(a).total_cmp(&cost(b))).map(|interval| interval.reg)
 }
 
-/// The step that sets the register, if it is the only one and sets a constant.
-fn constant(code: &VCode, operands: OperandsOf, reg: VReg) -> Option<VInst> {
-    let mut setters = code.steps.iter().filter(|step| {
+/// The step that sets the register, if it is the only one and sets the same value before each step that reads it: it
+/// sets a constant, or loads a vector from memory that keeps its contents up to the last read.
+fn repeatable(code: &VCode, operands: OperandsOf, reg: VReg) -> Option<VInst> {
+    let sets = |step: &VInst, reg: VReg| {
         let mentioned = operands(step);
         mentioned.sets.contains(&reg) || mentioned.early.contains(&reg)
-    });
-    let only = setters.next().filter(|step| matches!(step, VInst::Constant(..) | VInst::WideConstant(..)));
-    only.filter(|_| setters.next().is_none()).cloned()
+    };
+    let mut setters = code.steps.iter().enumerate().filter(|(_, step)| sets(step, reg));
+    let (Some((first, setter)), None) = (setters.next(), setters.next()) else { return None };
+    let mem = match setter {
+        VInst::Constant(..) | VInst::WideConstant(..) => return Some(setter.clone()),
+        VInst::Load(_, mem) | VInst::Broadcast(_, mem) if mem.base != STACK => mem,
+        _ => return None,
+    };
+
+    let last = code.steps.iter().rposition(|step| operands(step).reads(reg))?;
+    let address = || [Some(mem.base), mem.index.map(|(index, _)| index)].into_iter().flatten();
+    let keeps = |step: &VInst| {
+        !step.is_control_flow() && !step.stores() && !address().any(|int| sets(step, VReg::from(int)))
+    };
+    code.steps.get(first + 1..last)?.iter().all(keeps).then(|| setter.clone())
 }
 
-/// The code that sets a constant before each step that reads it, in place of once.
+/// The code that runs `setter` before each step that reads its result, in place of once.
 fn set_at_reads(
     code: &VCode,
     operands: OperandsOf,
-    constant: &VInst,
+    setter: &VInst,
     reg: VReg,
     short_lived: &mut RegMap<()>,
 ) -> VCode {
     let mut out = VCode { steps: Vec::with_capacity(code.steps.len()), ..*code };
-    for step in code.steps.iter().filter(|step| *step != constant) {
+    for step in code.steps.iter().filter(|step| *step != setter) {
         if !operands(step).reads(reg) {
             out.steps.push(step.clone());
             continue;
@@ -261,7 +275,7 @@ fn set_at_reads(
         let fresh = FreshRegs { int: Int(out.ints), vector: Vector(out.vectors), mask: Mask(out.masks) };
         out.vectors += 1;
         short_lived.insert(fresh.reg(reg), ());
-        out.steps.extend([fresh.rename(constant, reg), fresh.rename(step, reg)]);
+        out.steps.extend([fresh.rename(setter, reg), fresh.rename(step, reg)]);
     }
     out
 }

@@ -409,3 +409,33 @@ fn masks(step: &mut VInst) -> SmallVec<[&mut Mask; 3]> {
         _ => SmallVec::new(),
     }
 }
+
+impl VInst {
+    /// Whether the step begins or ends a loop or a branch.
+    pub(super) fn is_control_flow(&self) -> bool {
+        matches!(self, VInst::Loop | VInst::EndLoop(_) | VInst::If(_) | VInst::EndIf)
+    }
+
+    /// Whether the step writes to memory.
+    pub(super) fn stores(&self) -> bool {
+        matches!(
+            self,
+            VInst::StoreInt(..)
+                | VInst::Store(..)
+                | VInst::StoreOne(..)
+                | VInst::StoreFirst(..)
+                | VInst::StorePart(..)
+                | VInst::StoreLanes(..)
+                | VInst::StoreF16(..)
+                | VInst::StoreNarrow(..)
+                | VInst::StoreNarrowFirst(..)
+                | VInst::StorePacked(..)
+                | VInst::StoreTriples(..)
+                | VInst::StoreInterleaved(..)
+                | VInst::StoreBf16(..)
+                | VInst::StoreBf16First(..)
+                | VInst::StoreMask(..)
+                | VInst::TileStore(..)
+        )
+    }
+}
