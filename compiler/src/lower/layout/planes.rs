@@ -12,8 +12,11 @@ use crate::{
 };
 use symshape::{Bounds, Dim};
 
-/// Rows of fewer elements fill only a small part of a vector. A range counts by the geometric mean of its ends.
-const MIN_ROW: i64 = 8;
+/// The shortest row along which strips pay: its length for a window of no elements, and by how much it is longer for
+/// four elements. Shorter rows fill only a part of their vectors, and a row of each plane needs its own address. The
+/// more elements a window has, the more of that time a transposition saves. A range counts by the geometric mean of its
+/// ends.
+const MIN_ROW: [i64; 2] = [8, 5];
 
 /// The varying operand of a contraction with constant weights, and the labels of both operands and the result.
 pub(super) struct VaryingOperand<'a> {
@@ -33,8 +36,7 @@ impl VaryingOperand<'_> {
     pub(super) fn has_planes(&self, graph: &Graph) -> bool {
         is_input(graph, self.base)
             && self.has_channels(graph)
-            && self.has_small_window(graph)
-            && self.has_long_rows(graph)
+            && self.window(graph).is_some_and(|elements| self.has_long_rows(graph, elements))
     }
 
     /// Whether the weights have channels, which the result has too, and no columns.
@@ -46,8 +48,9 @@ impl VaryingOperand<'_> {
         !has_columns && moving.any(|(label, _)| is_channel(label))
     }
 
-    /// Whether the reduction is a window of few elements: each of its axes moves an axis that rows move too.
-    fn has_small_window(&self, graph: &Graph) -> bool {
+    /// The number of elements of the reduction, if it is a small window: each of its axes moves an axis that rows move
+    /// too.
+    fn window(&self, graph: &Graph) -> Option<i64> {
         let is_moved = |at: &Dim, wanted: &dyn Fn(&Label) -> bool| {
             self.labels.iter().enumerate().any(|(k, label)| wanted(label) && at.contains(&axis(k)))
         };
@@ -61,17 +64,18 @@ impl VaryingOperand<'_> {
             .iter()
             .zip(shape)
             .filter(|(label, extent)| !self.out.contains(label) && extent.as_i64() != Some(1));
-        let elements = reduced.clone().try_fold(1i64, |n, (_, extent)| n.checked_mul(extent.as_i64()?));
-        elements.is_some_and(|elements| elements <= MAX_WINDOW) && reduced.all(|(label, _)| is_window(label))
+        let elements = reduced.clone().try_fold(1i64, |n, (_, extent)| n.checked_mul(extent.as_i64()?))?;
+        (elements <= MAX_WINDOW && reduced.all(|(label, _)| is_window(label))).then_some(elements)
     }
 
-    /// Whether the windows of a row begin at each element of the input, or at every second one.
-    fn has_long_rows(&self, graph: &Graph) -> bool {
+    /// Whether rows are long, and their windows begin at each element of the input, or at every second one.
+    fn has_long_rows(&self, graph: &Graph, window: i64) -> bool {
         let is_row = |label: &Label| self.out.contains(label) && !self.weights.contains(label);
         let Some((row, step)) = self.inner_axis(graph, &is_row) else { return false };
+        let min_row = MIN_ROW[0] + MIN_ROW[1] * window / 4;
         let Bounds { lo: shortest, hi: longest } = graph.facts.bounds(&graph.shape(self.operand)[row]);
         let is_long = shortest.is_some_and(|shortest| {
-            longest.is_none_or(|longest| shortest * longest >= (MIN_ROW * MIN_ROW).into())
+            longest.is_none_or(|longest| shortest * longest >= (min_row * min_row).into())
         });
         (1..=MAX_STEP).contains(&step) && is_long
     }
