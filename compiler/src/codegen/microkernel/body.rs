@@ -14,7 +14,7 @@ use super::{
     op::{Body, Op, Ty, is_computed_in_double},
     power,
     quantise::Quantisations,
-    quotient,
+    quotient, remainder,
     wide::{self, Wide},
 };
 use crate::codegen::vector::{
@@ -264,6 +264,7 @@ impl Emitter<'_> {
             (BinaryOp::Pow, _, Some(power)) if is_easy_power(power) => easy_power(b, x, power),
             (BinaryOp::Pow, ..) => power::pow(b, x, y),
             (BinaryOp::Atan2, ..) => wide::float_binary(b, op, x, y),
+            (BinaryOp::Rem | BinaryOp::Mod, ..) => remainder::of_floats(b, op, x, y),
             _ => unreachable!("`Body::push` refuses {op:?}"),
         }
     }

@@ -25,6 +25,7 @@ pub mod pack_rows;
 pub mod power;
 mod quantise;
 pub mod quotient;
+mod remainder;
 pub mod strip;
 pub(crate) mod unpack_panels;
 mod wide;

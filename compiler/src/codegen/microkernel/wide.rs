@@ -155,7 +155,7 @@ pub(super) fn binary(b: &mut Builder, op: BinaryOp, ty: Ty, x: Wide, y: Wide) ->
     })
 }
 
-fn magnitude(b: &mut Builder, x: Vector) -> Vector {
+pub(super) fn magnitude(b: &mut Builder, x: Vector) -> Vector {
     let mask = b.wide_bits(!SIGN);
     b.binary(VBinary::And, x, mask)
 }
@@ -262,14 +262,14 @@ fn int_binary(b: &mut Builder, op: BinaryOp, x: Vector, y: Vector) -> Vector {
 }
 
 /// Both halves of 32-bit lanes, converted to 64 bits.
-fn widened(b: &mut Builder, op: WideUnary, x: Vector) -> Wide {
+pub(super) fn widened(b: &mut Builder, op: WideUnary, x: Vector) -> Wide {
     let first = b.wide_unary(op, x);
     let second = b.wide_unary(WideUnary::SecondHalf, x);
     [first, b.wide_unary(op, second)]
 }
 
 /// Both halves, converted to 32-bit lanes.
-fn narrowed(b: &mut Builder, op: WideUnary, x: Wide) -> Vector {
+pub(super) fn narrowed(b: &mut Builder, op: WideUnary, x: Wide) -> Vector {
     let [first, second] = x.map(|x| b.wide_unary(op, x));
     b.wide_binary(WideBinary::JoinHalves, first, second)
 }

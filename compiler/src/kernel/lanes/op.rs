@@ -240,6 +240,7 @@ impl Body {
             Op::Unary(op, x) => unary_cost(*op, self.ty(*x)),
             Op::Binary(BinaryOp::Pow, ..) if ty == Ty::F32 => 80,
             Op::Binary(BinaryOp::Pow | BinaryOp::Atan2, ..) => 300,
+            Op::Binary(BinaryOp::Rem | BinaryOp::Mod, ..) => 80,
             Op::Binary(BinaryOp::Mul, ..) if ty == Ty::I64 => 16,
             Op::Cast(x) => vectors(self.ty(*x)) * vectors(ty),
             Op::Gather(..) => GATHER_COST,
@@ -373,6 +374,7 @@ fn supports_unary(op: UnaryOp, ty: Ty) -> bool {
 fn supports_binary(op: BinaryOp, ty: Ty) -> bool {
     use BinaryOp::*;
     match ty {
+        Ty::F32 if matches!(op, Rem | Mod) => true,
         Ty::F32 | Ty::F64 => matches!(op, Add | Sub | Mul | Div | Pow | Min | Max | Atan2),
         Ty::I32 | Ty::I64 | Ty::U8 | Ty::I8 | Ty::I16 | Ty::U16 => {
             matches!(op, Add | Sub | Mul | Min | Max | And | Or | Xor)

@@ -63,7 +63,8 @@ pub(super) fn values(ty: Ty) -> Vec<u64> {
     let special = [0.0, -0.0, f64::NAN, f64::INFINITY, -f64::INFINITY, 32767.6, -32768.9, 40000.0, 65535.5];
     let limits = [2f64.powi(31), 2f64.powi(32), 2f64.powi(52), 2f64.powi(53), 2f64.powi(63), 1e30, 3e9];
     let limits = limits.iter().flat_map(|x| [*x, -x, x.next_down(), x.next_up(), -x.next_up()]);
-    let denormals = [5e-324, -5e-324, 1e-310, 1e-40, f64::MIN_POSITIVE, f64::MAX];
+    let least = f64::from(f32::from_bits(1));
+    let denormals = [5e-324, -5e-324, 1e-310, 1e-40, least, f64::MIN_POSITIVE, f32::MAX.into(), f64::MAX];
     let numbers = (-300..300).map(|n| f64::from(n) * 0.75).chain(special).chain(limits).chain(denormals);
 
     // Around each power of two, and halfway between two floats.

@@ -71,6 +71,7 @@ fn ulps(got: f64, expected: f64) -> u64 {
 fn check(name: &str, ty: Ty, bound: u64, got: u64, expected: Scalar, operands: &[u64]) {
     let is_right = match ty {
         Ty::F64 => ulps(f64::from_bits(got), expected.as_f64()) <= bound,
+        Ty::F32 => ulps(f32::from_bits(got as u32).into(), expected.as_f64()) <= bound,
         _ => got == expected.bits(),
     };
     assert!(is_right, "{name}: {got:x}, not {:x}, of {operands:x?}", expected.bits());
@@ -122,8 +123,9 @@ fn operations_on_two_elements_are_those_of_the_definition() {
     let doubles = [Add, Sub, Mul, Div, Min, Max, Pow, Atan2].map(|op| (Ty::F64, op));
     let ints = [Ty::I64, Ty::I32, Ty::I16, Ty::U16, Ty::I8, Ty::U8];
     let ints = ints.iter().flat_map(|ty| [Add, Sub, Mul, Min, Max, And, Or, Xor].map(|op| (*ty, op)));
+    let remainders = [Rem, Mod].map(|op| (Ty::F32, op));
     for (isa, fma) in isas() {
-        for (ty, op) in doubles.into_iter().chain(ints.clone()) {
+        for (ty, op) in doubles.into_iter().chain(remainders).chain(ints.clone()) {
             let mut body = Body::default();
             let x = body.push(Op::Load(0), ty).expect("supported");
             let y = body.push(Op::Load(1), ty).expect("supported");
