@@ -9,6 +9,7 @@ pub mod aarch64;
 mod allocate;
 pub mod builder;
 mod clif;
+mod coalesce;
 pub(crate) mod convention;
 mod isa;
 mod listing;

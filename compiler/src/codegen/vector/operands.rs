@@ -170,6 +170,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
         | VInst::DotMatrix(dst, a, b, c)
         | VInst::DotMatrixBf16(dst, a, b, c)
         | VInst::DotSignedLane(dst, a, b, _, c) => none.read(*c).read(*a).read(*b).set(*dst),
+        VInst::Bits(_, dst, a, b, c) if dst == a => none.read(*a).read(*b).read(*c).set(*dst),
         // The first operand is copied to the destination before the others are read.
         VInst::Bits(_, dst, a, b, c) => none.read(*a).read(*b).read(*c).set_early(*dst),
         VInst::DotBytes(dst, a, b, c) | VInst::SumDotPairs(dst, a, b, c) if dst == c => {

@@ -7,9 +7,12 @@ mod tiles;
 mod transpose;
 mod wide;
 
-use super::vcode::{
-    BitsOp, Cond, Int, IntOp, IntOperand, IntWidth, Mask, MaskOp, Mem, ShiftOp, VBinary, VCode, VInst,
-    VUnary, Vector,
+use super::{
+    coalesce::coalesce,
+    vcode::{
+        BitsOp, Cond, Int, IntOp, IntOperand, IntWidth, Mask, MaskOp, Mem, ShiftOp, VBinary, VCode, VInst,
+        VUnary, Vector,
+    },
 };
 use crate::scalar::CompareOp;
 use std::collections::HashMap;
@@ -113,7 +116,8 @@ impl Builder {
 
     /// The code, which begins with the constants.
     pub fn finish(mut self) -> VCode {
-        self.hoisted.append(&mut self.code.steps);
+        let mut steps = coalesce(self.code.steps, self.code.vectors);
+        self.hoisted.append(&mut steps);
         self.code.steps = self.hoisted;
         self.code
     }
