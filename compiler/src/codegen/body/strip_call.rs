@@ -60,19 +60,25 @@ impl StripCall {
         let retry = if may_fail { Some(Retry::of(&phases, &builder.streams)?) } else { None };
         let has_independent_rows = reads_nothing_written(&phases, &builder.streams);
         let keeps_stored = phases.len() > 1 && stores_alone(&phases, &builder.streams);
+        let accumulators = if row.is_some() { accumulators(&phases, &builder.streams) } else { Vec::new() };
         let short_row = if row.is_some() { short_row(&phases, &extents) } else { None };
         let placed = StripPointers::of(program, facts, &builder.streams, &extents);
         let column_steps = placed.column_steps(program, if has_independent_rows { &phases } else { &[] });
         let StripPointers { pointers, streams } = placed;
         let row_step = |pointer: &Pointer| {
-            if has_independent_rows { pointer.row_step(program) } else { StreamStep::Stride }
+            if has_independent_rows || !accumulators.is_empty() {
+                pointer.row_step(program)
+            } else {
+                StreamStep::Stride
+            }
         };
+        let row_steps = pointers.iter().map(row_step).collect();
         let results = if row.is_none() { builder.variables.clone() } else { Vec::new() };
 
         let key = StripKey {
             rows: row.is_some(),
             phases,
-            row_steps: pointers.iter().map(row_step).collect(),
+            row_steps,
             pointers: column_steps,
             streams,
             extents: extents.len() as u32,
@@ -82,6 +88,7 @@ impl StripCall {
             may_fail,
             keeps_stored,
             short_row,
+            accumulators,
             counts,
         };
         Some(StripCall { key, extents, pointers, scalars: builder.scalars, results, retry })
@@ -210,6 +217,36 @@ fn stores_alone(phases: &[Phase], streams: &[Stream]) -> bool {
         let buffer = streams[*stream].origin.buffer;
         streams.iter().filter(|other| other.origin.buffer == buffer).count() == 1
     })
+}
+
+/// The streams that the only phase loads and stores, and whose elements are the same for all rows, if it reads nothing
+/// else that it writes. See [`StripKey::accumulators`].
+fn accumulators(phases: &[Phase], streams: &[Stream]) -> Vec<u32> {
+    let [Phase::Loop { body, .. }] = phases else { return Vec::new() };
+    let buffer = |stream: u32| streams[stream as usize].origin.buffer;
+    let mut read = BTreeSet::new();
+    let mut written = BTreeSet::new();
+    for (op, _) in &body.insts {
+        match op {
+            Op::Load(stream) | Op::Gather(stream, _) => _ = read.insert(*stream),
+            Op::Store(stream, _) => _ = written.insert(*stream),
+            _ => {}
+        }
+    }
+
+    let is_alone = |stream: u32| {
+        let used = read.union(&written).filter(|other| buffer(**other) == buffer(stream));
+        used.count() == 1
+    };
+    let is_row = |stream: u32| {
+        let Stream { row, column, .. } = &streams[stream as usize];
+        row.as_i64() == Some(0) && column.as_i64() == Some(1) && is_alone(stream)
+    };
+    let found: Vec<u32> = read.intersection(&written).copied().filter(|stream| is_row(*stream)).collect();
+    let other_read: BTreeSet<_> =
+        read.iter().filter(|stream| !found.contains(stream)).map(|stream| buffer(*stream)).collect();
+    let is_independent = |stream: &u32| found.contains(stream) || !other_read.contains(&buffer(*stream));
+    if written.iter().all(is_independent) { found } else { Vec::new() }
 }
 
 /// Whether the phases read no buffer that they write. Rows are then independent, and may run in any order.

@@ -39,6 +39,7 @@ pub(super) fn convert(from: Ty, to: Ty, along: StreamStep) -> StripKey {
         may_fail: false,
         keeps_stored: false,
         short_row: None,
+        accumulators: Vec::new(),
         counts: false,
     }
 }

@@ -48,6 +48,7 @@ pub(crate) fn strip(phases: Vec<Phase>, pointers: Vec<StreamStep>) -> StripKey {
         may_fail: false,
         keeps_stored: false,
         short_row: None,
+        accumulators: Vec::new(),
         counts: false,
     }
 }

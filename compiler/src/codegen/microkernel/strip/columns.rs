@@ -68,7 +68,6 @@ struct Loads {
 impl Loads {
     /// `None` where the loops can't be interchanged.
     fn of(key: &StripKey, body: &Body) -> Option<Loads> {
-        let row_step = |stream: u32| key.row_steps[key.streams[stream as usize].pointer as usize];
         let mut loads = Loads::default();
 
         for &(op, ty) in &body.insts {
@@ -80,19 +79,19 @@ impl Loads {
                     // Two vectors have all elements of a distance of two.
                     let has_squares = matches!(ty, Ty::F32 | Ty::I32 | Ty::F16 | Ty::Bf16)
                         && key.step(stream) == StreamStep::Stride;
-                    if !has_squares || row_step(stream) != StreamStep::Unit {
+                    if !has_squares || key.row_step(stream) != StreamStep::Unit {
                         return None;
                     }
                     loads.strided.push((stream, ty));
                 }
                 Op::Load(stream)
-                    if row_step(stream) == StreamStep::Fixed && !loads.held.contains(&(stream, ty)) =>
+                    if key.row_step(stream) == StreamStep::Fixed && !loads.held.contains(&(stream, ty)) =>
                 {
                     loads.held.push((stream, ty));
                 }
                 // A stream that each row stores to is not the same for all rows.
                 Op::Store(stream, _)
-                    if key.step(stream).is_strided() || row_step(stream) == StreamStep::Fixed =>
+                    if key.step(stream).is_strided() || key.row_step(stream) == StreamStep::Fixed =>
                 {
                     return None;
                 }
@@ -347,14 +346,14 @@ impl<'a> Columns<'a> {
 }
 
 /// The current row.
-struct Row<'a> {
-    strip: StripRegisters<'a>,
+pub(super) struct Row<'a> {
+    pub(super) strip: StripRegisters<'a>,
     /// The pointers that move from row to row, with the bytes that they move by.
     steps: Vec<(Int, Int)>,
 }
 
 impl<'a> Row<'a> {
-    fn first(strip: &StripRegisters<'a>, b: &mut Builder) -> Row<'a> {
+    pub(super) fn first(strip: &StripRegisters<'a>, b: &mut Builder) -> Row<'a> {
         let key = strip.key;
         let pointers: Vec<Int> = strip.pointers.iter().map(|pointer| b.copy(*pointer)).collect();
         let mut steps = Vec::new();
@@ -367,7 +366,7 @@ impl<'a> Row<'a> {
     }
 
     /// Moves to the next row.
-    fn advance(&self, b: &mut Builder) {
+    pub(super) fn advance(&self, b: &mut Builder) {
         self.steps.iter().for_each(|(pointer, step)| b.advance(*pointer, *step));
     }
 

@@ -65,6 +65,9 @@ pub struct StripKey {
     pub keeps_stored: bool,
     /// The number of elements of all loops, if it is a constant that is at most [`MAX_SHORT_ROW`].
     pub short_row: Option<u32>,
+    /// The streams that each row loads and stores, whose elements are the same for all rows: the row that all rows are
+    /// combined into. Nothing else of their buffers is accessed, and other buffers are not both read and written.
+    pub accumulators: Vec<u32>,
     /// Whether code depends on the number of the iteration, see [`Op::Column`](super::super::op::Op::Column).
     pub counts: bool,
 }
@@ -113,6 +116,11 @@ impl StripKey {
     pub(super) fn first_offset(&self, pointer: u32) -> i32 {
         let streams = self.streams.iter().filter(|stream| stream.pointer == pointer);
         streams.map(|stream| stream.offset).min().unwrap_or(0)
+    }
+
+    /// How a stream moves from row to row.
+    pub(super) fn row_step(&self, stream: u32) -> StreamStep {
+        self.row_steps[self.streams[stream as usize].pointer as usize]
     }
 
     /// How a stream moves from element to element.

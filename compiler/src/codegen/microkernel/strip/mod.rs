@@ -11,7 +11,7 @@
 //!
 //! Rows of few elements have no loops, and their elements stay in registers from phase to phase, see [`short_rows`].
 //!
-//! Where it saves memory accesses, the loops are interchanged, see [`columns`].
+//! Where it saves memory accesses, the loops are interchanged, see [`columns`] and [`down_rows`].
 //!
 //! A check that fails does not end the strip: its lane goes on with 0. The caller learns of it, and runs the code again
 //! as scalar loops, which find and report the failure.
@@ -20,8 +20,10 @@
 //! where it is a long chain, else one. The vectors are combined pairwise, then lanes by halves. So the order of a sum
 //! depends on its length, the body and the ISA, and on nothing else.
 
+mod accumulators;
 mod alternate;
 mod columns;
+mod down_rows;
 mod groups;
 mod kept;
 mod key;
@@ -40,6 +42,7 @@ use crate::codegen::{
     },
 };
 use columns::Columns;
+use down_rows::Accumulation;
 use kept::KeptValues;
 use position::{StripRegisters, VectorAccess};
 use short_rows::ShortRow;
@@ -55,6 +58,8 @@ pub(super) fn emit(key: &StripKey, shape: VectorShape) -> VCode {
 
     if let Some(columns) = Columns::of(key, shape) {
         columns.emit(&strip, &mut b);
+    } else if let Some(accumulation) = Accumulation::of(key, shape) {
+        accumulation.emit(&strip, &mut b);
     } else if key.rows {
         emit_rows(&strip, &mut b);
     } else {

@@ -1,6 +1,7 @@
 //! The place of one vector of iterations in the streams of a strip.
 
 use super::{
+    accumulators::Accumulators,
     alternate::{AlternateLanes, AlternatePairs, WORD, WaitingPairs},
     groups::{self, WaitingStreams},
     kept::{HeldStream, KeptValues},
@@ -10,6 +11,7 @@ use super::{
 use crate::{
     codegen::{
         microkernel::{
+            body_value::BodyValue,
             lane_access::{self, LaneAccess, QuadWeights},
             memory,
             op::{Body, Op, StreamStep, Ty},
@@ -124,6 +126,8 @@ pub(super) struct VectorAccess<'a> {
     pub(super) held: &'a [HeldStream],
     /// The values that the row stored before, where registers keep them.
     pub(super) kept: Option<&'a KeptValues>,
+    /// The elements that all rows load and store, where registers keep them.
+    pub(super) accumulators: Option<&'a Accumulators>,
     /// The weights of sums of products of bytes, if registers hold them.
     pub(super) quad_weights: Option<&'a QuadWeights>,
     /// The lanes of streams with a distance of two elements, if not all lanes are iterations.
@@ -147,6 +151,7 @@ impl<'a> VectorAccess<'a> {
             offset: 0,
             held: &[],
             kept: None,
+            accumulators: None,
             quad_weights: None,
             alternate: None,
             pairs: None,
@@ -284,6 +289,9 @@ impl<'a> VectorAccess<'a> {
 
 impl LaneAccess for VectorAccess<'_> {
     fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector {
+        if let Some(elements) = self.accumulators.and_then(|accumulators| accumulators.load(stream)) {
+            return elements.lanes();
+        }
         let kept = self.kept.and_then(|kept| kept.load(self.strip.key, stream, self.element(), ty));
         let held = self.held.iter().find(|held| held.stream == stream).map(|held| held.elements);
         match kept.or(held) {
@@ -309,6 +317,11 @@ impl LaneAccess for VectorAccess<'_> {
     }
 
     fn store(&mut self, b: &mut Builder, stream: u32, ty: Ty, value: Vector) {
+        if let Some(accumulators) = self.accumulators
+            && accumulators.store(b, stream, ty, BodyValue::Lanes(value))
+        {
+            return;
+        }
         // A later load may read the stored elements.
         self.waiting = WaitingPairs::default();
         if let Some(kept) = self.kept {
@@ -346,6 +359,9 @@ impl LaneAccess for VectorAccess<'_> {
     }
 
     fn load_wide(&mut self, b: &mut Builder, stream: u32) -> Wide {
+        if let Some(elements) = self.accumulators.and_then(|accumulators| accumulators.load(stream)) {
+            return elements.wide();
+        }
         match (self.strip.key.step(stream), self.lanes) {
             (StreamStep::Fixed, _) => wide::broadcast(b, self.fixed(stream)),
             (StreamStep::Unit, ActiveLanes::All) => wide::load(b, self.unit(stream, Ty::I64)),
@@ -365,6 +381,11 @@ impl LaneAccess for VectorAccess<'_> {
     }
 
     fn store_wide(&mut self, b: &mut Builder, stream: u32, value: Wide) {
+        if let Some(accumulators) = self.accumulators
+            && accumulators.store(b, stream, Ty::I64, BodyValue::Wide(value))
+        {
+            return;
+        }
         match (self.strip.key.step(stream), self.lanes) {
             (StreamStep::Fixed, _) => wide::store_one(b, self.fixed(stream), value),
             (StreamStep::Unit, ActiveLanes::All) => wide::store(b, self.unit(stream, Ty::I64), value),
