@@ -39,6 +39,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("transposed_product", transposed_product),
     ("negligible_weights", negligible_weights),
     ("reductions", reductions),
+    ("combined_rows", combined_rows),
     ("orders", orders),
     ("selections", selections),
     ("orders_across", orders_across),
@@ -667,6 +668,35 @@ fn reductions() -> Result<Graph> {
         let y = g.reduce(op, squares, axes, false)?;
         g.output(name, y)?;
     }
+    Ok(g)
+}
+
+/// Reductions down rows of few and of many columns, and along rows of 64-bit elements.
+fn combined_rows() -> Result<Graph> {
+    let mut g = graph("combined_rows", &[("N", 1, 3), ("S", 1, 6), ("C", 1, 150)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), sym("S"), sym("C")])?;
+    let hundred = g.scalar(Scalar::f32(100.0))?;
+    let x = g.mul(x, hundred)?;
+    for (name, dtype, op) in [
+        ("sum", DType::F32, ReduceOp::Sum),
+        ("largest", DType::F32, ReduceOp::Max),
+        ("product", DType::F32, ReduceOp::Prod),
+        ("half", DType::F16, ReduceOp::Sum),
+        ("int", DType::I32, ReduceOp::Sum),
+        ("byte", DType::I8, ReduceOp::Min),
+        ("long", DType::I64, ReduceOp::Sum),
+        ("double", DType::F64, ReduceOp::Max),
+    ] {
+        let x = g.cast(dtype, x)?;
+        let down = g.reduce(op, x, &[1], false)?;
+        g.output(name, down)?;
+        if dtype.size_bytes() == 8 {
+            let along = g.reduce(op, x, &[2], false)?;
+            g.output(&format!("{name}_along"), along)?;
+        }
+    }
+    let position = g.argreduce(ReduceOp::Max, x, 1, false, false)?;
+    g.output("position", position)?;
     Ok(g)
 }
 

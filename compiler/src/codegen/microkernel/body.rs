@@ -171,14 +171,15 @@ impl Emitter<'_> {
             Op::Splat(slot) if ty.is_wide() => BodyValue::Wide(lanes.splat_wide(b, slot)),
             Op::Splat(slot) => BodyValue::Lanes(lanes.splat(b, slot)),
             Op::Accumulator => BodyValue::Lanes(lanes.accumulator(b)),
+            Op::Get(var) if ty.is_wide() => BodyValue::Wide([lanes.variable(var); 2]),
             Op::Get(var) => BodyValue::Lanes(lanes.variable(var)),
             Op::Set(var, x) => {
                 let var = lanes.variable(var);
-                b.set(var, self.lanes(x));
+                b.set(var, self.value(x).first());
                 BodyValue::None
             }
             Op::Reduce(op, x, var) => {
-                lanes.reduce(b, op, self.lanes(x), var);
+                lanes.reduce(b, op, self.value(x), var);
                 BodyValue::None
             }
             Op::Unary(op, x) => unary(b, op, self.body.ty(x), self.value(x)),

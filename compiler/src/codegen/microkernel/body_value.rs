@@ -25,6 +25,14 @@ impl BodyValue {
         }
     }
 
+    /// The vector of the first lanes of an instruction whose type is numeric.
+    pub(super) fn first(self) -> Vector {
+        match self {
+            BodyValue::Wide([first, _]) => first,
+            other => other.lanes(),
+        }
+    }
+
     /// The vectors of an instruction whose type has 64 bits.
     pub(super) fn wide(self) -> Wide {
         match self {

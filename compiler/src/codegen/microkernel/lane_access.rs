@@ -1,6 +1,6 @@
 //! The memory and registers that the code of a body is emitted for: those of one vector of iterations.
 
-use super::{op::Ty, wide::Wide};
+use super::{body_value::BodyValue, op::Ty, wide::Wide};
 use crate::{
     codegen::vector::{
         Builder,
@@ -60,10 +60,10 @@ pub(super) trait LaneAccess {
     }
     /// The accumulators of a contraction.
     fn accumulator(&mut self, b: &mut Builder) -> Vector;
-    /// The register of a scalar variable.
+    /// The register of a scalar variable. All of its lanes are equal, of 32 or of 64 bits.
     fn variable(&mut self, var: u32) -> Vector;
     /// Reduces values into a scalar variable.
-    fn reduce(&mut self, b: &mut Builder, op: ReduceOp, value: Vector, var: u32);
+    fn reduce(&mut self, b: &mut Builder, op: ReduceOp, value: BodyValue, var: u32);
 }
 
 /// See [`LaneAccess::load_quad`].

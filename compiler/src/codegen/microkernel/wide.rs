@@ -142,17 +142,18 @@ pub(super) fn float_binary(b: &mut Builder, op: BinaryOp, x: Vector, y: Vector) 
 
 /// See [`BinaryOp`].
 pub(super) fn binary(b: &mut Builder, op: BinaryOp, ty: Ty, x: Wide, y: Wide) -> Wide {
-    [0, 1].map(|half| {
-        let x = x[half];
-        let y = y[half];
-        match op {
-            BinaryOp::And => b.binary(VBinary::And, x, y),
-            BinaryOp::Or => b.binary(VBinary::Or, x, y),
-            BinaryOp::Xor => b.binary(VBinary::Xor, x, y),
-            _ if ty == Ty::F64 => double_binary(b, op, x, y),
-            _ => int_binary(b, op, x, y),
-        }
-    })
+    [0, 1].map(|half| vector_binary(b, op, ty, x[half], y[half]))
+}
+
+/// [`binary`] of one of the two vectors.
+pub(super) fn vector_binary(b: &mut Builder, op: BinaryOp, ty: Ty, x: Vector, y: Vector) -> Vector {
+    match op {
+        BinaryOp::And => b.binary(VBinary::And, x, y),
+        BinaryOp::Or => b.binary(VBinary::Or, x, y),
+        BinaryOp::Xor => b.binary(VBinary::Xor, x, y),
+        _ if ty == Ty::F64 => double_binary(b, op, x, y),
+        _ => int_binary(b, op, x, y),
+    }
 }
 
 pub(super) fn magnitude(b: &mut Builder, x: Vector) -> Vector {

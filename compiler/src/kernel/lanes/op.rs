@@ -218,8 +218,8 @@ impl Body {
             Op::Gather(..) => matches!(ty, Ty::F32 | Ty::I32),
             Op::Checked(x, y) => self.ty(x) == self.ty(y) && matches!(self.ty(x), Ty::I32 | Ty::I64),
             Op::Reduce(op, x, _) => supports_reduction(op, self.ty(x)),
-            Op::Set(_, x) => matches!(self.ty(x), Ty::F32 | Ty::I32),
-            Op::Get(_) => matches!(ty, Ty::F32 | Ty::I32),
+            Op::Set(_, x) => is_variable(self.ty(x)),
+            Op::Get(_) => is_variable(ty),
             Op::Splat(_) => matches!(ty, Ty::F32 | Ty::I32 | Ty::F64 | Ty::I64),
             Op::Bits(x) => {
                 let both = |known: [Ty; 2]| known.contains(&self.ty(x)) && known.contains(&ty);
@@ -384,12 +384,17 @@ fn supports_binary(op: BinaryOp, ty: Ty) -> bool {
     }
 }
 
+/// Whether scalar variables have this type.
+fn is_variable(ty: Ty) -> bool {
+    matches!(ty, Ty::F32 | Ty::I32 | Ty::F64 | Ty::I64)
+}
+
 fn supports_reduction(op: ReduceOp, ty: Ty) -> bool {
     match ty {
-        Ty::F32 => true,
-        Ty::I32 => op != ReduceOp::Prod,
+        Ty::F32 | Ty::F64 => true,
+        Ty::I32 | Ty::I64 => op != ReduceOp::Prod,
         Ty::U8 | Ty::I8 | Ty::I16 | Ty::U16 => matches!(op, ReduceOp::Min | ReduceOp::Max),
         Ty::Bf16 | Ty::RoundToBf16 | Ty::ClampToI8 | Ty::ClampToU8 => false,
-        Ty::F16 | Ty::Bool | Ty::I64 | Ty::F64 => false,
+        Ty::F16 | Ty::Bool => false,
     }
 }

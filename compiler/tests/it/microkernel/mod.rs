@@ -6,6 +6,7 @@ mod bf16;
 mod byte_quads;
 mod bytes;
 mod distribution;
+mod down_rows;
 mod encode;
 mod exponential;
 mod f16;

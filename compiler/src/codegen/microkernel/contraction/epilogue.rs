@@ -8,6 +8,7 @@ use crate::{
     codegen::{
         microkernel::{
             body,
+            body_value::BodyValue,
             lane_access::LaneAccess,
             memory,
             op::{Op, StreamStep, Ty},
@@ -257,7 +258,7 @@ impl LaneAccess for VectorAccess<'_> {
         unreachable!("epilogues have no scalar variables")
     }
 
-    fn reduce(&mut self, _: &mut Builder, _: ReduceOp, _: Vector, _: u32) {
+    fn reduce(&mut self, _: &mut Builder, _: ReduceOp, _: BodyValue, _: u32) {
         unreachable!("epilogues do not reduce")
     }
 }

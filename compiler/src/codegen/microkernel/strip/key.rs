@@ -1,6 +1,6 @@
 //! The key of a strip and the layout of its argument block.
 
-use crate::codegen::microkernel::op::{Body, StreamStep};
+use crate::codegen::microkernel::op::{Body, Op, StreamStep};
 
 /// Most elements of a row whose loops are unrolled completely.
 pub const MAX_SHORT_ROW: u32 = 64;
@@ -92,7 +92,7 @@ impl StripKey {
         self.pointer(self.pointers.len() as u32) + scalar as usize
     }
 
-    /// A result, of which the strip writes the low 32 bits.
+    /// A result, of which the strip writes the low 32 bits, or all 64 for a type of 64 bits.
     pub fn result(&self, result: usize) -> usize {
         self.scalar(self.scalars) + result
     }
@@ -116,6 +116,16 @@ impl StripKey {
     pub(super) fn first_offset(&self, pointer: u32) -> i32 {
         let streams = self.streams.iter().filter(|stream| stream.pointer == pointer);
         streams.map(|stream| stream.offset).min().unwrap_or(0)
+    }
+
+    /// Whether a scalar variable has 64 bits.
+    pub(super) fn is_wide(&self, var: u32) -> bool {
+        let sets = |body: &Body, op: &Op| match op {
+            Op::Set(other, x) | Op::Reduce(_, x, other) => *other == var && body.ty(*x).is_wide(),
+            _ => false,
+        };
+        let mut bodies = self.phases.iter().map(Phase::body);
+        bodies.any(|body| body.insts.iter().any(|(op, _)| sets(body, op)))
     }
 
     /// How a stream moves from row to row.

@@ -35,7 +35,7 @@ mod short_rows;
 pub use key::{MAX_SHORT_ROW, Phase, Stream, StripKey};
 
 use crate::codegen::{
-    microkernel::body,
+    microkernel::{body, wide},
     vector::{
         Builder, VectorShape,
         vcode::{IntWidth, VCode},
@@ -65,7 +65,13 @@ pub(super) fn emit(key: &StripKey, shape: VectorShape) -> VCode {
     } else {
         emit_phases(&strip, None, &mut b);
         for (index, &var) in key.results.iter().enumerate() {
-            b.store_one(b.arg_mem(key.result(index)), strip.variables[var as usize]);
+            let value = strip.variables[var as usize];
+            let result = b.arg_mem(key.result(index));
+            if key.is_wide(var) {
+                wide::store_one(&mut b, result, [value; 2])
+            } else {
+                b.store_one(result, value)
+            }
         }
     }
     if let Some(failed) = failed {

@@ -456,7 +456,7 @@ impl LaneAccess for VectorAccess<'_> {
         self.strip.variables[var as usize]
     }
 
-    fn reduce(&mut self, b: &mut Builder, op: ReduceOp, value: Vector, var: u32) {
+    fn reduce(&mut self, b: &mut Builder, op: ReduceOp, value: BodyValue, var: u32) {
         let mut reductions = self.reductions.iter();
         let reduction = reductions.find(|reduction| reduction.var == var && reduction.op == op);
         let reduction = reduction.expect("the phase has the reductions of its body");
