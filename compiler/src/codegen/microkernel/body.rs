@@ -279,16 +279,16 @@ fn compare(b: &mut Builder, op: CompareOp, ty: Ty, x: BodyValue, y: BodyValue) -
     }
 }
 
-/// Whether the power is a few multiplications, a division or a root.
+/// Whether the power is a few multiplications, a division or roots, within the bound of [`power::pow`].
 fn is_easy_power(power: f32) -> bool {
-    [2.0, 3.0, 1.0, -1.0, 0.5, -0.5].contains(&power)
+    [2.0, 3.0, 1.0, -1.0, 0.5, -0.5, 0.25, -0.25, 0.75].contains(&power)
 }
 
 fn easy_power(b: &mut Builder, x: Vector, power: f32) -> Vector {
     if power == 1.0 {
         return x;
     }
-    if power.abs() == 0.5 {
+    if [0.5, 0.25, 0.75].contains(&power.abs()) {
         return root_power(b, x, power);
     }
     let one = b.float(1.0);
@@ -299,7 +299,7 @@ fn easy_power(b: &mut Builder, x: Vector, power: f32) -> Vector {
     if power == 2.0 { square } else { b.binary(VBinary::Mul, square, x) }
 }
 
-/// `x^±½`. Unlike the square root, it has no negative zero, and -∞ is like ∞.
+/// `x^±½`, `x^±¼` or `x^¾`. Unlike the square root, it has no negative zero, and -∞ is like ∞.
 fn root_power(b: &mut Builder, x: Vector, power: f32) -> Vector {
     let root = b.unary(VUnary::Sqrt, x);
     let zero = b.float(0.0);
@@ -307,7 +307,11 @@ fn root_power(b: &mut Builder, x: Vector, power: f32) -> Vector {
     let minus_infinity = b.float(f32::NEG_INFINITY);
     let infinity = b.float(f32::INFINITY);
     let is_infinite = b.compare(CompareOp::Eq, x, minus_infinity);
-    let root = b.select(is_infinite, infinity, root);
+    let square_root = b.select(is_infinite, infinity, root);
+    let root = if power.abs() == 0.5 { square_root } else { b.unary(VUnary::Sqrt, square_root) };
+    if power == 0.75 {
+        return b.binary(VBinary::Mul, square_root, root);
+    }
     if power > 0.0 {
         return root;
     }

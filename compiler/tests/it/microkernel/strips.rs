@@ -203,6 +203,30 @@ fn powers_stay_within_their_bound() {
     }
 }
 
+#[test]
+fn powers_with_a_constant_exponent_stay_within_their_bound() {
+    let x = sweep();
+    for (isa, fma) in isas() {
+        for exponent in [2.0_f32, 3.0, 1.0, -1.0, 0.5, -0.5, 0.25, -0.25, 0.75, -0.75, 1.25] {
+            let mut body = Body::default();
+            let base = body.push(Op::Load(0), Ty::F32).expect("supported");
+            let constant = body.push(Op::Const(exponent.to_bits()), Ty::F32).expect("supported");
+            let power = body.push(Op::Binary(BinaryOp::Pow, base, constant), Ty::F32).expect("supported");
+            body.push(Op::Store(1, power), Ty::F32).expect("supported");
+            for (&x, y) in x.iter().zip(computed((&*isa, fma), body, &[&x])) {
+                let exact = f64::from(x).powf(f64::from(exponent));
+                let same_sign = y.is_nan() || y.is_sign_negative() == exact.is_sign_negative();
+                let error = ulp(y, exact);
+                let name = isa.name();
+                assert!(
+                    error <= POWER_ULP && same_sign,
+                    "{name}: {x:e} to the {exponent} = {y:e}, {error} ulp off"
+                );
+            }
+        }
+    }
+}
+
 /// All comparisons come before the first use of one of them.
 #[test]
 fn more_masks_than_mask_registers() {
