@@ -105,7 +105,7 @@ pub(super) fn load(b: &mut Builder, mem: Mem, ty: Ty) -> Vector {
 /// The first `n` lanes from consecutive elements; the other lanes are undefined.
 pub(super) fn load_first(b: &mut Builder, mem: Mem, ty: Ty, n: Int, mask: Mask) -> Vector {
     let Some(narrow) = narrow_int(ty) else { return b.load_first(mem, n, mask) };
-    if b.shape().narrow_masks && ty != Ty::F16 {
+    if b.shape().narrow_masks {
         let value = b.load_narrow_first(mem, mask, narrow);
         return extended(b, ty, value);
     }

@@ -130,7 +130,7 @@ impl<'a> Accumulation<'a> {
             Op::Load(stream) if strip.key.step(stream) == StreamStep::Fixed => true,
             Op::Load(_) | Op::Store(..) => match ty {
                 Ty::F32 | Ty::I32 => true,
-                Ty::F16 | Ty::I64 | Ty::F64 => false,
+                Ty::I64 | Ty::F64 => false,
                 _ => shape.narrow_masks,
             },
             _ => true,
