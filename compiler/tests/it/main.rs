@@ -82,6 +82,7 @@ mod state;
 mod subgraphs;
 mod suppression;
 mod tidy;
+mod transposed_convolutions;
 mod web;
 mod weights;
 mod weights_command;

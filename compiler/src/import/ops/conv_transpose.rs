@@ -9,11 +9,18 @@ use crate::{
     },
     scalar::Scalar,
 };
+use std::ops::Range;
 use symshape::Dim;
 
 ops! {
     ConvTranspose 1 conv_transpose,
 }
+
+/// Columns of a vector.
+const LANES: i64 = 16;
+
+/// The time divided by this must be saved by separate convolutions, because each reads the input.
+const MIN_GAIN: i64 = 5;
 
 /// Labels of the phases of an output along each axis.
 const PHASE: &[Label] = b"pqrs";
@@ -21,7 +28,8 @@ const PHASE: &[Label] = b"pqrs";
 /// Transposed convolution of `X`, `[N, C, …]`, with the kernels `W`, `[C, M/group, …]`, plus the optional bias `B`.
 ///
 /// Along each axis, `Y[stride·a + r] = Σ X[a - j] W[stride·j + r]`. The outputs of one phase `r` are a convolution with
-/// every `stride`-th element of the reversed kernel. Kernels are padded with zeros to a multiple of the stride.
+/// every `stride`-th element of the reversed kernel. Kernels are padded with zeros to a multiple of the stride, unless
+/// separate convolutions for phases with fewer elements are faster.
 ///
 /// Limits: kernel sizes are constants; 1 to 4 spatial axes.
 ///
@@ -65,6 +73,7 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let mut windows = window;
 
     // The phases of the stride that the kernel reaches.
+    let sizes_of_kernel = windows.kernel.clone();
     let reached: Vec<i64> =
         stride.iter().zip(&windows.kernel).map(|(stride, size)| *stride.min(size)).collect();
     windows.kernel.iter_mut().zip(&stride).for_each(|(size, stride)| *size = (*size + stride - 1) / stride);
@@ -81,7 +90,7 @@ fn conv_transpose(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = windows.pad(g, x, Scalar::from_i64(g.dtype(x), 0))?;
     let w = kernel_phases(g, w, &windows.kernel, &reached, group)?;
 
-    let phases = Phases { reached: &reached, stride: &stride };
+    let phases = Phases { sizes: &sizes_of_kernel, reached: &reached, stride: &stride };
     let mut y = interleaved_phases(g, x, w, &windows, &phases, group)?;
     for (i, (begin, size)) in begin.into_iter().zip(sizes).enumerate() {
         y = g.slice(y, i + 2, begin, size, 1)?;
@@ -114,10 +123,83 @@ fn kernel_phases(g: &mut Graph, w: Value, kernel: &[i64], reached: &[i64], group
 
 /// The phases of an output between two elements of the input, along each axis.
 struct Phases<'a> {
+    /// Elements of the kernel.
+    sizes: &'a [i64],
     /// Phases that the kernel reaches. The others are zero.
     reached: &'a [i64],
     /// All phases.
     stride: &'a [i64],
+}
+
+/// Phases along an axis that have the same number of kernel elements.
+#[derive(Clone)]
+struct Part {
+    phases: Range<i64>,
+    taps: i64,
+}
+
+impl Part {
+    fn len(&self) -> i64 {
+        self.phases.end - self.phases.start
+    }
+}
+
+impl Phases<'_> {
+    /// The parts along each axis that are computed by separate convolutions. A part of an axis that is not divided has
+    /// all phases, and kernel elements that are zero.
+    ///
+    /// Fewer products are computed if more axes are divided, but the columns of a part, `channels` for each phase, fill
+    /// fewer vectors. Groups with few channels are strips along channels or planes, which have no columns.
+    fn parts(&self, channels: Option<i64>, group: i64) -> Vec<Vec<Part>> {
+        let count = self.stride.len();
+        let choices = (0..1usize << count).map(|divided| -> Vec<Vec<Part>> {
+            (0..count).map(|i| self.parts_along(i, divided >> i & 1 == 1)).collect()
+        });
+        let mut best = self.whole();
+        let is_free = |channels: &i64| group == 1 || *channels >= LANES;
+        let Some(channels) = channels.filter(is_free) else { return best };
+        let whole = cost(&best, channels);
+        let mut least = whole - whole / MIN_GAIN;
+        for parts in choices {
+            let cost = cost(&parts, channels);
+            if cost < least {
+                (least, best) = (cost, parts);
+            }
+        }
+        best
+    }
+
+    /// All phases of each axis together.
+    fn whole(&self) -> Vec<Vec<Part>> {
+        (0..self.stride.len()).map(|i| self.parts_along(i, false)).collect()
+    }
+
+    /// The parts along axis `i`: one, or those with the most and with one kernel element less.
+    fn parts_along(&self, i: usize, is_divided: bool) -> Vec<Part> {
+        let (size, stride, reached) = (self.sizes[i], self.stride[i], self.reached[i]);
+        let longer = size % stride;
+        let most = (size + stride - 1) / stride;
+        if !is_divided || longer == 0 || most == 1 {
+            return vec![Part { phases: 0..reached, taps: most }];
+        }
+        vec![Part { phases: 0..longer, taps: most }, Part { phases: longer..stride, taps: most - 1 }]
+    }
+}
+
+/// The vectors of products for each element of an input channel.
+fn cost(parts: &[Vec<Part>], channels: i64) -> i64 {
+    let mut combined = vec![(1, 1)];
+    for along in parts {
+        let with = |(taps, phases): (i64, i64)| {
+            along.iter().map(move |part| (taps * part.taps, phases * part.len()))
+        };
+        combined = combined.into_iter().flat_map(with).collect();
+    }
+    let vectors = |phases: i64| phases.saturating_mul(channels).saturating_add(LANES - 1) / LANES;
+    combined
+        .into_iter()
+        .map(|(taps, phases)| taps.saturating_mul(vectors(phases)))
+        .fold(0, i64::saturating_add)
 }
 
 /// The outputs of all phases, interleaved.
@@ -129,29 +211,70 @@ fn interleaved_phases(
     phases: &Phases,
     group: i64,
 ) -> Result<Value> {
-    let Phases { reached, stride } = *phases;
+    let Phases { reached, stride, .. } = *phases;
     let count = stride.len();
     let seen = windows.checked_view(g, x)?;
     let seen = grouped(g, seen, 1, group)?;
 
-    let paired = |one: &[Label], other: &[Label]| -> Vec<Label> {
-        one.iter().zip(other).take(count).flat_map(|(one, other)| [*one, *other]).collect()
-    };
-    let lhs = [b"ngc", &SPACE[..count], &KERNEL[..count]].concat();
-    let rhs = [&b"gcm"[..], &paired(KERNEL, PHASE)].concat();
-    let y = g.contract(seen, &lhs, w, &rhs, &[&b"ngm"[..], &paired(SPACE, PHASE)].concat())?;
+    let parts = phases.parts(g.shape(w)[2].as_i64(), group);
+    let y = joined_parts(g, [seen, w], windows, &parts, &mut Vec::new())?;
     let lo = vec![Dim::zero(); g.rank(y)];
 
     let mut hi = vec![Dim::zero(); g.rank(y)];
-    (0..count).for_each(|i| hi[2 * i + 4] = (stride[i] - reached[i]).into());
+    (0..count).for_each(|i| hi[3 + i] = (stride[i] - reached[i]).into());
 
     let y = g.pad(y, &lo, &hi, Scalar::from_i64(g.dtype(y), 0))?;
+    let paired = (0..count).flat_map(|i| [3 + count + i, 3 + i]);
+    let y = g.transpose(y, &(0..3).chain(paired).collect::<Vec<_>>())?;
     let axes = g.shape(y).to_vec();
     let mut shape = vec![axes[0].clone(), &axes[1] * &axes[2]];
     shape.extend((0..count).map(|i| &axes[2 * i + 3] * stride[i]));
     let shape = shape.iter().map(|dim| g.facts.simplify(dim)).collect();
 
     g.reshape(y, shape)
+}
+
+/// The outputs `[n, group, m, phases, …, x, …]` of all combinations of `parts`, a list for each spatial axis. Those of
+/// the first axes are `chosen`.
+fn joined_parts(
+    g: &mut Graph,
+    operands: [Value; 2],
+    windows: &Window,
+    parts: &[Vec<Part>],
+    chosen: &mut Vec<Part>,
+) -> Result<Value> {
+    let at = chosen.len();
+    if at == parts.len() {
+        return part(g, operands, windows, chosen);
+    }
+    let mut values = Vec::new();
+    for part in &parts[at] {
+        chosen.push(part.clone());
+        values.push(joined_parts(g, operands, windows, parts, chosen)?);
+        chosen.pop();
+    }
+    match values[..] {
+        [value] => Ok(value),
+        _ => g.concat(&values, 3 + at),
+    }
+}
+
+/// The outputs of one part along each axis: the contraction of the windows `seen` with the kernels `w` of all phases.
+fn part(g: &mut Graph, [mut seen, mut w]: [Value; 2], windows: &Window, parts: &[Part]) -> Result<Value> {
+    let count = parts.len();
+    for (i, part) in parts.iter().enumerate() {
+        let Part { phases, taps } = part;
+        // The window is reversed, so phases with fewer taps do not have its first ones.
+        let first = Dim::from(windows.kernel[i] - taps);
+        seen = g.slice(seen, 3 + count + i, first.clone(), (*taps).into(), 1)?;
+        w = g.slice(w, 3 + 2 * i, first, (*taps).into(), 1)?;
+        w = g.slice(w, 4 + 2 * i, phases.start.into(), part.len().into(), 1)?;
+    }
+
+    let lhs = [b"ngc", &SPACE[..count], &KERNEL[..count]].concat();
+    let of_kernel = KERNEL.iter().zip(PHASE).take(count).flat_map(|(tap, phase)| [*tap, *phase]);
+    let rhs: Vec<Label> = b"gcm".iter().copied().chain(of_kernel).collect();
+    g.contract(seen, &lhs, w, &rhs, &[b"ngm", &PHASE[..count], &SPACE[..count]].concat())
 }
 
 /// The pads of a transposed convolution, one element per spatial axis.
