@@ -2,8 +2,8 @@
 //!
 //! An order lists a value's axes from the outermost to the innermost. A contraction prefers the reduction axes of its
 //! varying operand innermost, which for convolutions means channels last. Its result has the columns of the constant
-//! operand innermost, except that a short axis that is reduced next goes outside of them. Every other value keeps the
-//! order of its operands. So the layouts of a convolutional net are channels-last from end to end, and those of a
+//! operand innermost, except that a short axis that is reduced next goes outside of them, and that columns that a reader
+//! places between rows follow these rows. Every other value keeps the order of its operands. So the layouts of a convolutional net are channels-last from end to end, and those of a
 //! transformer row-major, although no rule names either.
 //!
 //! A product of two varying operands has its batch axes outermost, because sums along a batch axis are no matrix
@@ -11,9 +11,10 @@
 //! operand as it is in memory: so attention scores are mixed across heads in place.
 //!
 //! The last product with constant weights takes an input whose rows are innermost as it is, too: a convolution of one
-//! point reads and writes images. So does a depthwise convolution of an input.
+//! point reads and writes images. So does a depthwise convolution of an input, and one with very few columns.
 
 mod demands;
+mod phases;
 mod planes;
 mod reads;
 
@@ -40,13 +41,16 @@ struct Context<'a> {
     /// Values that only callers read.
     results: HashSet<Value>,
     short: HashSet<(Value, usize)>,
+    /// The columns of contractions that a reader places between rows, with the row axis of each.
+    phases: HashMap<(Value, usize), usize>,
 }
 
 /// The orders of all roots. Inputs, outputs and constants are row-major.
 pub(super) fn orders(graph: &Graph, fusion: &Fusion) -> HashMap<Value, AxisOrder> {
     let (demands, in_place) = demands::demands(graph, fusion);
     let short = short_reductions(graph);
-    let mut context = Context { graph, fusion, in_place, results: results(graph), short };
+    let mut context =
+        Context { graph, fusion, in_place, results: results(graph), short, phases: phases::phases(graph) };
 
     let mut orders: HashMap<Value, AxisOrder> = HashMap::new();
     for value in graph.values.keys().filter(|value| fusion.is_root(*value)) {
@@ -232,7 +236,7 @@ fn contract_order(context: &Context, orders: &HashMap<Value, AxisOrder>, sum: Va
         (false, true) if short.contains(&(sum, *k)) => 2,
         (false, true) => 3,
     });
-    order
+    phases::after_rows(graph, sum, &order, |k| context.phases.get(&(sum, k)).copied())
 }
 
 /// The order of a product of two varying operands. A batch axis is innermost only if an operand has it innermost, so

@@ -86,6 +86,9 @@ pub(super) fn pass(scope: &mut KernelScope, axes: Vec<Axis>, code: &InstSeq) -> 
     // Loads of addresses should stay outside of the strip.
     if !code.insts.iter().any(|inst| matches!(inst, Inst::Bind(..))) {
         nest.lengthen(&scope.facts);
+        if let Some(address) = nest.exprs.last().cloned() {
+            nest.pair_for_squares(&scope.facts, &address);
+        }
     }
 
     let mut axes = nest.axes(AxisRole::Kept);

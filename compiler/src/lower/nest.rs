@@ -21,6 +21,9 @@ const MAX_SPLITS: usize = 16;
 /// An axis with fewer elements does not become a strip if there is another axis.
 pub(super) const MIN_STRIP_ELEMS: i64 = 8;
 
+/// Vectors read elements that are at most this far apart with little loss.
+const MAX_ADJACENT_STEP: i64 = 2;
+
 /// The role of an axis. Axes are ordered and merged only within their role.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum AxisRole {
@@ -169,6 +172,33 @@ impl Nest {
         let along = |expr: &Dim| expr.contains(&outer.var) && step(facts, expr, outer) == 1;
         if *role == AxisRole::Kept && is_short(inner) && !is_short(outer) && self.exprs.iter().any(along) {
             self.axes.swap(last - 1, last);
+        }
+    }
+
+    /// Moves the axis along which a read is contiguous next to the innermost axis, if that axis crosses the read's
+    /// memory and runs along `address`. Squares of both axes can then be transposed in registers.
+    pub(super) fn pair_for_squares(&mut self, facts: &Facts, address: &Dim) {
+        let Some(last) = self.axes.iter().rposition(|(role, _)| *role == AxisRole::Kept) else { return };
+        let is_long = |axis: &Axis| axis.extent.as_i64().is_none_or(|extent| extent >= MIN_STRIP_ELEMS);
+        let inner = &self.axes[last].1;
+        if !is_long(inner) || step(facts, address, inner) != 1 {
+            return;
+        }
+        let is_across = |expr: &&Dim| {
+            expr.contains(&inner.var) && (MAX_ADJACENT_STEP + 1..i64::MAX).contains(&step(facts, expr, inner))
+        };
+        let across = self.exprs.iter().filter(is_across);
+        let along = |expr: &Dim| {
+            let is_row = |(role, axis): &(AxisRole, Axis)| {
+                *role == AxisRole::Kept
+                    && is_long(axis)
+                    && expr.contains(&axis.var)
+                    && step(facts, expr, axis) == 1
+            };
+            self.axes[..last].iter().rposition(is_row)
+        };
+        if let Some(row) = across.filter_map(along).next() {
+            self.axes[row..last].rotate_left(1);
         }
     }
 

@@ -11,7 +11,7 @@ use symshape::Dim;
 /// With fewer columns, a tile of a packed constant would be mostly empty.
 pub(super) const MIN_COLUMNS: i64 = 8;
 
-/// Whether the innermost axis of the row-major `root` moves few of the many columns of `sum`, which it reads at
+/// Whether the innermost axis of the row-major `root` moves a few of the columns of `sum`, which it reads at
 /// `index`.
 pub(super) fn are_scattered(graph: &Graph, root: Value, sum: Value, index: &[Dim]) -> bool {
     let Op::Contraction { lhs, rhs, out, .. } = graph.op(sum) else { return false };
@@ -34,6 +34,5 @@ pub(super) fn are_scattered(graph: &Graph, root: Value, sum: Value, index: &[Dim
     let moves_rows = (0..out.len()).any(|k| is_moved(k) && !weights.contains(&out[k]));
     let [all, adjacent] = [columns(&|_| true), columns(&is_moved)];
     moves_rows
-        && all.is_some_and(|all| all >= MIN_COLUMNS)
-        && adjacent.is_some_and(|adjacent| (2..MIN_COLUMNS).contains(&adjacent))
+        && adjacent.is_some_and(|adjacent| (2..MIN_COLUMNS).contains(&adjacent) && all > Some(adjacent))
 }
