@@ -47,7 +47,9 @@ pub(super) fn demands(graph: &Graph, fusion: &Fusion) -> (HashMap<Value, Demand>
         let (base, index) = viewed(graph, operand);
         let varying = VaryingOperand { operand, base, index: &index, labels, weight, weights, out };
         let is_last = are_floats(graph, operand, weight) && !multiplied.contains(&sum);
-        if is_last && varying.has_planes(graph) {
+        if is_last
+            && (varying.has_planes(graph) || *precision == Precision::F32 && varying.has_few_columns(graph))
+        {
             in_place.insert(sum);
             continue;
         }

@@ -1,4 +1,4 @@
-//! Depthwise convolutions of inputs, whose images have planes of channels.
+//! Depthwise convolutions of inputs, whose images have planes of channels, and convolutions with few columns.
 //!
 //! Strips along the rows of a plane read the input and write the result as they are in memory. With channels innermost,
 //! both would be transposed, which takes longer than the convolution.
@@ -17,6 +17,9 @@ use symshape::{Bounds, Dim};
 /// more elements a window has, the more of that time a transposition saves. A range counts by the geometric mean of its
 /// ends.
 const MIN_ROW: [i64; 2] = [8, 5];
+
+/// At most this many columns fill a quarter of a vector of AVX-512.
+const MAX_FEW_COLUMNS: i64 = 4;
 
 /// The varying operand of a contraction with constant weights, and the labels of both operands and the result.
 pub(super) struct VaryingOperand<'a> {
@@ -37,6 +40,25 @@ impl VaryingOperand<'_> {
         is_input(graph, self.base)
             && self.has_channels(graph)
             && self.window(graph).is_some_and(|elements| self.has_long_rows(graph, elements))
+    }
+
+    /// Whether the contraction has a few columns for each window of an input of the model, as a transposed convolution
+    /// to one channel has. As rows they take no lanes, and windows along the rows of a plane are adjacent.
+    pub(super) fn has_few_columns(&self, graph: &Graph) -> bool {
+        let shape = graph.shape(self.weight);
+        let elements = |wanted: &dyn Fn(&Label) -> bool| {
+            let extents = self.weights.iter().zip(shape).filter(|(label, _)| wanted(label));
+            extents.map(|(_, extent)| extent.as_i64()).product::<Option<i64>>()
+        };
+        let columns = elements(&|label| !self.labels.contains(label));
+        let batches = elements(&|label| self.labels.contains(label) && self.out.contains(label));
+        let is_row = |label: &Label| self.out.contains(label) && !self.weights.contains(label);
+        let is_last = |(k, step): (usize, i64)| self.out.last() == Some(&self.labels[k]) && step == 1;
+        is_input(graph, self.base)
+            && columns.is_some_and(|columns| (2..=MAX_FEW_COLUMNS).contains(&columns))
+            && batches == Some(1)
+            && self.inner_axis(graph, &is_row).is_some_and(is_last)
+            && self.has_long_rows(graph)
     }
 
     /// Whether the weights have channels, which the result has too, and no columns.
