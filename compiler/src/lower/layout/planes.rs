@@ -58,7 +58,7 @@ impl VaryingOperand<'_> {
             && columns.is_some_and(|columns| (2..=MAX_FEW_COLUMNS).contains(&columns))
             && batches == Some(1)
             && self.inner_axis(graph, &is_row).is_some_and(is_last)
-            && self.has_long_rows(graph)
+            && self.has_long_rows(graph, 0)
     }
 
     /// Whether the weights have channels, which the result has too, and no columns.
