@@ -13,7 +13,8 @@ use crate::{
     kernel::{Access, Axis, Check, Inst, InstSeq, Stmt, at_distance::AtDistance, hoist, walk},
     scalar::Reg,
 };
-use symshape::{Dim, Facts, Node, Symbol};
+use num_bigint::BigInt;
+use symshape::{Bounds, Dim, Facts, Node, Symbol};
 
 /// The largest number of splitting passes, more than any composition of reshapes needs.
 const MAX_SPLITS: usize = 16;
@@ -176,10 +177,15 @@ impl Nest {
     }
 
     /// Moves the axis along which a read is contiguous next to the innermost axis, if that axis crosses the read's
-    /// memory and runs along `address`. Squares of both axes can then be transposed in registers.
+    /// memory and runs along `address`. Squares of both axes can then be transposed in registers. Both must be long; a
+    /// range counts by the geometric mean of its ends.
     pub(super) fn pair_for_squares(&mut self, facts: &Facts, address: &Dim) {
         let Some(last) = self.axes.iter().rposition(|(role, _)| *role == AxisRole::Kept) else { return };
-        let is_long = |axis: &Axis| axis.extent.as_i64().is_none_or(|extent| extent >= MIN_STRIP_ELEMS);
+        let is_long = |axis: &Axis| {
+            let Bounds { lo, hi } = facts.bounds(&axis.extent);
+            let enough = BigInt::from(MIN_STRIP_ELEMS * MIN_STRIP_ELEMS);
+            lo.is_some_and(|shortest| hi.is_none_or(|longest| shortest * longest >= enough))
+        };
         let inner = &self.axes[last].1;
         if !is_long(inner) || step(facts, address, inner) != 1 {
             return;

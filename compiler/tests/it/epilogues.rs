@@ -131,9 +131,11 @@ fn graphs() -> Vec<(&'static str, String)> {
                 "",
                 "",
                 "%1 = map %0 {
-                  r1 = const f32 0.75
-                  r2 = rem r0, r1
-                  yield r2
+                  r1 = cast f64 r0
+                  r2 = const f64 0.75
+                  r3 = rem r1, r2
+                  r4 = cast f32 r3
+                  yield r4
                 }\n output y = %1",
             ),
         ),
@@ -249,7 +251,7 @@ fn hot_scalar_loops_are_listed_with_the_reason() {
     );
 
     let (_, remainder) = graphs().into_iter().find(|(name, _)| name.starts_with("a function")).expect("it");
-    assert_eq!(scalar_loops(&remainder), [("strip", "`rem` of f32 has no vector form".to_string())]);
+    assert_eq!(scalar_loops(&remainder), [("strip", "`rem` of f64 has no vector form".to_string())]);
 
     let vectors = product("", "", "%1 = tanh %0\n output y = %1");
     assert_eq!(scalar_loops(&vectors), []);

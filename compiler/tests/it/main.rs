@@ -16,6 +16,7 @@ mod random_cases;
 mod tensors;
 
 mod accuracy;
+mod activations;
 mod artifact;
 mod bare_metal;
 mod batch_blocking;

@@ -5,14 +5,11 @@ use crate::{
     compiled::assert_same,
     machine::Machine,
     models,
-    protos::{float, node},
+    protos::{float, imported, node},
 };
 use symshape_compiler::{
     graph::{Graph, Op, eval::eval},
-    import::{
-        ImportOptions, Model, import, parse_dim,
-        proto::{AttributeProto, GraphProto, ModelProto, OperatorSetIdProto, ValueInfoProto},
-    },
+    import::proto::{AttributeProto, GraphProto},
     pipeline::{Lowered, Pipeline},
     tensor::Tensor,
 };
@@ -90,12 +87,8 @@ impl Pool {
             pool.attribute.push(flag("count_include_pad", self.counts_pads));
         }
         let input = vec![float("x", &["N", "3", "H", "W"])];
-        let output = vec![ValueInfoProto { name: "y".into(), ty: None }];
-        let graph = GraphProto { node: vec![pool], input, output, ..Default::default() };
-        let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 21 }];
-        let model = ModelProto { ir_version: 10, graph: Some(graph), opset_import, ..Default::default() };
-        let dims = ["N=0..2", "H=6..14", "W=9..37"].map(|dim| parse_dim(dim).expect("a range")).to_vec();
-        import(&Model::from(model), &ImportOptions { dims, ..Default::default() }).expect("supported")
+        let graph = GraphProto { node: vec![pool], input, ..Default::default() };
+        imported(graph, &["N=0..2", "H=6..14", "W=9..37"])
     }
 
     /// The result for the window of `plane` that begins at this row and column of the padded image.

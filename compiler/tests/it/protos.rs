@@ -1,8 +1,13 @@
 //! Parts of ONNX models for tests of the importer.
 
 use symshape_compiler::{
-    import::proto::{
-        DimensionProto, NodeProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+    graph::Graph,
+    import::{
+        ImportOptions, Model, import, parse_dim,
+        proto::{
+            DimensionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+            TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+        },
     },
     tensor::Tensor,
 };
@@ -59,4 +64,14 @@ pub(crate) fn float_tensor(name: &str, tensor: &Tensor) -> TensorProto {
         raw_data: Some(tensor.bytes().to_vec().into()),
         ..Default::default()
     }
+}
+
+/// The graph of a model with opset 21 and one output `y`, whose dimensions have these ranges, as in `N=0..2`.
+pub(crate) fn imported(graph: GraphProto, dims: &[&str]) -> Graph {
+    let output = vec![ValueInfoProto { name: "y".into(), ty: None }];
+    let graph = Some(GraphProto { output, ..graph });
+    let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 21 }];
+    let model = ModelProto { ir_version: 10, graph, opset_import, ..Default::default() };
+    let dims = dims.iter().map(|dim| parse_dim(dim).expect("a range")).collect();
+    import(&Model::from(model), &ImportOptions { dims, ..Default::default() }).expect("supported")
 }

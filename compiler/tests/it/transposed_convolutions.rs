@@ -5,14 +5,11 @@ use crate::{
     compiled::assert_same,
     machine::Machine,
     models,
-    protos::{float, float_tensor, node},
+    protos::{float, float_tensor, imported, node},
 };
 use symshape_compiler::{
     graph::{Graph, Op, eval::eval},
-    import::{
-        ImportOptions, Model, import, parse_dim,
-        proto::{AttributeProto, GraphProto, ModelProto, OperatorSetIdProto, ValueInfoProto},
-    },
+    import::proto::{AttributeProto, GraphProto},
     pipeline::{Lowered, Pipeline},
     tensor::Tensor,
 };
@@ -99,12 +96,8 @@ impl Transposed {
         };
         let channels = self.channels[0].to_string();
         let input = vec![float("x", &["N", &channels, "H", "W"])];
-        let output = vec![ValueInfoProto { name: "y".into(), ty: None }];
-        let graph = GraphProto { node: vec![conv, last], input, output, initializer, ..Default::default() };
-        let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 21 }];
-        let model = ModelProto { ir_version: 10, graph: Some(graph), opset_import, ..Default::default() };
-        let dims = ["N=0..2", "H=2..9", "W=3..21"].map(|dim| parse_dim(dim).expect("a range")).to_vec();
-        import(&Model::from(model), &ImportOptions { dims, ..Default::default() }).expect("supported")
+        let graph = GraphProto { node: vec![conv, last], input, initializer, ..Default::default() };
+        imported(graph, &["N=0..2", "H=2..9", "W=3..21"])
     }
 
     /// One element of the result, before the last node.

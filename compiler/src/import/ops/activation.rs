@@ -2,9 +2,9 @@
 
 use crate::{
     error::{Error, Result},
-    graph::{Graph, Value},
+    graph::{Graph, Op, Value},
     import::{node::OnnxNode, ops::shared::arithmetic::positions},
-    scalar::{CompareOp, ReduceOp, Scalar},
+    scalar::{BinaryOp, CompareOp, ReduceOp, Reg, Scalar, Step, UnaryOp},
 };
 use symshape::Dim;
 
@@ -269,8 +269,7 @@ fn flattened(g: &mut Graph, n: &OnnxNode, f: fn(&mut Graph, Value, usize) -> Res
 /// `Mish([0, 1]) = [0, 0.86509836]`
 fn mish(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
     let x = n.input(0)?;
-    let soft = soft_plus(g, x)?;
-    let weight = g.tanh(soft)?;
+    let weight = tanh_of_soft_plus(g, x)?;
     g.mul(x, weight)
 }
 
@@ -362,12 +361,17 @@ fn softplus(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 }
 
 pub(crate) fn soft_plus(g: &mut Graph, x: Value) -> Result<Value> {
-    let size = g.abs(x)?;
-    let minus = g.neg(size)?;
-    let power = g.exp(minus)?;
+    let power = minus_size_power(g, x)?;
     let tail = g.log1p(power)?;
     let head = g.relu(x)?;
     g.add(head, tail)
+}
+
+/// `e^-|x|`.
+fn minus_size_power(g: &mut Graph, x: Value) -> Result<Value> {
+    let size = g.abs(x)?;
+    let minus = g.neg(size)?;
+    g.exp(minus)
 }
 
 /// `X / (1 + |X|)`.
@@ -395,7 +399,58 @@ fn swish(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
 ///
 /// `Tanh([0, 1]) = [0, 0.76159416]`
 fn tanh(g: &mut Graph, n: &OnnxNode) -> Result<Value> {
-    g.tanh(n.input(0)?)
+    let x = n.input(0)?;
+    match soft_plus_operand(g, x) {
+        Some(inner) => tanh_of_soft_plus(g, inner),
+        None => g.tanh(x),
+    }
+}
+
+/// `tanh(ln(1 + e^x))`, as a quotient that takes one power:
+///
+/// ```text
+/// tanh(ln(1 + e^x)) = (e^2x + 2e^x) / (e^2x + 2e^x + 2)
+///                   = (1 + 2e^-x) / (1 + 2e^-x + 2e^-2x)
+/// ```
+///
+/// The second form does not overflow where `x` is positive.
+fn tanh_of_soft_plus(g: &mut Graph, x: Value) -> Result<Value> {
+    let power = minus_size_power(g, x)?;
+    let two = g.number(g.dtype(x), 2.0)?;
+    let zero = g.number(g.dtype(x), 0.0)?;
+    let is_below = g.compare(CompareOp::Lt, x, zero)?;
+
+    let twice = g.mul(power, two)?;
+    let above = plus(g, twice, 1.0)?;
+    let below = plus(g, power, 2.0)?;
+    let below = g.mul(power, below)?;
+    let dividend = g.select(is_below, below, above)?;
+
+    let square = g.mul(twice, power)?;
+    let rest = g.select(is_below, two, square)?;
+    let divisor = g.add(dividend, rest)?;
+    g.div(dividend, divisor)
+}
+
+/// The operand of [`soft_plus`] whose result `value` is.
+fn soft_plus_operand(g: &Graph, value: Value) -> Option<Value> {
+    let of_binary = |value: Value, op: BinaryOp| match g.op(value) {
+        Op::Map(body) if body.steps == [Step::Binary(op, Reg(0), Reg(1))] => Some(g.operands(value)),
+        _ => None,
+    };
+    let of_unary = |value: Value, op: UnaryOp| match g.op(value) {
+        Op::Map(body) if body.steps == [Step::Unary(op, Reg(0))] => Some(g.operands(value)[0]),
+        _ => None,
+    };
+    let [head, tail] = *of_binary(value, BinaryOp::Add)? else { return None };
+    let [operand, mut bound] = *of_binary(head, BinaryOp::Max)? else { return None };
+    let steps = [UnaryOp::Log1p, UnaryOp::Exp, UnaryOp::Neg, UnaryOp::Abs];
+    let inner = steps.into_iter().try_fold(tail, of_unary)?;
+    while let Op::View { .. } = g.op(bound) {
+        bound = g.operands(bound)[0];
+    }
+    let zero = g.as_constant(bound)?;
+    (inner == operand && zero.elems() == 1 && zero.get(0).as_f64() == 0.0).then_some(operand)
 }
 
 /// `X` where `X > alpha`, 0 elsewhere.
