@@ -102,6 +102,7 @@ fn math(c: &mut Criterion, isa: &dyn VectorIsa) {
             rows: false,
             phases: vec![Phase::Loop { extent: 0, body }],
             pointers: vec![StreamStep::Unit; 2],
+            accumulators: Vec::new(),
             row_steps: vec![StreamStep::Stride; 2],
             streams: [0, 1].map(|pointer| Stream { pointer, offset: 0 }).to_vec(),
             extents: 1,

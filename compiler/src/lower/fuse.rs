@@ -9,8 +9,8 @@
 //! would scatter the columns of the contraction does not absorb it (`scattered_columns.rs`).
 
 use super::{
-    index::{address, elems, identity, mixed_radix, row_major, substitute},
-    scattered_columns::are_scattered,
+    index::{address, elems, identity, mixed_radix, row_major, substitute, with_digits},
+    scattered_columns::{are_scattered, interleaves_runs},
 };
 use crate::{
     graph::{Coord, Graph, Node, NodeId, Op, Value},
@@ -402,9 +402,17 @@ pub(super) fn sum_index(graph: &Graph, fusion: &Fusion, root: Value, sum: Value)
     let index = identity(graph.rank(root));
     find_sum(graph, fusion, root, &index, sum, true, &mut index_of_sum).then_some(())?;
     let index_of_sum = index_of_sum?;
-    let facts = graph.index_facts(graph.shape(root));
-    let flat = address(Dim::zero(), &row_major(graph.shape(sum)), &index_of_sum);
-    mixed_radix(&facts, &facts.simplify(&flat), graph.shape(root)).then_some(index_of_sum)
+    let visits_once = |index: &[Dim], shape: &[Dim]| {
+        let facts = graph.index_facts(shape);
+        let flat = address(Dim::zero(), &row_major(graph.shape(sum)), index);
+        mixed_radix(&facts, &facts.simplify(&flat), shape)
+    };
+    let is_visited = visits_once(&index_of_sum, graph.shape(root))
+        || interleaves_runs(graph, graph.rank(root), sum, &index_of_sum) && {
+            let (index, shape) = with_digits(&graph.facts, &index_of_sum, graph.shape(root));
+            visits_once(&index, &shape)
+        };
+    is_visited.then_some(index_of_sum)
 }
 
 /// Walks the definition of `value` at `index`. Returns false if `sum` is read at two different indices, or as an

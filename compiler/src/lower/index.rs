@@ -3,7 +3,7 @@
 //! Everything here is a pure function of dims and facts; nothing knows of graphs or buffers.
 
 use crate::graph::axis;
-use symshape::{Dim, Facts, Symbol};
+use symshape::{Dim, Facts, Node, Symbol};
 
 /// Axes of a tensor in memory, from outermost to innermost.
 pub(super) type AxisOrder = Vec<usize>;
@@ -86,6 +86,35 @@ pub(super) fn mixed_radix(facts: &Facts, address: &Dim, shape: &[Dim]) -> bool {
         product = facts.simplify(&(product * extent));
     }
     true
+}
+
+/// `index` over the axes of `shape`, and that shape, with each axis in two that the index divides by a constant `c`, as
+/// in `$k // c` and `$k % c`. The quotient takes the place of the axis, and the remainder is a new last axis.
+pub(super) fn with_digits(facts: &Facts, index: &[Dim], shape: &[Dim]) -> (Vec<Dim>, Vec<Dim>) {
+    let mut shape = shape.to_vec();
+    let mut index = index.to_vec();
+    for k in 0..shape.len() {
+        let Some(size) = index.iter().find_map(|expr| divisor(expr, &axis(k))) else { continue };
+        if !facts.divides(&size.into(), &shape[k]).is_yes() {
+            continue;
+        }
+        let joined = Dim::from(axis(k)) * size + Dim::from(axis(shape.len()));
+        let digits = |symbol: &Symbol| (*symbol == axis(k)).then(|| joined.clone());
+        index.iter_mut().for_each(|expr| *expr = expr.substitute(&digits));
+        shape[k] = facts.simplify(&shape[k].floor_div(size));
+        shape.push(size.into());
+    }
+    (index, shape)
+}
+
+/// The constant above 1 that `dim` divides `axis` by.
+fn divisor(dim: &Dim, axis: &Symbol) -> Option<i64> {
+    if let Node::FloorDiv(numerator, size) | Node::Mod(numerator, size) = dim.node()
+        && *numerator == Dim::from(axis)
+    {
+        return size.as_i64().filter(|size| *size > 1);
+    }
+    dim.node().operands().into_iter().find_map(|operand| divisor(operand, axis))
 }
 
 /// The value of `expr` at a typical binding. Use it only for choices that need no proof.
