@@ -39,12 +39,16 @@ use symshape::{Dim, Facts, Symbol};
 /// are enough to hide the latency of an instruction.
 const MAX_NEIGHBOURS: [i64; 2] = [2, 4];
 
-/// As [`MAX_NEIGHBOURS`], along an inner loop whose iterations access memory at constant distances. The neighbours then
-/// share the registers that hold addresses.
-const MAX_NEIGHBOURS_AT_CONSTANT_DISTANCES: i64 = 8;
+/// As [`MAX_NEIGHBOURS`], along an inner loop with at least [`MIN_INSTS_OF_MANY`] instructions in an iteration, whose
+/// iterations access memory at constant distances. The neighbours then share the registers that hold addresses. Short
+/// iterations overlap without more neighbours.
+const MANY_NEIGHBOURS: i64 = 8;
+
+/// See [`MANY_NEIGHBOURS`].
+const MIN_INSTS_OF_MANY: usize = 128;
 
 /// The sizes of groups of the iterations that fill no group of the chosen size.
-const SMALLER_GROUPS: [i64; 3] = [4, 2, 1];
+const SMALLER_GROUPS: [i64; 2] = [4, 1];
 
 /// The smallest number of loads in an iteration for which sharing pays.
 const MIN_LOADS: usize = 6;
@@ -177,8 +181,8 @@ impl<'a> Nest<'a> {
             Some(hi) => hi.clamp(1, max),
             None => max,
         };
-        let most =
-            if self.is_regular(facts) { MAX_NEIGHBOURS_AT_CONSTANT_DISTANCES } else { MAX_NEIGHBOURS[1] };
+        let has_many = self.code.insts.len() >= MIN_INSTS_OF_MANY && self.is_regular(facts);
+        let most = if has_many { MANY_NEIGHBOURS } else { MAX_NEIGHBOURS[1] };
         let columns = at_most(self.inner.0, most);
         let rows = match self.outer {
             Some((axis, _)) if self.code.insts.len() <= MAX_INSTS_OF_BOTH_LOOPS => {

@@ -118,7 +118,7 @@ pub(super) fn allocate(mut code: VCode, operands: OperandsOf, files: RegisterFil
             Ok(places) => {
                 return Ok(Allocated { code, places, frame_bytes: slots * SLOT_BYTES, spills });
             }
-            Err(Some(spilled)) => match repeatable(&code, operands, spilled) {
+            Err(Some(spilled)) => match repeatable(&code, operands, &intervals, spilled) {
                 Some(setter) => code = set_at_reads(&code, operands, &setter, spilled, &mut short_lived),
                 None => {
                     code = spill(&code, operands, spilled, slots * SLOT_BYTES, &mut short_lived);
@@ -236,26 +236,35 @@ fn victim(
 }
 
 /// The step that sets the register, if it is the only one and sets the same value before each step that reads it: it
-/// sets a constant, or loads a vector from memory that keeps its contents up to the last read.
-fn repeatable(code: &VCode, operands: OperandsOf, reg: VReg) -> Option<VInst> {
+/// sets a constant, or loads a vector from memory that keeps its contents up to the last read. The registers of the
+/// address must live as long, so that no other interval becomes longer.
+fn repeatable(code: &VCode, operands: OperandsOf, intervals: &[Interval], reg: VReg) -> Option<VInst> {
+    let interval = |reg: VReg| intervals.iter().find(|interval| interval.reg == reg);
+    let Interval { start, end, .. } = *interval(reg)?;
+    let (first, last) = (start / 2, (end - 1) / 2);
     let sets = |step: &VInst, reg: VReg| {
         let mentioned = operands(step);
         mentioned.sets.contains(&reg) || mentioned.early.contains(&reg)
     };
-    let mut setters = code.steps.iter().enumerate().filter(|(_, step)| sets(step, reg));
-    let (Some((first, setter)), None) = (setters.next(), setters.next()) else { return None };
+    let setter = &code.steps[first];
+    let others = code.steps.get(first + 1..=last)?;
+    if !sets(setter, reg) || others.iter().any(|step| sets(step, reg)) {
+        return None;
+    }
     let mem = match setter {
         VInst::Constant(..) | VInst::WideConstant(..) => return Some(setter.clone()),
         VInst::Load(_, mem) | VInst::Broadcast(_, mem) if mem.base != STACK => mem,
         _ => return None,
     };
 
-    let last = code.steps.iter().rposition(|step| operands(step).reads(reg))?;
-    let address = || [Some(mem.base), mem.index.map(|(index, _)| index)].into_iter().flatten();
-    let keeps = |step: &VInst| {
-        !step.is_control_flow() && !step.stores() && !address().any(|int| sets(step, VReg::from(int)))
-    };
-    code.steps.get(first + 1..last)?.iter().all(keeps).then(|| setter.clone())
+    let address =
+        || [Some(mem.base), mem.index.map(|(index, _)| index)].into_iter().flatten().map(VReg::from);
+    let is_alive = |int: VReg| interval(int).is_some_and(|interval| interval.end > 2 * last);
+    let keeps =
+        |step: &VInst| !step.is_control_flow() && !step.stores() && !address().any(|int| sets(step, int));
+    let (_, between) = others.split_last()?;
+    let is_kept = address().all(is_alive) && between.iter().all(keeps);
+    is_kept.then(|| setter.clone())
 }
 
 /// The code that runs `setter` before each step that reads its result, in place of once.
