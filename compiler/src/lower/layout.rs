@@ -4,8 +4,8 @@
 //! varying operand innermost, which for convolutions means channels last. Its result has the columns of the constant
 //! operand innermost, except that a short axis that is reduced next goes outside of them, and that columns that a
 //! reader places between rows follow these rows. Every other value keeps the order of its operands. So the layouts of a
-//! convolutional net are channels-last from end to end, and those of a
-//! transformer row-major, although no rule names either.
+//! convolutional net are channels-last from end to end, and those of a transformer row-major, although no rule names
+//! either.
 //!
 //! A product of two varying operands has its batch axes outermost, because sums along a batch axis are no matrix
 //! multiplication. A contraction that would move them inside, or that mixes a few channels only, takes its varying
