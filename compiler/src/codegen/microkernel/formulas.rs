@@ -14,7 +14,7 @@ use crate::{
 use std::cell::RefCell;
 
 /// The sign bit of a 64-bit lane.
-const SIGN: u64 = 1 << 63;
+pub(super) const SIGN: u64 = 1 << 63;
 
 /// A function of doubles. `in_f32` says that all arguments are representable in `f32`.
 pub(super) fn unary(b: &mut Builder, op: UnaryOp, x: Vector, in_f32: bool) -> Vector {

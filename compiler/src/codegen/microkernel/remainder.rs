@@ -7,7 +7,10 @@
 //! multiple that any two floats need down to the divisor. Each such quotient has few bits again. This is long division,
 //! with digits of [`DIGIT_BITS`] bits.
 
-use super::wide::{magnitude, narrowed, widened};
+use super::{
+    formulas::SIGN,
+    wide::{magnitude, narrowed, widened},
+};
 use crate::{
     codegen::vector::{
         Builder,
@@ -21,9 +24,6 @@ const DIGIT_BITS: i32 = 28;
 
 /// The digits of the largest quotient of two floats, which is below `2^277`.
 const DIGITS: i32 = 10;
-
-/// The sign bit of a double.
-const SIGN: u64 = 1 << 63;
 
 /// `x % y`, with the sign of `x` for [`BinaryOp::Rem`], and of `y` for [`BinaryOp::Mod`].
 pub(super) fn of_floats(b: &mut Builder, op: BinaryOp, x: Vector, y: Vector) -> Vector {
@@ -74,7 +74,7 @@ fn reduced(b: &mut Builder, x: Vector, y: Vector) -> Vector {
     let is_exceeded = b.wide_compare(CompareOp::Lt, rest, zero);
     let corrected = b.wide_binary(WideBinary::Add, rest, y);
     let rest = b.wide_select(is_exceeded, corrected, rest);
-    // The product with an infinite divisor is no number.
+    // The product of zero and an infinite divisor is NaN.
     let is_below = b.wide_compare(CompareOp::Lt, x, y);
     b.wide_select(is_below, x, rest)
 }

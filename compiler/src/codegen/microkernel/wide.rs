@@ -1,6 +1,9 @@
 //! Values of 64 bits: two vectors, the first half of the iterations and the second.
 
-use super::{formulas, op::Ty};
+use super::{
+    formulas::{self, SIGN},
+    op::Ty,
+};
 use crate::{
     codegen::vector::{
         Builder,
@@ -14,9 +17,6 @@ pub(super) type Wide = [Vector; 2];
 
 /// Bytes of an element in memory.
 const BYTES: usize = 8;
-
-/// The sign bit of a lane.
-const SIGN: u64 = 1 << 63;
 
 /// The address of the second half of a vector's elements.
 fn second(b: &Builder, mem: Mem) -> Mem {

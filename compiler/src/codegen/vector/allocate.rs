@@ -242,10 +242,7 @@ fn repeatable(code: &VCode, operands: OperandsOf, intervals: &[Interval], reg: V
     let interval = |reg: VReg| intervals.iter().find(|interval| interval.reg == reg);
     let Interval { start, end, .. } = *interval(reg)?;
     let (first, last) = (start / 2, (end - 1) / 2);
-    let sets = |step: &VInst, reg: VReg| {
-        let mentioned = operands(step);
-        mentioned.sets.contains(&reg) || mentioned.early.contains(&reg)
-    };
+    let sets = |step: &VInst, reg: VReg| operands(step).sets(reg);
     let setter = &code.steps[first];
     let others = code.steps.get(first + 1..=last)?;
     if !sets(setter, reg) || others.iter().any(|step| sets(step, reg)) {
@@ -305,7 +302,7 @@ fn spill(
     for step in &code.steps {
         let mentioned = operands(step);
         let reads = mentioned.reads(spilled);
-        let sets = mentioned.sets.contains(&spilled) || mentioned.early.contains(&spilled);
+        let sets = mentioned.sets(spilled);
         if !reads && !sets {
             out.steps.push(step.clone());
             continue;

@@ -7,7 +7,7 @@
 //! No step between the two mentions the register, and neither is there a branch.
 
 use super::{
-    operands::{Operands, VReg, operands, rename},
+    operands::{VReg, operands, rename},
     vcode::{VInst, Vector},
 };
 
@@ -80,8 +80,8 @@ impl Copy {
         let is_early = setter.early.contains(&VReg::from(self.src)) && setter.reads(dst);
         !is_late
             && !is_early
-            && !sets(&setter, dst)
-            && steps[from + 1..to].iter().all(|step| !is_branch(step) && !is_mentioned(step, dst))
+            && !setter.sets(dst)
+            && steps[from + 1..to].iter().all(|step| !step.is_control_flow() && !is_mentioned(step, dst))
     }
 
     fn set_directly(&self, setter: &VInst) -> VInst {
@@ -112,13 +112,5 @@ fn mentions(steps: &[VInst], vectors: u32) -> Vec<Mentions> {
 
 fn is_mentioned(step: &VInst, reg: VReg) -> bool {
     let mentioned = operands(step);
-    mentioned.reads(reg) || sets(&mentioned, reg)
-}
-
-fn sets(operands: &Operands, reg: VReg) -> bool {
-    operands.sets.contains(&reg) || operands.early.contains(&reg)
-}
-
-fn is_branch(step: &VInst) -> bool {
-    matches!(step, VInst::Loop | VInst::EndLoop(_) | VInst::If(_) | VInst::EndIf)
+    mentioned.reads(reg) || mentioned.sets(reg)
 }

@@ -29,6 +29,11 @@ impl Operands {
         self.reads.contains(&reg) || self.late.contains(&reg)
     }
 
+    /// Whether the step sets or clobbers a register.
+    pub(super) fn sets(&self, reg: VReg) -> bool {
+        self.sets.contains(&reg) || self.early.contains(&reg)
+    }
+
     pub(super) fn read(mut self, reg: impl Into<VReg>) -> Operands {
         self.reads.push(reg.into());
         self
