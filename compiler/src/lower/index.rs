@@ -3,7 +3,8 @@
 //! Everything here is a pure function of dims and facts; nothing knows of graphs or buffers.
 
 use crate::graph::axis;
-use symshape::{Dim, Facts, Node, Symbol};
+use num_bigint::BigInt;
+use symshape::{Bounds, Dim, Facts, Node, Symbol};
 
 /// Axes of a tensor in memory, from outermost to innermost.
 pub(super) type AxisOrder = Vec<usize>;
@@ -115,6 +116,13 @@ fn divisor(dim: &Dim, axis: &Symbol) -> Option<i64> {
         return size.as_i64().filter(|size| *size > 1);
     }
     dim.node().operands().into_iter().find_map(|operand| divisor(operand, axis))
+}
+
+/// Whether an extent is at least `least`. A range counts by the geometric mean of its ends.
+pub(super) fn is_long(facts: &Facts, extent: &Dim, least: i64) -> bool {
+    let Bounds { lo, hi } = facts.bounds(extent);
+    let enough = BigInt::from(least) * least;
+    lo.is_some_and(|shortest| hi.is_none_or(|longest| shortest * longest >= enough))
 }
 
 /// The value of `expr` at a typical binding. Use it only for choices that need no proof.

@@ -8,13 +8,15 @@
 //! 3. *merge*: neighbours `(o, i)` whose addresses all move along `o` by `extent(i)` times the step along `i` become
 //!    one axis; divisions that are left take forms that share work between addresses and leave the inner loops.
 
-use super::{index::estimate, lowering::KernelScope};
+use super::{
+    index::{estimate, is_long},
+    lowering::KernelScope,
+};
 use crate::{
     kernel::{Access, Axis, Check, Inst, InstSeq, Stmt, at_distance::AtDistance, hoist, walk},
     scalar::Reg,
 };
-use num_bigint::BigInt;
-use symshape::{Bounds, Dim, Facts, Node, Symbol};
+use symshape::{Dim, Facts, Node, Symbol};
 
 /// The largest number of splitting passes, more than any composition of reshapes needs.
 const MAX_SPLITS: usize = 16;
@@ -177,15 +179,10 @@ impl Nest {
     }
 
     /// Moves the axis along which a read is contiguous next to the innermost axis, if that axis crosses the read's
-    /// memory and runs along `address`. Squares of both axes can then be transposed in registers. Both must be long; a
-    /// range counts by the geometric mean of its ends.
+    /// memory and runs along `address`. Squares of both axes can then be transposed in registers. Both must be long.
     pub(super) fn pair_for_squares(&mut self, facts: &Facts, address: &Dim) {
         let Some(last) = self.axes.iter().rposition(|(role, _)| *role == AxisRole::Kept) else { return };
-        let is_long = |axis: &Axis| {
-            let Bounds { lo, hi } = facts.bounds(&axis.extent);
-            let enough = BigInt::from(MIN_STRIP_ELEMS * MIN_STRIP_ELEMS);
-            lo.is_some_and(|shortest| hi.is_none_or(|longest| shortest * longest >= enough))
-        };
+        let is_long = |axis: &Axis| is_long(facts, &axis.extent, MIN_STRIP_ELEMS);
         let inner = &self.axes[last].1;
         if !is_long(inner) || step(facts, address, inner) != 1 {
             return;

@@ -33,7 +33,7 @@ use crate::{
 };
 use symshape::Dim;
 
-/// The largest number of terms of a window. Each part of it is a strip of its own.
+/// The largest number of terms of a window, which bounds the number of strips.
 const MAX_TERMS: i64 = 2048;
 
 /// The largest number of terms of a part. The code of a strip must not be too long for neighbours to share loads.
@@ -46,7 +46,7 @@ const BLOCK: std::ops::RangeInclusive<i64> = 4..=16;
 const BLOCK_BYTES: i64 = 16 << 10;
 
 /// The points of the reduction, in parts that consist of whole rows where rows are short. The result is `None` if the
-/// window is small enough for one strip, is too large, or is no window of constant size over constant weights.
+/// window is small enough for one strip, is too large, or has symbolic sizes or no constant weights.
 pub(super) fn parts(contraction: &ContractionNest, reduced: &[Axis]) -> Option<Vec<Vec<Vec<i64>>>> {
     let has_weights = contraction.operands.iter().any(|operand| operand.constant.is_some());
     let extents: Vec<i64> = reduced.iter().map(|axis| axis.extent.as_i64()).collect::<Option<_>>()?;

@@ -6,11 +6,11 @@
 use crate::{
     graph::{Graph, Label, Op, Value, axis},
     lower::{
-        index::innermost,
+        index::{innermost, is_long},
         windows::{MAX_STEP, MAX_WINDOW},
     },
 };
-use symshape::{Bounds, Dim};
+use symshape::Dim;
 
 /// The shortest row along which strips pay: its length for a window of no elements, and by how much it is longer for
 /// four elements. Shorter rows fill only a part of their vectors, and a row of each plane needs its own address. The
@@ -95,11 +95,7 @@ impl VaryingOperand<'_> {
         let is_row = |label: &Label| self.out.contains(label) && !self.weights.contains(label);
         let Some((row, step)) = self.inner_axis(graph, &is_row) else { return false };
         let min_row = MIN_ROW[0] + MIN_ROW[1] * window / 4;
-        let Bounds { lo: shortest, hi: longest } = graph.facts.bounds(&graph.shape(self.operand)[row]);
-        let is_long = shortest.is_some_and(|shortest| {
-            longest.is_none_or(|longest| shortest * longest >= (min_row * min_row).into())
-        });
-        (1..=MAX_STEP).contains(&step) && is_long
+        (1..=MAX_STEP).contains(&step) && is_long(&graph.facts, &graph.shape(self.operand)[row], min_row)
     }
 
     /// The axis of the operand, among those with such labels, that alone moves the innermost axis of the base as a
