@@ -40,8 +40,8 @@ use symshape::{Dim, Facts, Symbol};
 const MAX_NEIGHBOURS: [i64; 2] = [2, 4];
 
 /// As [`MAX_NEIGHBOURS`], along an inner loop with at least [`MIN_INSTS_OF_MANY`] instructions in an iteration, whose
-/// iterations access memory at constant distances. The neighbours then share the registers that hold addresses. Short
-/// iterations overlap without more neighbours.
+/// iterations access memory at constant distances. The neighbours then share the registers that hold addresses. Calls
+/// gain no time from more neighbours in short iterations, whose code takes longer to compile.
 const MANY_NEIGHBOURS: i64 = 8;
 
 /// See [`MANY_NEIGHBOURS`].

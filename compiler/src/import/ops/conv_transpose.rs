@@ -191,7 +191,7 @@ fn cost(parts: &[Vec<Part>], channels: i64) -> i64 {
     let mut combined = vec![(1, 1)];
     for along in parts {
         let with = |(taps, phases): (i64, i64)| {
-            along.iter().map(move |part| (taps * part.taps, phases * part.len()))
+            along.iter().map(move |part| (taps.saturating_mul(part.taps), phases.saturating_mul(part.len())))
         };
         combined = combined.into_iter().flat_map(with).collect();
     }
