@@ -16,6 +16,7 @@ SIGNALS = [{"N": 1, "L": 200}, {"N": 4, "L": 2000}]
 ROWS = [{"N": 1, "S": 32}, {"N": 8, "S": 512}]
 TOKENS = [{"N": 1, "S": 16}, {"N": 4, "S": 256}]
 SEQUENCES = [{"S": 20, "N": 1}, {"S": 100, "N": 8}]
+TYPES = {"f32": np.float32, "f16": np.float16, "u8": np.uint8, "i8": np.int8}
 
 
 @dataclasses.dataclass
@@ -23,7 +24,8 @@ class Operator:
     """A model of one operator, or of two that belong together.
 
     `nodes` has a type, inputs, outputs and attributes for each node. `indices` has the bound of inputs that are
-    indices. Inputs in `positive` have elements between 0.1 and 0.9."""
+    indices. Inputs in `positive` have elements between 0.1 and 0.9. `types` has the inputs whose elements are not f32,
+    with a name of TYPES."""
 
     name: str
     nodes: list
@@ -32,6 +34,7 @@ class Operator:
     constants: dict = dataclasses.field(default_factory=dict)
     indices: dict = dataclasses.field(default_factory=dict)
     positive: tuple = ()
+    types: dict = dataclasses.field(default_factory=dict)
 
     @property
     def ranges(self):
@@ -40,7 +43,10 @@ class Operator:
         return {name: (1 if name == "N" else max(1, min(v) // 2), 2 * max(v)) for name, v in values.items()}
 
     def model(self):
-        types = {name: TensorProto.INT64 if name in self.indices else TensorProto.FLOAT for name in self.inputs}
+        types = {
+            name: helper.np_dtype_to_tensor_dtype(np.dtype(np.int64 if name in self.indices else self.dtype(name)))
+            for name in self.inputs
+        }
         graph = helper.make_graph(
             [helper.make_node(kind, inputs, outputs, **options) for kind, inputs, outputs, options in self.nodes],
             "operator",
@@ -51,6 +57,10 @@ class Operator:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
         return onnx.shape_inference.infer_shapes(model)
 
+    def dtype(self, name):
+        """The type of the elements of an input that has no indices."""
+        return TYPES[self.types.get(name, "f32")]
+
     def arrays(self, sizes):
         """Inputs of these sizes, always the same."""
         rng = np.random.default_rng(1)
@@ -59,10 +69,13 @@ class Operator:
             shape = [sizes.get(dim, dim) for dim in dims]
             if name in self.indices:
                 arrays[name] = rng.integers(0, self.indices[name], shape)
+            elif self.dtype(name) in (np.uint8, np.int8):
+                limits = np.iinfo(self.dtype(name))
+                arrays[name] = rng.integers(limits.min, limits.max + 1, shape, self.dtype(name))
             elif name in self.positive:
-                arrays[name] = rng.uniform(0.1, 0.9, shape).astype(np.float32)
+                arrays[name] = rng.uniform(0.1, 0.9, shape).astype(self.dtype(name))
             else:
-                arrays[name] = rng.standard_normal(shape, np.float32)
+                arrays[name] = rng.standard_normal(shape, np.float32).astype(self.dtype(name))
         return arrays
 
 

@@ -38,10 +38,12 @@ impl Pointer {
             Pointer::Stream(stream) => stream,
         };
 
-        // Microkernels distinguish a unit step only for words and floats of 16 bits with a stride from column to
-        // column: they can load a vector of rows. Other streams count as strided, so that their strips share a key.
-        let dtype = program.buffers[stream.origin.buffer].dtype;
-        let has_squares = dtype.size_bytes() == 4 || matches!(dtype, DType::F16 | DType::BF16);
+        // Microkernels distinguish a unit step only for words, floats of 16 bits and bytes with a stride from column
+        // to column: they can load a vector of rows. Other streams count as strided, so that their strips share a key.
+        let has_squares = match program.buffers[stream.origin.buffer].dtype {
+            DType::F16 | DType::BF16 | DType::U8 | DType::I8 => true,
+            dtype => dtype.size_bytes() == 4,
+        };
         match step(&stream.row) {
             StreamStep::Unit if !has_squares || step(&stream.column) != StreamStep::Stride => {
                 StreamStep::Stride

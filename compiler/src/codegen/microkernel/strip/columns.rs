@@ -77,7 +77,7 @@ impl Loads {
             match op {
                 Op::Load(stream) if key.step(stream).is_strided() => {
                     // Two vectors have all elements of a distance of two.
-                    let has_squares = matches!(ty, Ty::F32 | Ty::I32 | Ty::F16 | Ty::Bf16)
+                    let has_squares = matches!(ty, Ty::F32 | Ty::I32 | Ty::F16 | Ty::Bf16 | Ty::U8 | Ty::I8)
                         && key.step(stream) == StreamStep::Stride;
                     if !has_squares || key.row_step(stream) != StreamStep::Unit {
                         return None;
