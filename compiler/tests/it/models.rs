@@ -28,6 +28,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("short_rows", short_rows),
     ("transposed_results", transposed_results),
     ("channels_of_bytes", channels_of_bytes),
+    ("planes_of_bytes", planes_of_bytes),
     ("grouped", grouped),
     ("pools", pools),
     ("attention", attention),
@@ -90,7 +91,7 @@ pub(crate) fn bindings(graph: &Graph) -> Vec<Vec<i64>> {
     (0..10).map(pick).collect()
 }
 
-/// Inputs for these values of the symbols: small integers, and numbers in -1..1.
+/// Inputs for these values of the symbols: non-negative integers, which are small but for bytes, and numbers in -1..1.
 pub(crate) fn inputs(graph: &Graph, dims: &[i64]) -> Vec<Tensor> {
     let value_of =
         |symbol: &Symbol| graph.symbols.iter().position(|known| known == symbol).map(|idx| dims[idx]);
@@ -100,7 +101,11 @@ pub(crate) fn inputs(graph: &Graph, dims: &[i64]) -> Vec<Tensor> {
         match graph.dtype(*input) {
             DType::F32 => weights(&shape, 7 + number as u32),
             dtype => {
-                let values = if dtype == DType::Bool { 2 } else { 3 };
+                let values = match dtype {
+                    DType::Bool => 2,
+                    DType::U8 | DType::I8 => 127,
+                    _ => 3,
+                };
                 let elems = 0..shape.iter().product::<usize>() as i64;
                 let elems: Vec<Scalar> = elems.map(|idx| Scalar::from_i64(dtype, idx % values)).collect();
                 Tensor::from_scalars(dtype, shape, &elems).expect("as many as the shape")
@@ -477,6 +482,24 @@ fn channels_of_bytes() -> Result<Graph> {
         let y = g.compare(CompareOp::Gt, x, zero)?;
         let y = g.transpose(y, &last)?;
         g.output(&format!("positive{channels}"), y)?;
+    }
+    Ok(g)
+}
+
+/// Images of bytes with many channels, which move to the last axis and back.
+fn planes_of_bytes() -> Result<Graph> {
+    let mut g = graph("planes_of_bytes", &[("N", 0, 2), ("H", 1, 4), ("W", 1, 53), ("C", 1, 70)]);
+    for dtype in [DType::U8, DType::I8] {
+        let x = g.input(&format!("x{dtype}"), dtype, vec![sym("N"), sym("C"), sym("H"), sym("W")])?;
+        let pixels = g.transpose(x, &[0, 2, 3, 1])?;
+        g.output(&format!("pixels{dtype}"), pixels)?;
+        let x = g.input(&format!("z{dtype}"), dtype, vec![sym("N"), sym("H"), sym("W"), sym("C")])?;
+        let planes = g.transpose(x, &[0, 3, 1, 2])?;
+        g.output(&format!("planes{dtype}"), planes)?;
+
+        let y = g.cast(DType::F32, planes)?;
+        let y = g.relu(y)?;
+        g.output(&format!("floats{dtype}"), y)?;
     }
     Ok(g)
 }

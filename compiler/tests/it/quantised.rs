@@ -289,6 +289,18 @@ fn padded() -> Result<Graph> {
     Ok(g)
 }
 
+/// Products of the channels of pixels, whose pixels are adjacent in memory: several blocks of rows at large sizes.
+fn planes() -> Result<Graph> {
+    let mut g = graph("planes", &[("N", 0, 2), ("H", 1, 5), ("W", 3, 70)]);
+    let shape = [Dim::symbol("N"), 70.into(), Dim::symbol("H"), Dim::symbol("W")];
+    let x = g.input("x", DType::U8, shape.to_vec())?;
+    let x = dequantised(&mut g, x, 121, &[0.0625], 0)?;
+    let y = conv(&mut g, x, [70, 37], 1, 1)?;
+    let y = quantised(&mut g, y, 9, 2.0, DType::U8)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
 /// A convolution whose channels have a 3×3 kernel each, as floats.
 fn depthwise(g: &mut Graph, x: Value, channels: usize, scale: f32) -> Result<Value> {
     let windows = g.window(x, &[2, 3], &[3, 3], &[1, 1], &[1, 1])?;
@@ -373,13 +385,16 @@ pub(crate) fn bindings(graph: &Graph) -> Vec<Vec<i64>> {
     (0..5).map(|round| edges.iter().map(|edges| edges[round]).collect()).collect()
 }
 
-/// Inputs in -2..2 for these values of the symbols.
+/// Inputs for these values of the symbols: floats in -2..2, and any bytes.
 pub(crate) fn inputs(graph: &Graph, dims: &[i64]) -> Vec<Tensor> {
     let value_of =
         |symbol: &Symbol| graph.symbols.iter().position(|known| known == symbol).map(|idx| dims[idx]);
     let make = |(_, input): &(String, Value)| {
         let shape = graph.shape(*input).iter();
         let shape: Vec<usize> = shape.map(|dim| dim.eval_i64(&value_of).expect("a size") as usize).collect();
+        if graph.dtype(*input) != DType::F32 {
+            return integers(graph.dtype(*input), &shape, 7);
+        }
         let elems: Vec<f32> =
             numbers(shape.iter().product(), 7).map(|number| f32::from(number) / 64.0).collect();
         Tensor::from_f32(shape, &elems).expect("one for each")
@@ -411,7 +426,7 @@ fn reads_bytes(program: &Program) -> bool {
 }
 
 /// Models by name, with the number of contractions of integers that they have.
-pub(crate) const MODELS: [(&str, Make, usize); 10] = [
+pub(crate) const MODELS: [(&str, Make, usize); 11] = [
     ("fewer_products", fewer_products, 2),
     ("convolutions", convolutions, 4),
     ("signed", signed, 4),
@@ -422,6 +437,7 @@ pub(crate) const MODELS: [(&str, Make, usize); 10] = [
     ("dynamic", dynamic, 1),
     ("padded", padded, 1),
     ("groups", groups, 2),
+    ("planes", planes, 1),
 ];
 
 #[test]

@@ -147,6 +147,7 @@ pub(super) fn operands(step: &VInst) -> Operands {
             mems.iter().fold(none, Operands::read_mem).read(*src).set_early(*temp)
         }
 
+        VInst::StoreQuads(mems, src) => mems.iter().fold(none, Operands::read_mem).read(*src),
         VInst::CountFrom(dst, first) => none.read(*first).set(*dst),
         VInst::Move(dst, src)
         | VInst::Unary(_, dst, src)
@@ -342,6 +343,10 @@ fn rename_other(
             mem(at, int);
             srcs.iter_mut().for_each(|src| *src = vector(*src, false));
         }
+        VInst::StoreQuads(mems, src) => {
+            mems.iter_mut().for_each(|at| mem(at, int));
+            *src = vector(*src, false);
+        }
         VInst::StoreTriples(at, src, _) => {
             mem(at, int);
             *src = vector(*src, false);
@@ -436,6 +441,7 @@ impl VInst {
                 | VInst::StoreNarrow(..)
                 | VInst::StoreNarrowFirst(..)
                 | VInst::StorePacked(..)
+                | VInst::StoreQuads(..)
                 | VInst::StoreTriples(..)
                 | VInst::StoreInterleaved(..)
                 | VInst::StoreBf16(..)

@@ -66,7 +66,7 @@ pub enum IntOp {
 }
 
 /// A half of a vector.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum VectorHalf {
     /// The half at the lower address in memory.
     First,
@@ -219,6 +219,8 @@ pub enum VBinary {
         /// Whether this is the second result.
         second: bool,
     },
+    /// In each group of four lanes, the first or the last eight bytes of `a` and of `b` in turn.
+    ZipBytes(VectorHalf),
     /// The even lanes of `a`, then the odd lanes of `b`.
     EvenThenOdd,
     /// The even lanes of `a`, then those of `b`.
@@ -406,6 +408,8 @@ pub enum VInst {
     StorePart(Mem, Vector, Vector, Int),
     /// Lane `i` to address `i`. The second register is clobbered.
     StoreLanes(Vec<Mem>, Vector, Vector),
+    /// Four lanes to each address, in order.
+    StoreQuads(Vec<Mem>, Vector),
     /// Lane 0.
     StoreOne(Mem, Vector),
     /// Prefetches memory, which need not exist.

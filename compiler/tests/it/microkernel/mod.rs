@@ -4,6 +4,7 @@ mod aarch64_table;
 mod bf16;
 
 mod byte_quads;
+mod byte_squares;
 mod bytes;
 mod distribution;
 mod down_rows;

@@ -10,6 +10,7 @@
 //! Each element is computed by the same instructions as without the interchange.
 
 use super::{
+    byte_squares::{ByteCopy, Matrix},
     kept::HeldStream,
     key::{Phase, StripKey},
     position::{ActiveLanes, Position, StridedPointer, StripRegisters, VectorAccess},
@@ -210,6 +211,12 @@ impl<'a> Columns<'a> {
         let count = b.arg(strip.key.extent(self.extent));
         let position = strip.row_start(b, self.body);
         let lanes = b.lanes();
+
+        if let (Gain::Squares(stream, _), Some(copy)) = (&self.gain, ByteCopy::of(self.body)) {
+            let from = position.strided[strip.key.streams[*stream as usize].pointer as usize];
+            let from = from.expect("the stream is strided");
+            copy.emit(strip, b, &Matrix { from, rows, columns: count });
+        }
 
         // Adjacent squares fill cache lines of the result before these are evicted.
         let widths: &[usize] = match self.gain {

@@ -22,6 +22,7 @@
 
 mod accumulators;
 mod alternate;
+mod byte_squares;
 mod columns;
 mod down_rows;
 mod groups;

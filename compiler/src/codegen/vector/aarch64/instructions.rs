@@ -176,7 +176,8 @@ instructions! {
         SdotLane = 0x4f80_e000 "sdot";
     "v{}.16b, v{}.16b, v{}.16b", [VD, VN, VM] =>
         And = 0x4e20_1c00 "and", Bic = 0x4e60_1c00 "bic", Orr = 0x4ea0_1c00 "orr", Eor = 0x6e20_1c00 "eor",
-        Bsl = 0x6e60_1c00 "bsl", Bit = 0x6ea0_1c00 "bit", Bif = 0x6ee0_1c00 "bif";
+        Bsl = 0x6e60_1c00 "bsl", Bit = 0x6ea0_1c00 "bit", Bif = 0x6ee0_1c00 "bif",
+        Zip1Bytes = 0x4e00_3800 "zip1", Zip2Bytes = 0x4e00_7800 "zip2";
     "v{}.16b, v{}.16b", [VD, VN] =>
         Not = 0x6e20_5800 "mvn";
     "v{}.4s, v{}.4h, v{}.4h", [VD, VN, VM] =>

@@ -7,6 +7,8 @@ mod tiles;
 mod transpose;
 mod wide;
 
+pub(crate) use transpose::BYTE_ROWS;
+
 use super::{
     coalesce::coalesce,
     vcode::{
@@ -212,14 +214,19 @@ impl Builder {
     }
 
     /// The addresses of a vector's lanes, which are `stride` bytes apart.
-    ///
-    /// Each group of four lanes shares a base. The index is the stride or its triple, so that few registers are live.
     pub(crate) fn lane_addresses(&mut self, first: Int, stride: Int) -> Vec<Mem> {
+        self.addresses(first, stride, self.lanes())
+    }
+
+    /// This number of addresses, a multiple of four, which are `stride` bytes apart.
+    ///
+    /// Each group of four shares a base. The index is the stride or its triple, so that few registers are live.
+    pub(crate) fn addresses(&mut self, first: Int, stride: Int, count: usize) -> Vec<Mem> {
         let thrice = self.address(Mem { base: stride, index: Some((stride, 2)), disp: 0 });
         let mut base = first;
-        let mut addresses = Vec::with_capacity(self.lanes());
-        for lane in (0..self.lanes()).step_by(4) {
-            if lane > 0 {
+        let mut addresses = Vec::with_capacity(count);
+        for place in (0..count).step_by(4) {
+            if place > 0 {
                 base = self.address(Mem { base, index: Some((stride, 4)), disp: 0 });
             }
             let with_index = |index| Mem { base, index, disp: 0 };

@@ -7,8 +7,7 @@ impl Builder {
     /// Lane `i` from byte `i` of each address, that of the first one the lowest. Only if the shape has
     /// `byte_quads`, for at most four addresses.
     pub(crate) fn load_interleaved(&mut self, mems: Vec<Mem>) -> Vector {
-        let quads = self.vector();
-        self.push(VInst::LoadQuads(quads, mems));
+        let quads = self.load_quads(mems);
         let dst = self.vector();
         self.push(VInst::InterleaveBytes(dst, quads));
         dst

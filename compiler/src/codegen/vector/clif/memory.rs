@@ -151,6 +151,10 @@ impl Translator<'_> {
                     self.store_lane(*mem, *src, lane);
                 }
             }
+            VInst::StoreQuads(mems, src) => {
+                let value = self.vector(*src);
+                self.store(mems[0], value);
+            }
             VInst::StoreOne(mem, src) => self.store_lane(*mem, *src, 0),
             VInst::Prefetch(_) | VInst::PrefetchWrite(_) => {}
             _ => unreachable!("neither a memory step nor one that the shape allows: {step:?}"),

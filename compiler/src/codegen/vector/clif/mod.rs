@@ -446,6 +446,10 @@ impl Translator<'_> {
             VBinary::MaxInt => self.b.ins().smax(x, y),
             VBinary::DotPairs => self.dot_pairs(x, y),
             VBinary::Exchange { stage, second } => self.exchange(stage, second, x, y),
+            VBinary::ZipBytes(half) => {
+                let first = if half == VectorHalf::First { 0 } else { 8 };
+                self.shuffled_bytes(x, y, (first..first + 8).flat_map(|byte| [byte, 16 + byte]).collect())
+            }
             VBinary::EvenThenOdd => self.shuffled(x, y, [0, 2, 5, 7]),
             VBinary::Even => self.shuffled(x, y, [0, 2, 4, 6]),
             VBinary::Odd => self.shuffled(x, y, [1, 3, 5, 7]),

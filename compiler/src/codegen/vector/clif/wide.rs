@@ -206,9 +206,17 @@ impl Translator<'_> {
 
     /// The vector of these 32-bit lanes: 0 to 3 are those of `x`, 4 to 7 those of `y`.
     pub(super) fn shuffled(&mut self, x: Value, y: Value, lanes: [u8; LANES]) -> Value {
+        self.shuffled_bytes(
+            x,
+            y,
+            lanes.iter().flat_map(|lane| (0..4).map(move |byte| 4 * lane + byte)).collect(),
+        )
+    }
+
+    /// Bytes of two vectors. Those of the second one follow those of the first.
+    pub(super) fn shuffled_bytes(&mut self, x: Value, y: Value, bytes: Vec<u8>) -> Value {
         let x = self.as_type(types::I8X16, x);
         let y = self.as_type(types::I8X16, y);
-        let bytes: Vec<u8> = lanes.iter().flat_map(|lane| (0..4).map(move |byte| 4 * lane + byte)).collect();
         let order = self.b.func.dfg.immediates.push(ConstantData::from(bytes));
         self.b.ins().shuffle(x, y, order)
     }

@@ -94,6 +94,7 @@ fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {
         | VInst::StoreLanes(_, a, _)
         | VInst::StoreNarrow(_, a, ..)
         | VInst::StoreNarrowFirst(_, a, ..)
+        | VInst::StoreQuads(_, a)
         | VInst::StoreTriples(_, a, _)
         | VInst::StoreBf16(_, a, _)
         | VInst::StoreBf16First(_, a, ..) => {
@@ -130,6 +131,7 @@ fn is_commutative(op: VBinary) -> bool {
         | VBinary::SubInt
         | VBinary::DotBytePairs
         | VBinary::Exchange { .. }
+        | VBinary::ZipBytes(_)
         | VBinary::EvenThenOdd
         | VBinary::Even
         | VBinary::Odd => false,

@@ -4,7 +4,7 @@ mod wide;
 
 use super::registers::INTS;
 use crate::codegen::vector::allocate::RegisterFiles;
-use crate::codegen::vector::vcode::{NarrowInt, ShiftOp, VBinary, VUnary};
+use crate::codegen::vector::vcode::{NarrowInt, ShiftOp, VBinary, VUnary, VectorHalf};
 use iced_x86::{Code, Register};
 
 /// A set of vector instructions.
@@ -116,6 +116,12 @@ impl Simd {
             }
             VBinary::Exchange { stage: 1, second: true } => {
                 (VEX_Vunpckhpd_ymm_ymm_ymmm256, EVEX_Vunpckhpd_zmm_k1z_zmm_zmmm512b64)
+            }
+            VBinary::ZipBytes(VectorHalf::First) => {
+                (VEX_Vpunpcklbw_ymm_ymm_ymmm256, EVEX_Vpunpcklbw_zmm_k1z_zmm_zmmm512)
+            }
+            VBinary::ZipBytes(VectorHalf::Second) => {
+                (VEX_Vpunpckhbw_ymm_ymm_ymmm256, EVEX_Vpunpckhbw_zmm_k1z_zmm_zmmm512)
             }
             VBinary::EvenThenOdd | VBinary::Even | VBinary::Odd => {
                 (VEX_Vshufps_ymm_ymm_ymmm256_imm8, EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32)

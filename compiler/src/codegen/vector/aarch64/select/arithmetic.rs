@@ -5,7 +5,7 @@ use super::{
     Selector,
 };
 use crate::{
-    codegen::vector::vcode::{Int, Mask, MaskOp, ShiftOp, VBinary, VUnary, Vector},
+    codegen::vector::vcode::{Int, Mask, MaskOp, ShiftOp, VBinary, VUnary, Vector, VectorHalf},
     scalar::CompareOp,
 };
 
@@ -70,6 +70,8 @@ impl Selector<'_> {
             VBinary::Exchange { stage: 0, second: true } => Op::Zip2,
             VBinary::Exchange { stage: 1, second: false } => Op::Zip1Wide,
             VBinary::Exchange { stage: 1, second: true } => Op::Zip2Wide,
+            VBinary::ZipBytes(VectorHalf::First) => Op::Zip1Bytes,
+            VBinary::ZipBytes(VectorHalf::Second) => Op::Zip2Bytes,
             VBinary::Even => Op::Uzp1,
             VBinary::Odd => Op::Uzp2,
             VBinary::AndNot => return self.asm.op(Op::Bic, &[dst, b, a]),

@@ -149,6 +149,7 @@ impl Selector<'_> {
             VInst::StoreMask(mem, src) => self.access(Transfer::STR_Q, self.mask(*src), *mem),
             VInst::StoreFirst(mem, src, n, _) => self.store_first(*mem, *src, *n),
             VInst::StoreLanes(mems, src, _) => self.store_lanes(mems, *src),
+            VInst::StoreQuads(mems, src) => self.access(Transfer::STR_Q, self.vector(*src), mems[0]),
             VInst::StoreOne(mem, src) => self.access(Transfer::STR_S, self.vector(*src), *mem),
             VInst::Prefetch(mem) => {
                 let at = self.plain_address(*mem);

@@ -74,6 +74,7 @@ impl Selector<'_> {
             VInst::StoreFirst(mem, src, _, mask) => self.store_first(*mem, *src, *mask),
             VInst::StorePart(mem, src, temp, n) => self.store_part(*mem, *src, *temp, *n),
             VInst::StoreLanes(mems, src, temp) => self.store_lanes(mems, *src, *temp),
+            VInst::StoreQuads(mems, src) => self.store_quads(mems, *src),
             VInst::StoreOne(mem, src) => self.store_one(*mem, self.low(*src)),
             VInst::Prefetch(mem) => self.asm.op(Code::Prefetcht1_m8, &[self.mem(*mem).into()]),
             // Machines without it run it as a no-op.
@@ -371,6 +372,21 @@ impl Selector<'_> {
             } else {
                 let dst: Operand = self.vector(dst).into();
                 self.asm.op(insert, &[dst, dst, mem, (part as i32).into()]);
+            }
+        }
+    }
+
+    fn store_quads(&mut self, mems: &[Mem], src: Vector) {
+        let store = self.simd.pick(Code::VEX_Vmovups_xmmm128_xmm, Code::EVEX_Vmovups_xmmm128_k1z_xmm);
+        let extract = self
+            .simd
+            .pick(Code::VEX_Vextractf128_xmmm128_ymm_imm8, Code::EVEX_Vextractf32x4_xmmm128_k1z_zmm_imm8);
+        for (part, mem) in mems.iter().enumerate() {
+            let mem: Operand = self.mem(*mem).into();
+            if part == 0 {
+                self.asm.op(store, &[mem, self.low(src).into()]);
+            } else {
+                self.asm.op(extract, &[mem, self.vector(src).into(), (part as i32).into()]);
             }
         }
     }
