@@ -1,4 +1,4 @@
-//! Recognises values that represent quantised numbers, through views and padding.
+//! Recognises values that represent quantised numbers, through views, padding and concatenations.
 
 use crate::{
     error::Result,
@@ -96,10 +96,39 @@ fn floats(graph: &mut Graph, value: Value) -> Result<Option<Real>> {
             None => Ok(None),
         };
     }
+    if let Op::Concat { axis } = *graph.op(value) {
+        return concatenated(graph, value, axis);
+    }
     let Some((x, scale)) = product(graph, value) else { return Ok(None) };
     let Some(scale) = uniform(graph, scale)? else { return Ok(None) };
     let Some((DType::F32, whole)) = cast(graph, x) else { return Ok(None) };
     Ok(integers(graph, whole)?.map(|real| Real { scale: Some(scale), ..real }))
+}
+
+/// A concatenation of numbers with the same type, zero point and scale.
+fn concatenated(graph: &mut Graph, value: Value, axis: usize) -> Result<Option<Real>> {
+    let parts = graph.operands(value).to_vec();
+    let mut first: Option<Real> = None;
+    let mut stored = Vec::with_capacity(parts.len());
+    for part in parts {
+        let Some(real) = floats(graph, part)? else { return Ok(None) };
+        stored.push(real.stored);
+        let Some(first) = &first else {
+            first = Some(real);
+            continue;
+        };
+        let scale = |real: &Real| real.scale.and_then(|scale| known(graph, scale));
+        let is_alike = matches!(real.zero, Zero::Number(_))
+            && real.zero == first.zero
+            && graph.dtype(real.stored) == graph.dtype(first.stored)
+            && scale(&real).is_some_and(|own| scale(first) == Some(own));
+        if !is_alike {
+            return Ok(None);
+        }
+    }
+    let Some(first) = first else { return Ok(None) };
+    let stored = graph.concat(&stored, axis)?;
+    Ok(Some(Real { stored, ..first }))
 }
 
 fn integers(graph: &mut Graph, value: Value) -> Result<Option<Real>> {
@@ -213,6 +242,14 @@ fn fixed_within(graph: &Graph, value: Value, left: &mut usize) -> bool {
     }
     *left -= 1;
     graph.operands(value).iter().all(|operand| fixed_within(graph, *operand, left))
+}
+
+/// The value of all elements, if they repeat one element that depends only on constants.
+pub(super) fn known(graph: &Graph, value: Value) -> Option<Scalar> {
+    let source = graph.through_views(value);
+    let is_one = graph.shape(source).iter().all(|dim| dim.as_i64() == Some(1));
+    let one = || evaluated(graph, source).map(|tensor| tensor.get(0));
+    number(graph, source).or_else(|| is_one.then(one).flatten())
 }
 
 /// The contents of a fixed value of known shape.

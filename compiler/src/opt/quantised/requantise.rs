@@ -1,7 +1,7 @@
 //! Simplifies the nodes between contractions of integers: division by a scale, requantisation and pooling.
 
 use super::{
-    real::{self, Real, Zero, binary, cast, is_fixed},
+    real::{self, Real, Zero, binary, cast, is_fixed, known},
     tables,
 };
 use crate::{
@@ -126,7 +126,7 @@ fn narrowed(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
 
 /// Returns `x` for `x + 0`. The sign of a zero is lost in the conversion to integers.
 fn without_zero(graph: &Graph, value: Value) -> Value {
-    let is_zero = |value: Value| number(graph, value).is_some_and(|number| number.as_f64() == 0.0);
+    let is_zero = |value: Value| known(graph, value).is_some_and(|number| number.as_f64() == 0.0);
     match binary(graph, value) {
         Some((BinaryOp::Add, x, y)) if is_zero(y) => x,
         Some((BinaryOp::Add, x, y)) if is_zero(x) => y,
@@ -137,8 +137,8 @@ fn without_zero(graph: &Graph, value: Value) -> Value {
 /// The stored integers, where `x` is `round((stored - zero) * scale / scale) + zero`.
 fn requantised(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
     let (rounded, zero) = match binary(new, x) {
-        Some((BinaryOp::Add, a, b)) if number(new, b).is_some() => (a, number(new, b)),
-        Some((BinaryOp::Add, a, b)) if number(new, a).is_some() => (b, number(new, a)),
+        Some((BinaryOp::Add, a, b)) if known(new, b).is_some() => (a, known(new, b)),
+        Some((BinaryOp::Add, a, b)) if known(new, a).is_some() => (b, known(new, a)),
         _ => (x, None),
     };
 
@@ -146,10 +146,10 @@ fn requantised(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
     let Op::Map(body) = new.op(rounded) else { return Ok(None) };
     let Some(Step::Unary(UnaryOp::Round, _)) = real::step(body) else { return Ok(None) };
     let Some((BinaryOp::Div, y, scale)) = binary(new, new.operands(rounded)[0]) else { return Ok(None) };
-    let (Some(scale), Some(real)) = (number(new, scale), Real::of(new, y, DType::F32)?) else {
+    let (Some(scale), Some(real)) = (known(new, scale), Real::of(new, y, DType::F32)?) else {
         return Ok(None);
     };
-    let own = real.scale.and_then(|own| number(new, own));
+    let own = real.scale.and_then(|own| known(new, own));
 
     // A product with a normal scale, divided by it again, is within one unit in the last place of the integer.
     let alike = USUAL.contains(&scale.as_f64())
@@ -168,7 +168,7 @@ pub(super) fn maximum(new: &mut Graph, x: Value, axes: &[usize]) -> Result<Optio
     }
 
     let Some((stored, real)) = windows(new, x)? else { return Ok(None) };
-    let positive = real.scale.and_then(|scale| number(new, scale)).is_some_and(|scale| scale.as_f64() > 0.0);
+    let positive = real.scale.and_then(|scale| known(new, scale)).is_some_and(|scale| scale.as_f64() > 0.0);
     let Zero::Number(zero) = real.zero else { return Ok(None) };
     if !positive {
         return Ok(None);
