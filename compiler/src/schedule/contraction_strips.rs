@@ -1,4 +1,5 @@
-//! Contractions of types without accumulators in microkernels, such as doubles and 32-bit integers, as loops of strips.
+//! Contractions that no microkernel multiplies, such as those of doubles, of 32-bit integers and of bytes that are not
+//! packed, as loops of strips.
 //!
 //! ```text
 //! for m, n { sum = Σ over k of lhs * rhs; epilogue }
@@ -51,10 +52,12 @@ pub(super) fn expand(program: &mut Program) -> Result<()> {
     Ok(())
 }
 
-/// Whether microkernels have no accumulators for the sums.
+/// Whether microkernels have no accumulators for the sums, or multiply integers of these operands only if the right one
+/// is packed.
 fn is_candidate(program: &Program, contraction: &Contraction) -> bool {
     let is_integer_or_f64 = matches!(contraction.dtype, DType::F64 | DType::I64 | DType::I32);
-    is_integer_or_f64 && accumulator_type(program, contraction).is_none()
+    let is_indexed = contraction.dtype == DType::I32 && matches!(contraction.rhs, Rhs::Indexed(_));
+    is_integer_or_f64 && (is_indexed || accumulator_type(program, contraction).is_none())
 }
 
 /// The rewriting of one contraction.

@@ -296,6 +296,9 @@ fn planes() -> Result<Graph> {
     let x = g.input("x", DType::U8, shape.to_vec())?;
     let x = dequantised(&mut g, x, 121, &[0.0625], 0)?;
     let y = conv(&mut g, x, [70, 37], 1, 1)?;
+    let z = conv(&mut g, x, [70, 1], 1, 1)?;
+    let z = g.broadcast_to(z, &g.shape(y).to_vec())?;
+    let y = g.add(y, z)?;
     let y = quantised(&mut g, y, 9, 2.0, DType::U8)?;
     g.output("y", y)?;
     Ok(g)
@@ -437,7 +440,7 @@ pub(crate) const MODELS: [(&str, Make, usize); 11] = [
     ("dynamic", dynamic, 1),
     ("padded", padded, 1),
     ("groups", groups, 2),
-    ("planes", planes, 1),
+    ("planes", planes, 2),
 ];
 
 #[test]
