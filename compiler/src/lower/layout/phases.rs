@@ -25,7 +25,7 @@ pub(super) fn phases(graph: &Graph) -> HashMap<(Value, usize), usize> {
             let operands = graph.operands(value);
             match graph.op(value) {
                 Op::View { index: map, .. } => open.push((operands[0], substitute(map, &index))),
-                Op::Pad { .. } | Op::Concat { .. } => {
+                Op::Map(_) | Op::Pad { .. } | Op::Concat { .. } => {
                     open.extend(operands.iter().map(|operand| (*operand, index.clone())));
                 }
                 Op::Contraction { .. } => {
