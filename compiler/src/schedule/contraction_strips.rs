@@ -24,15 +24,19 @@ use crate::{
         Access, Axis, Buffer, BufferId, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt,
         WeightForm, hoist,
         lanes::{accumulator_type, strip_obstacle},
+        walk::Rewrite,
     },
     scalar::{BinaryOp, Reg, Scalar},
     tensor::{Bytes, Tensor},
 };
-use symshape::{Dim, Facts};
+use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
 /// Terms that a strip adds at once: with more, their loads take longer than those of the sums.
 const TERMS: i64 = 4;
+
+/// Most elements of a strip, whose sums stay in a first-level cache. Longer axes are divided, which gives threads work.
+const MAX_STRIP_ELEMS: i64 = 2048;
 
 /// An axis with fewer elements does not become the strip if there is a longer one.
 const MIN_STRIP_ELEMS: i64 = 8;
@@ -82,8 +86,17 @@ impl Expansion<'_> {
             Rhs::FewBits(_) => return None,
         };
 
-        let inner = contraction.facts_inside(facts);
-        let (rows, strip) = strip_axis(contraction);
+        let mut inner = contraction.facts_inside(facts);
+        let (mut rows, mut strip) = strip_axis(contraction);
+        let mut rhs = rhs;
+        let in_blocks = self.in_blocks(&mut inner, contraction, &mut rhs, &mut strip);
+        let contraction = match &in_blocks {
+            Some((block, contraction)) => {
+                rows.push(block.clone());
+                contraction
+            }
+            None => contraction,
+        };
         let (last, outer) = contraction.k.split_last()?;
         let elems = in_model(self.program, &inner, &strip.extent)?;
         let sums = Access { buffer: self.program.buffers.next_key(), index: Dim::from(&strip.var) };
@@ -122,6 +135,34 @@ impl Expansion<'_> {
         let body = [vec![zero], loops(outer, false, parts), epilogue].concat();
         // Scratch memory exists inside of loops only.
         Some(loops(&rows, !in_loop, body))
+    }
+
+    /// Divides a long strip into blocks. Returns the axis of the blocks, and the contraction inside of them.
+    fn in_blocks(
+        &mut self,
+        facts: &mut Facts,
+        contraction: &Contraction,
+        rhs: &mut Access,
+        strip: &mut Axis,
+    ) -> Option<(Axis, Contraction)> {
+        if facts.prove_le(&strip.extent, &MAX_STRIP_ELEMS.into()).is_yes() {
+            return None;
+        }
+        let block = Axis { var: self.symbols.fresh(), extent: strip.extent.ceil_div(MAX_STRIP_ELEMS) };
+        facts.declare_index(&block.var, &block.extent);
+        let first = Dim::from(&block.var) * MAX_STRIP_ELEMS;
+        let count = facts.simplify(&(&strip.extent - &first).min(MAX_STRIP_ELEMS.into()));
+        let place = Axis { var: self.symbols.fresh(), extent: count };
+        facts.declare_index(&place.var, &place.extent);
+        let at = first + Dim::from(&place.var);
+        let strip = std::mem::replace(strip, place);
+
+        let moved = |dim: &Dim| dim.substitute(&|symbol| (*symbol == strip.var).then(|| at.clone()));
+        let by =
+            Rewrite { dim: &moved, access: &|access| access, symbol: &Symbol::clone, local: &|local| local };
+        rhs.index = moved(&rhs.index);
+        let lhs = Access { index: moved(&contraction.lhs.index), ..contraction.lhs.clone() };
+        Some((block, Contraction { lhs, epilogue: by.code(&contraction.epilogue), ..contraction.clone() }))
     }
 
     /// The epilogue as a strip, after the part of it that all its elements share.

@@ -20,6 +20,7 @@ mod pack_buffers;
 mod pages;
 mod panels;
 mod pieces;
+mod reductions;
 mod result_blocks;
 mod rows;
 mod share_panels;
@@ -43,6 +44,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("pieces", pieces::fuse),
     ("rows", rows::fuse),
     ("blocks", blocks::fuse),
+    ("reductions", reductions::fuse),
     ("panels", panels::pack),
     ("lhs_blocks", lhs_blocks::copy),
     ("winograd", winograd::transform),

@@ -132,7 +132,7 @@ fn moves_along(facts: &Facts, var: &Symbol, access: &Access) -> bool {
 }
 
 /// Both codes, one after the other. The second takes elements that the first stores from registers.
-fn joined(code: &InstSeq, next: &InstSeq) -> InstSeq {
+pub(super) fn joined(code: &InstSeq, next: &InstSeq) -> InstSeq {
     let mut whole = code.clone();
     let mut places: Vec<Reg> = Vec::with_capacity(next.insts.len());
     for inst in &next.insts {
