@@ -90,8 +90,20 @@ fn store_narrow(b: &mut Builder, mem: impl Into<Mem>, ty: Ty, narrow: NarrowInt,
             let high_half = b.shift(ShiftOp::RightSigned, value, 16);
             b.store_narrow(mem, high_half, narrow, Narrowing::Low);
         }
-        _ => b.store_narrow(mem, value, narrow, narrowing(ty)),
+        _ => {
+            let value = with_sign(b, ty, value);
+            b.store_narrow(mem, value, narrow, narrowing(ty));
+        }
     }
+}
+
+/// Lanes that have the sign of the bytes that a store clamps them to, as [`Narrowing::Clamp`] needs them.
+fn with_sign(b: &mut Builder, ty: Ty, value: Vector) -> Vector {
+    if ty != Ty::ClampToU8 {
+        return value;
+    }
+    let zero = b.bits(0);
+    b.binary(VBinary::MaxInt, value, zero)
 }
 
 /// All lanes from consecutive elements.
@@ -158,6 +170,7 @@ pub(super) fn store_first(b: &mut Builder, mem: Mem, ty: Ty, value: Vector, n: I
     let Some(narrow) = narrow_int(ty) else { return b.store_first(mem, value, n, mask) };
     let has_masks = b.shape().narrow_masks && !matches!(ty, Ty::F16 | Ty::Bf16 | Ty::RoundToBf16);
     if let Some(mask) = mask.filter(|_| has_masks) {
+        let value = with_sign(b, ty, value);
         return b.store_narrow_first(mem, value, mask, narrow, narrowing(ty));
     }
     let scratch = b.narrow_scratch();

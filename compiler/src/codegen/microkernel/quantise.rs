@@ -207,10 +207,6 @@ impl Quantisation {
             let zero_point = b.bits(self.zero_point as u32);
             integer = b.binary(VBinary::AddInt, rounded, zero_point);
         }
-        if self.stored_as == Some(Ty::ClampToU8) {
-            let zero = b.bits(0);
-            integer = b.binary(VBinary::MaxInt, integer, zero);
-        }
         integer
     }
 

@@ -22,7 +22,6 @@ pub mod vcode;
 pub mod x86;
 
 pub use aarch64::Aarch64;
-pub(crate) use builder::BYTE_ROWS;
 pub use builder::{Builder, VectorShape};
 pub use clif::Portable;
 pub use isa::{Caches, VectorIsa};

@@ -136,6 +136,9 @@ pub enum TileDot {
 /// A tile register: up to 16 rows of 64 bytes.
 pub type TileReg = u8;
 
+/// Bytes of four lanes.
+pub(crate) const QUAD_BYTES: usize = 16;
+
 /// Number of tile registers.
 pub const TILES: usize = 8;
 

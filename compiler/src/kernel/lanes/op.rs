@@ -36,7 +36,7 @@ pub enum Ty {
     /// An integer of 32 bits that the store clamps to the range of `i8`. Only ISAs with `clamping_stores` have such
     /// stores, and no instruction has a result of this type or of the next one.
     ClampToI8,
-    /// A non-negative integer of 32 bits that the store clamps to the range of `u8`.
+    /// An integer of 32 bits that the store clamps to the range of `u8`.
     ClampToU8,
     /// A truth value.
     Bool,

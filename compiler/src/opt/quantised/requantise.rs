@@ -115,6 +115,7 @@ fn narrowed(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
     match requantised(new, inner, to)? {
         Some(stored) => Ok(Some(stored)),
         None => {
+            let inner = without_bounds(new, inner, [lo, hi])?;
             let inner = without_zero(new, inner);
             if let Some(result) = tables::lookup(new, inner, to)? {
                 return Ok(Some(result));
@@ -134,15 +135,63 @@ fn without_zero(graph: &Graph, value: Value) -> Value {
     }
 }
 
+/// Drops bounds of the rounded number that the bounds of the conversion imply: `round(max(y, 0)) + lo` is converted to
+/// the same integer as `round(y) + lo`, because numbers below `lo` become `lo`.
+fn without_bounds(new: &mut Graph, x: Value, [lo, hi]: [f64; 2]) -> Result<Value> {
+    let (rounded, zero) = zero_point(new, x);
+    let number_of_zero = zero.and_then(|zero| known(new, zero)).map_or(0.0, Scalar::as_f64);
+    let Op::Map(body) = new.op(rounded) else { return Ok(x) };
+    let Some(Step::Unary(UnaryOp::Round, _)) = real::step(body) else { return Ok(x) };
+
+    let number = new.operands(rounded)[0];
+    let (bounded, scale) = match binary(new, number) {
+        Some((BinaryOp::Div, y, scale)) => match known(new, scale).map(Scalar::as_f64) {
+            Some(number) if USUAL.contains(&number) => (y, Some((scale, number))),
+            _ => return Ok(x),
+        },
+        _ => (number, None),
+    };
+    let by = scale.map_or(1.0, |(_, number)| number);
+    let mut inner = bounded;
+    while let Some((op @ (BinaryOp::Max | BinaryOp::Min), a, b)) = binary(new, inner) {
+        let (a, b) = if known(new, a).is_some() { (b, a) } else { (a, b) };
+        let Some(bound) = known(new, b).map(Scalar::as_f64) else { break };
+        let is_implied = match op {
+            BinaryOp::Max => bound <= 0.0 && number_of_zero == lo,
+            _ => (bound as f32 / by as f32).round_ties_even() >= (hi - number_of_zero) as f32,
+        };
+        if !is_implied {
+            break;
+        }
+        inner = a;
+    }
+    if inner == bounded {
+        return Ok(x);
+    }
+    let quotient = match scale {
+        Some((scale, _)) => new.div(inner, scale)?,
+        None => inner,
+    };
+    let rounded = new.round(quotient)?;
+    match zero {
+        Some(zero) => new.add(rounded, zero),
+        None => Ok(rounded),
+    }
+}
+
+/// The operands of `x = rounded + zero`, where the zero point is known.
+fn zero_point(graph: &Graph, x: Value) -> (Value, Option<Value>) {
+    match binary(graph, x) {
+        Some((BinaryOp::Add, a, b)) if known(graph, b).is_some() => (a, Some(b)),
+        Some((BinaryOp::Add, a, b)) if known(graph, a).is_some() => (b, Some(a)),
+        _ => (x, None),
+    }
+}
+
 /// The stored integers, where `x` is `round((stored - zero) * scale / scale) + zero`.
 fn requantised(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
-    let (rounded, zero) = match binary(new, x) {
-        Some((BinaryOp::Add, a, b)) if known(new, b).is_some() => (a, known(new, b)),
-        Some((BinaryOp::Add, a, b)) if known(new, a).is_some() => (b, known(new, a)),
-        _ => (x, None),
-    };
-
-    let zero = zero.map_or(0.0, Scalar::as_f64);
+    let (rounded, zero) = zero_point(new, x);
+    let zero = zero.and_then(|zero| known(new, zero)).map_or(0.0, Scalar::as_f64);
     let Op::Map(body) = new.op(rounded) else { return Ok(None) };
     let Some(Step::Unary(UnaryOp::Round, _)) = real::step(body) else { return Ok(None) };
     let Some((BinaryOp::Div, y, scale)) = binary(new, new.operands(rounded)[0]) else { return Ok(None) };

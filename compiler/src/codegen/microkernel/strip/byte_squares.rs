@@ -13,8 +13,8 @@ use crate::{
             op::{Body, Op},
         },
         vector::{
-            BYTE_ROWS, Builder,
-            vcode::{Int, IntOp, Mem, Vector},
+            Builder,
+            vcode::{Int, IntOp, Mem, QUAD_BYTES, Vector},
         },
     },
     scalar::CompareOp,
@@ -55,10 +55,10 @@ impl ByteCopy {
     /// Columns that are further apart than the rows of the result are read by whole lines.
     pub(super) fn emit(self, strip: &StripRegisters<'_>, b: &mut Builder, matrix: &Matrix) {
         let long = 4 * b.lanes();
-        let wide = Block { rows: BYTE_ROWS, columns: long };
-        let tall = Block { rows: long, columns: BYTE_ROWS };
+        let wide = Block { rows: QUAD_BYTES, columns: long };
+        let tall = Block { rows: long, columns: QUAD_BYTES };
         let wide_columns = b.copy(matrix.columns);
-        if long > BYTE_ROWS {
+        if long > QUAD_BYTES {
             let between_rows = b.arg(strip.key.pointer(strip.key.streams[self.to as usize].pointer) + 1);
             b.when(CompareOp::Gt, matrix.from.stride, between_rows, |b| {
                 b.when(CompareOp::Ge, matrix.rows, long as i32, |b| {
@@ -68,7 +68,7 @@ impl ByteCopy {
             });
         }
         self.emit_fitting(strip, b, matrix, wide, wide_columns);
-        if long > BYTE_ROWS {
+        if long > QUAD_BYTES {
             self.emit_fitting(strip, b, matrix, tall, matrix.columns);
         }
     }
@@ -115,23 +115,23 @@ impl ByteCopy {
 impl Block {
     /// Copies a block. `source` and `target` have an address and the bytes to the next column or row.
     fn copy(self, b: &mut Builder, source: [Int; 2], target: [Int; 2]) {
-        let mut rows = Vec::with_capacity(BYTE_ROWS);
-        if self.rows == BYTE_ROWS {
+        let mut rows = Vec::with_capacity(QUAD_BYTES);
+        if self.rows == QUAD_BYTES {
             b.quad_addresses(source[0], source[1], |b, _, quads| rows.push(b.load_quads(quads)));
         } else {
             // The lines of the next columns are far apart, so no hardware foresees them.
-            let skipped = b.int_op(IntOp::Mul, source[1], BYTE_ROWS as i32);
+            let skipped = b.int_op(IntOp::Mul, source[1], QUAD_BYTES as i32);
             let next = b.int_op(IntOp::Add, source[0], skipped);
-            for address in b.addresses(next, source[1], BYTE_ROWS) {
+            for address in b.addresses(next, source[1], QUAD_BYTES) {
                 b.prefetch(address);
             }
-            for address in b.addresses(source[0], source[1], BYTE_ROWS) {
+            for address in b.addresses(source[0], source[1], QUAD_BYTES) {
                 rows.push(b.load(address));
             }
         }
         let rows: Vec<Vector> = b.transpose_bytes(rows);
-        if self.rows == BYTE_ROWS {
-            for (row, address) in b.addresses(target[0], target[1], BYTE_ROWS).into_iter().enumerate() {
+        if self.rows == QUAD_BYTES {
+            for (row, address) in b.addresses(target[0], target[1], QUAD_BYTES).into_iter().enumerate() {
                 b.store(address, rows[row]);
             }
         } else {

@@ -7,8 +7,6 @@ mod tiles;
 mod transpose;
 mod wide;
 
-pub(crate) use transpose::BYTE_ROWS;
-
 use super::{
     coalesce::coalesce,
     vcode::{

@@ -1,16 +1,13 @@
 //! Transposition of squares, as many rows and columns as a vector has lanes, and of blocks of bytes.
 //!
-//! A stage of words pairs the vectors whose indices differ in one bit. It exchanges this bit of the vector's index with one bit
-//! of the lane's index. The stages are independent of each other: each exchanges other bits.
+//! A stage of words pairs the vectors whose indices differ in one bit. It exchanges this bit of the vector's index with
+//! one bit of the lane's index. The stages are independent of each other: each exchanges other bits.
 
 use super::Builder;
-use crate::codegen::vector::vcode::{Int, IntOp, Mem, VBinary, VInst, Vector, VectorHalf};
+use crate::codegen::vector::vcode::{Int, IntOp, Mem, QUAD_BYTES, VBinary, VInst, Vector, VectorHalf};
 
 /// The stages that exchange lanes within each four lanes.
 const QUAD_STAGES: u8 = 2;
-
-/// The vectors of a square of bytes: the bytes of four lanes.
-pub(crate) const BYTE_ROWS: usize = 16;
 
 impl Builder {
     /// Transposes as many vectors as there are lanes: vector `i` of the result holds lane `i` of each vector.
@@ -51,11 +48,11 @@ impl Builder {
     /// A stage puts the bytes of the first eight vectors between those of the others. So it rotates the eight bits of
     /// the indices of vectors and bytes by one, and four stages exchange both indices.
     pub(crate) fn transpose_bytes(&mut self, mut rows: Vec<Vector>) -> Vec<Vector> {
-        debug_assert_eq!(rows.len(), BYTE_ROWS, "a square");
-        for _ in 0..BYTE_ROWS.trailing_zeros() {
-            let (first, second) = rows.split_at(BYTE_ROWS / 2);
+        debug_assert_eq!(rows.len(), QUAD_BYTES, "a square");
+        for _ in 0..QUAD_BYTES.trailing_zeros() {
+            let (first, second) = rows.split_at(QUAD_BYTES / 2);
             let pairs: Vec<(Vector, Vector)> = first.iter().copied().zip(second.iter().copied()).collect();
-            rows = Vec::with_capacity(BYTE_ROWS);
+            rows = Vec::with_capacity(QUAD_BYTES);
             for (a, b) in pairs {
                 rows.extend(
                     [VectorHalf::First, VectorHalf::Second]
@@ -74,7 +71,7 @@ impl Builder {
         stride: Int,
         mut visit: impl FnMut(&mut Builder, usize, Vec<Mem>),
     ) {
-        let rows = BYTE_ROWS as i32;
+        let rows = QUAD_BYTES as i32;
         let mut bases = vec![self.copy(first)];
         for _ in 1..self.lanes() / 4 {
             let between = self.int_op(IntOp::Mul, stride, rows);
@@ -84,7 +81,7 @@ impl Builder {
         let thrice = self.address(Mem { base: stride, index: Some((stride, 2)), disp: 0 });
         let four = self.int_op(IntOp::Shl, stride, 2);
         let places = [None, Some((stride, 1)), Some((stride, 2)), Some((thrice, 1))];
-        for row in 0..BYTE_ROWS {
+        for row in 0..QUAD_BYTES {
             if row > 0 && row % 4 == 0 {
                 bases.iter().for_each(|base| self.advance(*base, four));
             }

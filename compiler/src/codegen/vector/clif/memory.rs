@@ -139,10 +139,7 @@ impl Translator<'_> {
                     translator.store(mem.plus(types::I16.bytes() as usize * lane), one);
                 });
             }
-            VInst::Store(mem, src) => {
-                let value = self.vector(*src);
-                self.store(*mem, value);
-            }
+            VInst::Store(mem, src) => self.store_vector(*mem, *src),
             VInst::StoreFirst(mem, src, n, _) => {
                 self.for_first(*n, |translator, lane| translator.store_lane(mem.plus(4 * lane), *src, lane));
             }
@@ -151,14 +148,16 @@ impl Translator<'_> {
                     self.store_lane(*mem, *src, lane);
                 }
             }
-            VInst::StoreQuads(mems, src) => {
-                let value = self.vector(*src);
-                self.store(mems[0], value);
-            }
+            VInst::StoreQuads(mems, src) => self.store_vector(mems[0], *src),
             VInst::StoreOne(mem, src) => self.store_lane(*mem, *src, 0),
             VInst::Prefetch(_) | VInst::PrefetchWrite(_) => {}
             _ => unreachable!("neither a memory step nor one that the shape allows: {step:?}"),
         }
+    }
+
+    fn store_vector(&mut self, mem: Mem, src: Vector) {
+        let value = self.vector(src);
+        self.store(mem, value);
     }
 
     /// Sets `dst` to four packed narrow integers, each extended to a lane.
