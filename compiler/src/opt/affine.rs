@@ -35,11 +35,11 @@ pub(crate) fn affine(graph: &mut Graph) -> Result<()> {
 }
 
 /// An operation `x op vector`, where the vector varies along axis `axis` of `x`.
-struct ByChannel {
-    op: BinaryOp,
-    x: Value,
-    axis: usize,
-    vector: Vec<Scalar>,
+pub(super) struct ByChannel {
+    pub(super) op: BinaryOp,
+    pub(super) x: Value,
+    pub(super) axis: usize,
+    pub(super) vector: Vec<Scalar>,
 }
 
 fn rewritten(new: &mut Graph, node: &Node, used: &SecondaryMap<Value, u32>) -> Result<Option<Value>> {
@@ -70,7 +70,7 @@ fn rewritten(new: &mut Graph, node: &Node, used: &SecondaryMap<Value, u32>) -> R
 }
 
 /// Matches an `Op::Map` that is a product or sum with a vector. A difference is a sum with the negated vector.
-fn by_channel(graph: &Graph, op: &Op, operands: &[Value]) -> Option<ByChannel> {
+pub(super) fn by_channel(graph: &Graph, op: &Op, operands: &[Value]) -> Option<ByChannel> {
     let (Op::Map(body), &[a, b]) = (op, operands) else { return None };
     let &[Step::Binary(op, left, right)] = body.steps.as_slice() else { return None };
     if !body.params[0].is_float() || left == right || body.result != Reg(2) {
@@ -117,12 +117,18 @@ fn channel(graph: &Graph, value: Value) -> Option<(usize, Vec<Scalar>)> {
     Some((axis, vector))
 }
 
-fn combined(op: BinaryOp, a: &[Scalar], b: &[Scalar]) -> Vec<Scalar> {
+pub(super) fn combined(op: BinaryOp, a: &[Scalar], b: &[Scalar]) -> Vec<Scalar> {
     a.iter().zip(b).map(|(a, b)| eval::binary(op, *a, *b)).collect()
 }
 
 /// Emits `x op vector`, with the vector repeated along all other axes.
-fn with_vector(new: &mut Graph, op: BinaryOp, x: Value, axis_: usize, vector: &[Scalar]) -> Result<Value> {
+pub(super) fn with_vector(
+    new: &mut Graph,
+    op: BinaryOp,
+    x: Value,
+    axis_: usize,
+    vector: &[Scalar],
+) -> Result<Value> {
     let dtype = new.dtype(x);
     let tensor = Tensor::from_scalars(dtype, vec![vector.len()], vector).expect("one element for each");
     let constant = new.constant(tensor)?;
@@ -175,7 +181,7 @@ fn fixed(graph: &Graph, value: Value) -> Option<&Tensor> {
 }
 
 /// Whether a constant of floats holds bf16 values only, and is large enough to be multiplied as bf16.
-fn is_bf16(tensor: &Tensor) -> bool {
+pub(super) fn is_bf16(tensor: &Tensor) -> bool {
     tensor.dtype() == DType::F32
         && tensor.elems() >= (precision::MIN_SPLIT_EXTENT * precision::MIN_SPLIT_EXTENT) as usize
         && tensor.all_f32s(precision::is_bf16)

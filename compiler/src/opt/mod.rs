@@ -7,6 +7,7 @@
 
 pub(crate) mod affine;
 pub(crate) mod bodies;
+pub(crate) mod branches;
 pub(crate) mod captures;
 pub(crate) mod clamp;
 pub(crate) mod concats;
@@ -56,6 +57,8 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("affine", affine::affine),
     // The affine pass leaves products of constants, and `bodies` leaves views of the operands that it inlined.
     ("fold again", fold::fold),
+    // Constants of the branches are known now.
+    ("branches", branches::branches),
     // Scales and biases of normalizations are now part of the weights.
     ("negligible_weights", negligible_weights::negligible_weights),
     ("share", share::share),

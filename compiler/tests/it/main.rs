@@ -51,6 +51,7 @@ mod kernel;
 mod lower;
 mod macos;
 mod math;
+mod merged_branches;
 mod microkernel;
 mod own_math;
 mod padded_images;

@@ -29,6 +29,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("transposed_results", transposed_results),
     ("channels_of_bytes", channels_of_bytes),
     ("planes_of_bytes", planes_of_bytes),
+    ("branches", branches),
     ("grouped", grouped),
     ("pools", pools),
     ("attention", attention),
@@ -501,6 +502,68 @@ fn planes_of_bytes() -> Result<Graph> {
         let y = g.relu(y)?;
         g.output(&format!("floats{dtype}"), y)?;
     }
+    Ok(g)
+}
+
+/// Sums of convolutions that read the same image: with windows of the same and of other sizes, with factors of the image,
+/// for all channels and for each, with strides, and some that can't be merged.
+fn branches() -> Result<Graph> {
+    let mut g = graph("branches", &[("N", 0, 2), ("H", 2, 9), ("W", 3, 11)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 6.into(), sym("H"), sym("W")])?;
+    let windows = |g: &mut Graph, x, size: [i64; 2], stride: i64| {
+        let sides = [0, 0, size[0] / 2, size[1] / 2].map(Dim::from);
+        let padded = g.pad(x, &sides, &sides, Scalar::f32(0.0))?;
+        g.window(padded, &[2, 3], &size, &[stride; 2], &[1, 1])
+    };
+    let conv = |g: &mut Graph, x, size: [i64; 2], stride, seed| {
+        let x = windows(g, x, size, stride)?;
+        let w = constant(g, &[6, 6, size[0] as usize, size[1] as usize], seed)?;
+        let y = g.contract(x, b"nchwyx", w, b"ocyx", b"nohw")?;
+        let b = constant(g, &[6, 1, 1], seed + 1)?;
+        g.add(y, b)
+    };
+    for (at, size) in [[3, 5], [1, 1], [3, 3], [1, 5]].into_iter().enumerate() {
+        let y = conv(&mut g, x, [3, 5], 1, 1)?;
+        let z = conv(&mut g, x, size, 1, 10 + 2 * at as u32)?;
+        let y = g.add(z, y)?;
+        g.output(&format!("windows{at}"), y)?;
+    }
+    let s = constant(&mut g, &[6, 1, 1], 3)?;
+    let scaled = g.mul(x, s)?;
+    let sum = conv(&mut g, x, [3, 3], 1, 5)?;
+    let sum = g.add(sum, scaled)?;
+    let pointwise = conv(&mut g, x, [1, 1], 1, 7)?;
+    let sum = g.add(sum, pointwise)?;
+    let sum = g.add(sum, x)?;
+    let sum = g.relu(sum)?;
+    g.output("image", sum)?;
+
+    // The first branch is a result too.
+    let shared = conv(&mut g, x, [3, 3], 1, 41)?;
+    g.output("shared", shared)?;
+    let other = conv(&mut g, x, [3, 3], 1, 43)?;
+    let both = g.add(shared, other)?;
+    g.output("both", both)?;
+
+    // Neither window has all places of the other.
+    let tall = conv(&mut g, x, [3, 1], 1, 21)?;
+    let wide = conv(&mut g, x, [1, 3], 1, 23)?;
+    let cross = g.add(tall, wide)?;
+    g.output("cross", cross)?;
+
+    let depthwise = |g: &mut Graph, size: i64, seed| {
+        let x = windows(g, x, [size; 2], 2)?;
+        let w = constant(g, &[6, size as usize, size as usize], seed)?;
+        g.contract(x, b"nchwyx", w, b"cyx", b"nchw")
+    };
+    let sum = depthwise(&mut g, 3, 31)?;
+    let other = depthwise(&mut g, 5, 33)?;
+    let sum = g.add(sum, other)?;
+    let part = windows(&mut g, x, [1, 1], 2)?;
+    let part = g.squeeze(part, &[4, 5])?;
+    let part = g.mul(part, s)?;
+    let sum = g.add(part, sum)?;
+    g.output("depthwise", sum)?;
     Ok(g)
 }
 
