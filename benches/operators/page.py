@@ -23,6 +23,17 @@ cargo build --release -p symshape-compiler
 - All results are equal to those of ONNX Runtime within 1e-4 of the largest magnitude.
 """
 
+QUANTISED = """# Single quantised operators
+
+Models of one operator each, on 8-bit integers or on halves, next to ONNX Runtime and OpenVINO. A quantised operator stands between its DequantizeLinear and QuantizeLinear nodes, as tools of quantisation write it.
+
+```sh
+/tmp/models/bin/python benches/operators/run.py --quantised --page docs/operator-speed-quantised.md
+```
+
+The conditions are those of [operator-speed.md](operator-speed.md). Integers may be off by one from those of ONNX Runtime, because a number between two may round to either, and halves by two of their steps.
+"""
+
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #24292f } line { stroke: #8c959f } .low { fill: #d1495b } .high { fill: #3a8f5c }
 @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } }
@@ -92,7 +103,7 @@ def write(path, points, args):
     image = path.with_suffix(".svg")
     image.write_text(picture(points))
     text = [
-        HEAD, f"{conditions(args)}. {args.note}".rstrip(), "", summary(points), "",
+        QUANTISED if args.quantised else HEAD, f"{conditions(args)}. {args.note}".rstrip(), "", summary(points), "",
         f"![Ratios in order]({image.name})", "", "All points, the slowest first:", "",
         "| operator | sizes | µs | ONNX Runtime | OpenVINO |", "|---|---|---|---|---|",
     ]

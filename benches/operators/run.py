@@ -3,6 +3,7 @@
 
     python benches/operators/run.py                          # all of them, then docs/operator-speed.md
     python benches/operators/run.py --only 'Softmax' --no-page
+    python benches/operators/run.py --quantised --page docs/operator-speed-quantised.md
 
 The packages of benches/models/requirements.txt must be installed, and `symc` must be built in release mode. Results of
 all runtimes are compared with those of ONNX Runtime. Times are processor time of one thread, of the fastest calls of
@@ -23,6 +24,7 @@ sys.path += [f"{ROOT}/compiler/tests/differential", f"{ROOT}/benches/models"]
 import artefact
 import onnx
 import page
+import quantised
 from operators import operators
 from peers import OnnxRuntime, OpenVino, Symshape, limit_openvino
 from side_by_side import TOLERANCE, add_arguments, error, times
@@ -31,6 +33,7 @@ from side_by_side import TOLERANCE, add_arguments, error, times
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser, ROOT, "operators", "operator-speed.md")
+    parser.add_argument("--quantised", action="store_true", help="operators on 8-bit integers and on halves instead")
     args = parser.parse_args()
 
     os.sched_setaffinity(0, {args.core})
@@ -38,7 +41,8 @@ def main():
     shutil.rmtree(args.scratch, ignore_errors=True)
     args.scratch.mkdir(parents=True)
     points = []
-    for kind, members in operators().items():
+    families = quantised.operators() if args.quantised else operators()
+    for kind, members in families.items():
         for operator in members:
             if re.search(args.only, operator.name):
                 found = measured(operator, kind, args.scratch / str(len(points)), args)
