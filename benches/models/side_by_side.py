@@ -39,12 +39,13 @@ def times(peers, args):
 
 def error(peer, expected):
     """The largest difference of the last results from the expected ones, relative to the largest magnitude. Integers
-    may be off by one, because a number between two may round to either, and halves by two of their steps."""
+    may be off by one, because a number between two may round to either, and halves by a step of the largest
+    magnitude."""
     worst = 0.0
     for name, want in expected.items():
         step = 0.0
         if want.dtype == np.float16:
-            step = 2 * np.spacing(np.abs(want)).astype(np.float64)
+            step = float(np.spacing(np.abs(want).max()))
         elif want.dtype.kind in "iu":
             step = 1.0
         want = want.astype(np.float64)

@@ -31,7 +31,7 @@ Models of one operator each, on 8-bit integers or on halves, next to ONNX Runtim
 /tmp/models/bin/python benches/operators/run.py --quantised --page docs/operator-speed-quantised.md
 ```
 
-The conditions are those of [operator-speed.md](operator-speed.md). Integers may be off by one from those of ONNX Runtime, because a number between two may round to either, and halves by two of their steps.
+The conditions are those of [operator-speed.md](operator-speed.md). Integers may be off by one from those of ONNX Runtime, because a number between two may round to either, and halves by a step of the largest magnitude.
 """
 
 STYLE = """

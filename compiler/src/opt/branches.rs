@@ -22,7 +22,7 @@ use super::{
 use crate::{
     error::Result,
     graph::{Graph, Label, Op, Value, axis},
-    scalar::{BinaryOp, Body, Scalar, Step},
+    scalar::{BinaryOp, Body, Precision, Scalar, Step},
     tensor::Tensor,
 };
 use cranelift_entity::SecondaryMap;
@@ -150,6 +150,13 @@ impl Branch {
         }
     }
 
+    fn precision(&self) -> Option<Precision> {
+        match self.op {
+            Op::Contraction { precision, .. } => Some(precision),
+            _ => None,
+        }
+    }
+
     /// The places in `lhs` of the axes that are summed.
     fn summed(&self) -> impl Iterator<Item = usize> + '_ {
         let [lhs, _, out] = &self.labels;
@@ -158,7 +165,7 @@ impl Branch {
 
     /// The weights of the sum with another contraction, whose window is a part of this one.
     fn with_branch(&self, graph: &Graph, other: &Branch) -> Option<Tensor> {
-        if self.labels != other.labels || self.view != other.view {
+        if self.labels != other.labels || self.precision() != other.precision() || self.view != other.view {
             return None;
         }
         let (image, index) = shown(graph, other.lhs, &|value| value == self.image);
@@ -230,8 +237,10 @@ impl Branch {
             taps[at] = Some(tap as usize);
             moved = places;
         }
+        // Products of rows keep their residual, which is exact at any precision of the products.
+        let is_convolution = taps.iter().any(Option::is_some);
         let is_same = moved.iter().zip(&wanted).all(|(x, y)| facts.prove_eq(x, y).is_yes());
-        if !is_same || channel.is_some() != diagonal.is_some() {
+        if !is_convolution || !is_same || channel.is_some() != diagonal.is_some() {
             return None;
         }
         let along = match &scaled {

@@ -297,7 +297,8 @@ fn planes() -> Result<Graph> {
     let x = dequantised(&mut g, x, 121, &[0.0625], 0)?;
     let y = conv(&mut g, x, [70, 37], 1, 1)?;
     let z = conv(&mut g, x, [70, 1], 1, 1)?;
-    let z = g.broadcast_to(z, &g.shape(y).to_vec())?;
+    let shape = g.shape(y).to_vec();
+    let z = g.broadcast_to(z, &shape)?;
     let y = g.add(y, z)?;
     let y = quantised(&mut g, y, 9, 2.0, DType::U8)?;
     g.output("y", y)?;
