@@ -9,11 +9,14 @@ use crate::{
     graph::{Graph, Op, Value, axis},
     lower::index::{AxisOrder, substitute},
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use symshape::Dim;
 
 /// The fewest columns after the innermost row axis: with fewer, vectors of columns are mostly empty.
 const MIN_COLUMNS: i64 = 16;
+
+/// Most values that are followed from a reader.
+const MAX_VALUES: usize = 64;
 
 /// For columns of contractions that a reader places between rows, by contraction and axis: the axis of the rows.
 pub(super) fn phases(graph: &Graph) -> HashMap<(Value, usize), usize> {
@@ -21,7 +24,12 @@ pub(super) fn phases(graph: &Graph) -> HashMap<(Value, usize), usize> {
     for (_, node) in &graph.nodes {
         let Op::View { index, .. } = &node.op else { continue };
         let mut open: Vec<(Value, Vec<Dim>)> = vec![(node.operands[0], index.clone())];
+        let mut seen: HashSet<Value> = HashSet::new();
         while let Some((value, index)) = open.pop() {
+            // Values are read along many paths where results of maps are shared.
+            if seen.len() >= MAX_VALUES || !seen.insert(value) {
+                continue;
+            }
             let operands = graph.operands(value);
             match graph.op(value) {
                 Op::View { index: map, .. } => open.push((operands[0], substitute(map, &index))),

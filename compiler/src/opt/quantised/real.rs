@@ -25,6 +25,13 @@ pub(super) struct Real {
     pub(super) scale: Option<Value>,
 }
 
+/// The concatenations that are followed: parts of a concatenation may share concatenations, on too many paths.
+#[derive(Clone, Copy)]
+enum Concats {
+    One,
+    None,
+}
+
 /// A zero point.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Zero {
@@ -39,7 +46,7 @@ impl Real {
     pub(super) fn of(graph: &mut Graph, value: Value, dtype: DType) -> Result<Option<Real>> {
         match dtype {
             DType::I32 => integers(graph, value),
-            _ => floats(graph, value),
+            _ => floats(graph, value, Concats::One),
         }
     }
 }
@@ -88,16 +95,19 @@ fn is_movement(graph: &Graph, value: Value) -> bool {
     }
 }
 
-fn floats(graph: &mut Graph, value: Value) -> Result<Option<Real>> {
+fn floats(graph: &mut Graph, value: Value, concats: Concats) -> Result<Option<Real>> {
     if is_movement(graph, value) {
         let operand = graph.operands(value)[0];
-        return match floats(graph, operand)? {
+        return match floats(graph, operand, concats)? {
             Some(inner) => moved(graph, value, inner),
             None => Ok(None),
         };
     }
     if let Op::Concat { axis } = *graph.op(value) {
-        return concatenated(graph, value, axis);
+        return match concats {
+            Concats::One => concatenated(graph, value, axis),
+            Concats::None => Ok(None),
+        };
     }
     let Some((x, scale)) = product(graph, value) else { return Ok(None) };
     let Some(scale) = uniform(graph, scale)? else { return Ok(None) };
@@ -111,7 +121,7 @@ fn concatenated(graph: &mut Graph, value: Value, axis: usize) -> Result<Option<R
     let mut first: Option<Real> = None;
     let mut stored = Vec::with_capacity(parts.len());
     for part in parts {
-        let Some(real) = floats(graph, part)? else { return Ok(None) };
+        let Some(real) = floats(graph, part, Concats::None)? else { return Ok(None) };
         stored.push(real.stored);
         let Some(first) = &first else {
             first = Some(real);
