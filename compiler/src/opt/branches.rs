@@ -29,6 +29,9 @@ use cranelift_entity::SecondaryMap;
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
+/// Most zeros that are left out of a branch.
+const MAX_ZEROS: usize = 4;
+
 /// Runs the pass.
 ///
 /// # Errors
@@ -83,14 +86,17 @@ fn joined(new: &mut Graph, x: Value, y: Value, used: &SecondaryMap<Value, u32>) 
     }
 }
 
-/// The value that a vector is added to, with this vector. Zeros that are added are left out.
-fn without_bias(graph: &Graph, value: Value, used: &SecondaryMap<Value, u32>) -> (Value, Bias) {
-    if used[value] > 1 {
-        return (value, None);
+/// The value that a vector is added to, with this vector. A few zeros that are added are left out.
+fn without_bias(graph: &Graph, mut value: Value, used: &SecondaryMap<Value, u32>) -> (Value, Bias) {
+    for _ in 0..MAX_ZEROS {
+        if used[value] <= 1 && adds_zero(graph, value) {
+            value = graph.operands(value)[0];
+        }
     }
     match by_channel(graph, graph.op(value), graph.operands(value)) {
-        Some(ByChannel { op: BinaryOp::Add, x, axis, vector }) => (x, Some((axis, vector))),
-        _ if adds_zero(graph, value) => without_bias(graph, graph.operands(value)[0], used),
+        Some(ByChannel { op: BinaryOp::Add, x, axis, vector }) if used[value] <= 1 => {
+            (x, Some((axis, vector)))
+        }
         _ => (value, None),
     }
 }
