@@ -12,6 +12,14 @@ use symshape_runtime::DType;
 pub struct Local(u32);
 entity_impl!(Local, "local");
 
+impl Local {
+    /// The variable behind `count` variables of another kernel.
+    #[must_use]
+    pub(crate) fn after(self, count: usize) -> Local {
+        Local(self.0 + count as u32)
+    }
+}
+
 /// An element of a buffer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Access {

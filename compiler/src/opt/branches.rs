@@ -114,6 +114,7 @@ struct Branch {
     lhs: Value,
     weights: Tensor,
     labels: [Vec<Label>; 3],
+    precision: Precision,
     /// The view of the contraction, without axes of one element.
     view: Option<(Vec<Dim>, Vec<Dim>)>,
     /// The tensor that the left operand shows, and the element that it shows at an index. Elements outside of the
@@ -135,7 +136,7 @@ impl Branch {
             value = graph.operands(value)[0];
         }
         let op = graph.op(value);
-        let Op::Contraction { lhs, rhs, out, dtype: DType::F32, .. } = op else { return None };
+        let Op::Contraction { lhs, rhs, out, dtype: DType::F32, precision } = op else { return None };
         let &[data, weights] = graph.operands(value) else { return None };
         let weights = graph.as_constant(weights)?;
         let is_float = weights.dtype() == DType::F32 && weights.few_bits().is_none();
@@ -144,7 +145,16 @@ impl Branch {
         }
         let (image, index) = shown(graph, data, &|_| false);
         let labels = [lhs.clone(), rhs.clone(), out.clone()];
-        Some(Branch { op: op.clone(), lhs: data, weights: weights.clone(), labels, view, image, index })
+        Some(Branch {
+            op: op.clone(),
+            lhs: data,
+            weights: weights.clone(),
+            labels,
+            precision: *precision,
+            view,
+            image,
+            index,
+        })
     }
 
     /// The axis of the branch's value that a label belongs to.
@@ -156,13 +166,6 @@ impl Branch {
         }
     }
 
-    fn precision(&self) -> Option<Precision> {
-        match self.op {
-            Op::Contraction { precision, .. } => Some(precision),
-            _ => None,
-        }
-    }
-
     /// The places in `lhs` of the axes that are summed.
     fn summed(&self) -> impl Iterator<Item = usize> + '_ {
         let [lhs, _, out] = &self.labels;
@@ -171,7 +174,7 @@ impl Branch {
 
     /// The weights of the sum with another contraction, whose window is a part of this one.
     fn with_branch(&self, graph: &Graph, other: &Branch) -> Option<Tensor> {
-        if self.labels != other.labels || self.precision() != other.precision() || self.view != other.view {
+        if self.labels != other.labels || self.precision != other.precision || self.view != other.view {
             return None;
         }
         let (image, index) = shown(graph, other.lhs, &|value| value == self.image);

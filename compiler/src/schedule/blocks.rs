@@ -21,8 +21,7 @@ use super::{
 use crate::{
     Error, Result,
     kernel::{
-        Access, Axis, BufferId, Contraction, Control, Kernel, Local, MemorySpace, Program, Rhs, Stmt,
-        upper_bound,
+        Access, Axis, BufferId, Contraction, Control, Kernel, MemorySpace, Program, Rhs, Stmt, upper_bound,
         walk::{self, Rewrite},
     },
     scalar::Precision,
@@ -409,7 +408,7 @@ fn body_of_block(
             None => Access { index: facts.simplify(&access.index), ..access },
         },
         symbol: &|symbol| renamed.get(symbol).unwrap_or(symbol).clone(),
-        local: &|local| Local::from_u32(local.as_u32() + shift as u32),
+        local: &|local| local.after(shift),
     };
 
     Some(match rows.work {

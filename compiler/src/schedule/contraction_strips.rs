@@ -14,7 +14,7 @@
 //! adds several terms, because the sums are in memory between two strips.
 
 use super::{
-    epilogues::{in_model, loops, renamed},
+    epilogues::{self, in_model, loops, renamed},
     fresh_symbols::FreshSymbols,
     leaves::rewrite_contractions,
 };
@@ -24,12 +24,11 @@ use crate::{
         Access, Axis, Buffer, BufferId, Contraction, Inst, InstSeq, Kernel, MemorySpace, Program, Rhs, Stmt,
         WeightForm, hoist,
         lanes::{accumulator_type, strip_obstacle},
-        walk::Rewrite,
     },
     scalar::{BinaryOp, Reg, Scalar},
     tensor::{Bytes, Tensor},
 };
-use symshape::{Dim, Facts, Symbol};
+use symshape::{Dim, Facts};
 use symshape_runtime::DType;
 
 /// Terms that a strip adds at once: with more, their loads take longer than those of the sums.
@@ -158,11 +157,10 @@ impl Expansion<'_> {
         let strip = std::mem::replace(strip, place);
 
         let moved = |dim: &Dim| dim.substitute(&|symbol| (*symbol == strip.var).then(|| at.clone()));
-        let by =
-            Rewrite { dim: &moved, access: &|access| access, symbol: &Symbol::clone, local: &|local| local };
         rhs.index = moved(&rhs.index);
         let lhs = Access { index: moved(&contraction.lhs.index), ..contraction.lhs.clone() };
-        Some((block, Contraction { lhs, epilogue: by.code(&contraction.epilogue), ..contraction.clone() }))
+        let epilogue = epilogues::at(facts, &contraction.epilogue, &strip.var, &at);
+        Some((block, Contraction { lhs, epilogue, ..contraction.clone() }))
     }
 
     /// The epilogue as a strip, after the part of it that all its elements share.

@@ -236,6 +236,17 @@ pub(super) fn in_model(program: &Program, facts: &Facts, extent: &Dim) -> Option
     facts.bounds(&extent).hi.map(Dim::from)
 }
 
+/// Code in which an expression takes the place of an axis, as in a loop over a part of it.
+pub(super) fn at(facts: &Facts, code: &InstSeq, var: &Symbol, place: &Dim) -> InstSeq {
+    let by = Rewrite {
+        dim: &|dim| dim.substitute(&|symbol| (symbol == var).then(|| place.clone())),
+        access: &|access| Access { index: facts.simplify(&access.index), ..access },
+        symbol: &Symbol::clone,
+        local: &|local| local,
+    };
+    by.code(code)
+}
+
 /// `body` inside loops over `axes`.
 pub(super) fn loops(axes: &[Axis], parallel: bool, body: Vec<Stmt>) -> Vec<Stmt> {
     axes.iter().rev().fold(body, |body, axis| vec![Stmt::For { axis: axis.clone(), parallel, body }])

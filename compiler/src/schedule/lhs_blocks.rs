@@ -11,18 +11,16 @@
 //! ```
 
 use super::{
-    epilogues::loops,
+    epilogues::{self, loops},
     fresh_symbols::FreshSymbols,
     leaves::{Place, rewrite_contractions},
     pack_buffers, pages,
 };
 use crate::{
     Result,
-    kernel::{
-        Access, Axis, Buffer, Contraction, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt, walk::Rewrite,
-    },
+    kernel::{Access, Axis, Buffer, Contraction, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt},
 };
-use symshape::{Dim, Symbol};
+use symshape::Dim;
 use symshape_runtime::DType;
 
 /// Bytes of a block: about half of a second-level cache.
@@ -141,15 +139,9 @@ fn in_blocks(
     let copy = Stmt::For { axis: copied, parallel: false, body: vec![strip] };
 
     let at = first + Dim::from(&row.var);
-    let by = Rewrite {
-        dim: &|dim| dim.substitute(&|symbol| (*symbol == last.var).then(|| at.clone())),
-        access: &|access| Access { index: facts.simplify(&access.index), ..access },
-        symbol: &Symbol::clone,
-        local: &|local| local,
-    };
     let product = Contraction {
         lhs: place_of(&row, k),
-        epilogue: by.code(&contraction.epilogue),
+        epilogue: epilogues::at(&facts, &contraction.epilogue, &last.var, &at),
         m: vec![row],
         ..contraction.clone()
     };

@@ -23,17 +23,20 @@
 //!
 //! The lanes after the last column are never written, and their results are never stored.
 
-use super::{epilogues::renamed, fresh_symbols::FreshSymbols, pages};
+use super::{
+    epilogues::{self, renamed},
+    fresh_symbols::FreshSymbols,
+    pages,
+};
 use crate::{
     Result,
     kernel::{
         Access, Axis, Buffer, BufferId, Contraction, Inst, InstSeq, Local, MemorySpace, Program, Rhs, Stmt,
-        walk::Rewrite,
     },
     scalar::{CompareOp, Scalar},
 };
 use cranelift_entity::PrimaryMap;
-use symshape::{Dim, Facts, Symbol};
+use symshape::{Dim, Facts};
 use symshape_runtime::DType;
 
 /// Columns of a panel, as for constants that are packed at compile time.
@@ -212,16 +215,10 @@ impl Packing<'_> {
         let column = Axis { var: self.symbols.fresh(), extent: columns.count };
         facts.declare_index(&column.var, &column.extent);
         let at = columns.first + Dim::from(&column.var);
-        let by = Rewrite {
-            dim: &|dim| dim.substitute(&|symbol| (*symbol == n.var).then(|| at.clone())),
-            access: &|access| Access { index: facts.simplify(&access.index), ..access },
-            symbol: &Symbol::clone,
-            local: &|local| local,
-        };
         let product = Stmt::Contraction(Box::new(Contraction {
             n: column,
             rhs: Rhs::Panels { buffer, base: Dim::zero(), width: WIDTH as u32 },
-            epilogue: by.code(&contraction.epilogue),
+            epilogue: epilogues::at(&facts, &contraction.epilogue, &n.var, &at),
             ..contraction.clone()
         }));
         // The kernel may have the contraction in its other form too.

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     Result,
     kernel::{
-        Axis, Inst, InstSeq, Kernel, Local, Program, Stmt,
+        Axis, Inst, InstSeq, Kernel, Program, Stmt,
         lanes::strip_obstacle,
         walk::{self, Rewrite},
     },
@@ -35,22 +35,28 @@ pub(super) fn fuse(program: &mut Program) -> Result<()> {
 fn reduction(kernel: &Kernel) -> Option<(&Axis, &InstSeq, &[Stmt])> {
     let (Stmt::Strip { axis, code }, rest) = kernel.body.split_first()? else { return None };
     let is_pure = |inst: &Inst| {
-        matches!(inst, Inst::Load(_) | Inst::Reduce(..) | Inst::Const(_)) || is_arithmetic(inst)
+        use Inst::{Binary, Bits, Cast, Compare, Const, Load, Reduce, Select, Unary};
+        matches!(
+            inst,
+            Load(_)
+                | Const(_)
+                | Unary(..)
+                | Binary(..)
+                | Compare(..)
+                | Select(..)
+                | Cast(..)
+                | Bits(..)
+                | Reduce(..)
+        )
     };
     let reduces = code.insts.iter().any(|inst| matches!(inst, Inst::Reduce(..)));
     let is_scalar = |stmt: &Stmt| matches!(stmt, Stmt::Block(_));
     (reduces && code.insts.iter().all(is_pure) && rest.iter().all(is_scalar)).then_some((axis, code, rest))
 }
 
-fn is_arithmetic(inst: &Inst) -> bool {
-    use Inst::{Binary, Bits, Cast, Compare, Select, Unary};
-    matches!(inst, Unary(..) | Binary(..) | Compare(..) | Select(..) | Cast(..) | Bits(..))
-}
-
 /// The fusion of two reductions of common elements.
 fn joined_kernels(program: &Program, before: &Kernel, after: &Kernel) -> Option<Kernel> {
     let (axis, code, rest) = reduction(before)?;
-    let shift = before.locals.len() as u32;
     let (next_axis, ..) = reduction(after)?;
     let next_body = walk::rewrite(
         &after.body,
@@ -58,7 +64,7 @@ fn joined_kernels(program: &Program, before: &Kernel, after: &Kernel) -> Option<
             dim: &|dim| dim.substitute(&|symbol| (*symbol == next_axis.var).then(|| Dim::from(&axis.var))),
             access: &|access| access,
             symbol: &|symbol| if *symbol == next_axis.var { axis.var.clone() } else { symbol.clone() },
-            local: &|local| Local::from_u32(local.as_u32() + shift),
+            local: &|local| local.after(before.locals.len()),
         },
     );
     let [Stmt::Strip { code: next, .. }, next_rest @ ..] = &next_body[..] else { return None };

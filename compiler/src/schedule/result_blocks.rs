@@ -21,8 +21,8 @@ use super::{
 use crate::{
     Result,
     kernel::{
-        Access, Axis, Buffer, BufferId, Contraction, Control, InstSeq, Kernel, Local, MemorySpace, Program,
-        Rhs, Stmt, upper_bound, verify,
+        Access, Axis, Buffer, BufferId, Contraction, Control, InstSeq, Kernel, MemorySpace, Program, Rhs,
+        Stmt, upper_bound, verify,
         walk::{self, Rewrite},
     },
 };
@@ -284,7 +284,7 @@ impl<'k> Pair<'k> {
                 Access { index: facts.simplify(&index), ..access }
             },
             symbol: &Symbol::clone,
-            local: &|local| Local::from_u32(local.as_u32() + first_local as u32),
+            local: &|local| local.after(first_local),
         };
         walk::rewrite(body, &by)
     }

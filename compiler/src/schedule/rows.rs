@@ -15,7 +15,7 @@ use super::neighbours;
 use crate::{
     Result,
     kernel::{
-        Access, Axis, BufferId, Control, Kernel, Local, MemorySpace, Program, Stmt, upper_bound,
+        Access, Axis, BufferId, Control, Kernel, MemorySpace, Program, Stmt, upper_bound,
         walk::{self, Rewrite},
     },
 };
@@ -228,7 +228,7 @@ pub(super) fn join(program: &Program, before: &mut Kernel, after: Kernel) {
             dim: &|dim| dim.substitute(&|symbol| names.get(symbol).map(Dim::from)),
             access: &|access| access,
             symbol: &|symbol| names.get(symbol).unwrap_or(symbol).clone(),
-            local: &|local| Local::from_u32(local.as_u32() + shift as u32),
+            local: &|local| local.after(shift),
         },
     ));
     if !before.name.ends_with(&after.name) {

@@ -7,14 +7,13 @@ use super::body_builder::Stream;
 use crate::{
     codegen::microkernel::{
         self,
-        op::{Body, GROUP_BYTES, GROUP_STREAMS, Op, StreamStep},
+        op::{Body, GROUP_BYTES, GROUP_STREAMS, Op, StreamStep, Ty},
         strip::Phase,
     },
-    kernel::{MemorySpace, Program},
+    kernel::{MemorySpace, Program, lanes::builder::lane_type},
 };
 use num_traits::ToPrimitive;
 use symshape::{Dim, Facts, NormalForms};
-use symshape_runtime::DType;
 
 /// Largest distance in bytes between streams that share a pointer; offsets of instructions have 32 bits.
 const MAX_DISTANCE: i32 = 1 << 28;
@@ -38,12 +37,10 @@ impl Pointer {
             Pointer::Stream(stream) => stream,
         };
 
-        // Microkernels distinguish a unit step only for words, floats of 16 bits and bytes with a stride from column
-        // to column: they can load a vector of rows. Other streams count as strided, so that their strips share a key.
-        let has_squares = match program.buffers[stream.origin.buffer].dtype {
-            DType::F16 | DType::BF16 | DType::U8 | DType::I8 => true,
-            dtype => dtype.size_bytes() == 4,
-        };
+        // Microkernels distinguish a unit step only for elements that have squares with a stride from column to column:
+        // they can load a vector of rows. Other streams count as strided, so that their strips share a key.
+        let dtype = program.buffers[stream.origin.buffer].dtype;
+        let has_squares = lane_type(dtype).is_some_and(Ty::has_squares);
         match step(&stream.row) {
             StreamStep::Unit if !has_squares || step(&stream.column) != StreamStep::Stride => {
                 StreamStep::Stride

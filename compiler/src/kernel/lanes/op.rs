@@ -47,6 +47,12 @@ impl Ty {
     pub(crate) fn is_wide(self) -> bool {
         matches!(self, Ty::I64 | Ty::F64)
     }
+
+    /// Whether strips transpose squares of elements of this type, see
+    /// [`columns`](crate::codegen::microkernel::strip).
+    pub(crate) fn has_squares(self) -> bool {
+        matches!(self, Ty::F32 | Ty::I32 | Ty::F16 | Ty::Bf16 | Ty::U8 | Ty::I8)
+    }
 }
 
 /// How a stream moves with a loop, from element to element or from row to row.

@@ -138,12 +138,7 @@ fn without_zero(graph: &Graph, value: Value) -> Value {
 /// Drops bounds of the rounded number that the bounds of the conversion imply: `round(max(y, 0)) + lo` is converted to
 /// the same integer as `round(y) + lo`, because numbers below `lo` become `lo`.
 fn without_bounds(new: &mut Graph, x: Value, [lo, hi]: [f64; 2]) -> Result<Value> {
-    let (rounded, zero) = zero_point(new, x);
-    let number_of_zero = zero.and_then(|zero| known(new, zero)).map_or(0.0, Scalar::as_f64);
-    let Op::Map(body) = new.op(rounded) else { return Ok(x) };
-    let Some(Step::Unary(UnaryOp::Round, _)) = real::step(body) else { return Ok(x) };
-
-    let number = new.operands(rounded)[0];
+    let Some(Rounded { number, zero, zero_point }) = Rounded::of(new, x) else { return Ok(x) };
     let (bounded, scale) = match binary(new, number) {
         Some((BinaryOp::Div, y, scale)) => match known(new, scale).map(Scalar::as_f64) {
             Some(number) if USUAL.contains(&number) => (y, Some((scale, number))),
@@ -157,8 +152,8 @@ fn without_bounds(new: &mut Graph, x: Value, [lo, hi]: [f64; 2]) -> Result<Value
         let (a, b) = if known(new, a).is_some() { (b, a) } else { (a, b) };
         let Some(bound) = known(new, b).map(Scalar::as_f64) else { break };
         let is_implied = match op {
-            BinaryOp::Max => bound <= 0.0 && number_of_zero == lo,
-            _ => (bound as f32 / by as f32).round_ties_even() >= (hi - number_of_zero) as f32,
+            BinaryOp::Max => bound <= 0.0 && zero_point == lo,
+            _ => (bound as f32 / by as f32).round_ties_even() >= (hi - zero_point) as f32,
         };
         if !is_implied {
             break;
@@ -179,22 +174,34 @@ fn without_bounds(new: &mut Graph, x: Value, [lo, hi]: [f64; 2]) -> Result<Value
     }
 }
 
-/// The operands of `x = rounded + zero`, where the zero point is known.
-fn zero_point(graph: &Graph, x: Value) -> (Value, Option<Value>) {
-    match binary(graph, x) {
-        Some((BinaryOp::Add, a, b)) if known(graph, b).is_some() => (a, Some(b)),
-        Some((BinaryOp::Add, a, b)) if known(graph, a).is_some() => (b, Some(a)),
-        _ => (x, None),
+/// A value of the form `round(number) + zero`, with a zero point that is known. Without one, it is 0.
+struct Rounded {
+    number: Value,
+    zero: Option<Value>,
+    zero_point: f64,
+}
+
+impl Rounded {
+    fn of(graph: &Graph, x: Value) -> Option<Rounded> {
+        let (rounded, zero) = match binary(graph, x) {
+            Some((BinaryOp::Add, a, b)) => match (known(graph, a), known(graph, b)) {
+                (_, Some(zero)) => (a, Some((b, zero))),
+                (Some(zero), None) => (b, Some((a, zero))),
+                (None, None) => (x, None),
+            },
+            _ => (x, None),
+        };
+        let Op::Map(body) = graph.op(rounded) else { return None };
+        let Some(Step::Unary(UnaryOp::Round, _)) = real::step(body) else { return None };
+        let zero_point = zero.map_or(0.0, |(_, zero)| zero.as_f64());
+        Some(Rounded { number: graph.operands(rounded)[0], zero: zero.map(|(value, _)| value), zero_point })
     }
 }
 
 /// The stored integers, where `x` is `round((stored - zero) * scale / scale) + zero`.
 fn requantised(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
-    let (rounded, zero) = zero_point(new, x);
-    let zero = zero.and_then(|zero| known(new, zero)).map_or(0.0, Scalar::as_f64);
-    let Op::Map(body) = new.op(rounded) else { return Ok(None) };
-    let Some(Step::Unary(UnaryOp::Round, _)) = real::step(body) else { return Ok(None) };
-    let Some((BinaryOp::Div, y, scale)) = binary(new, new.operands(rounded)[0]) else { return Ok(None) };
+    let Some(Rounded { number, zero_point, .. }) = Rounded::of(new, x) else { return Ok(None) };
+    let Some((BinaryOp::Div, y, scale)) = binary(new, number) else { return Ok(None) };
     let (Some(scale), Some(real)) = (known(new, scale), Real::of(new, y, DType::F32)?) else {
         return Ok(None);
     };
@@ -203,7 +210,7 @@ fn requantised(new: &mut Graph, x: Value, to: DType) -> Result<Option<Value>> {
     // A product with a normal scale, divided by it again, is within one unit in the last place of the integer.
     let alike = USUAL.contains(&scale.as_f64())
         && own == Some(scale)
-        && matches!(real.zero, Zero::Number(own) if own as f64 == zero)
+        && matches!(real.zero, Zero::Number(own) if own as f64 == zero_point)
         && new.dtype(real.stored) == to;
     Ok(alike.then_some(real.stored))
 }

@@ -78,8 +78,7 @@ impl Loads {
             match op {
                 Op::Load(stream) if key.step(stream).is_strided() => {
                     // Two vectors have all elements of a distance of two.
-                    let has_squares = matches!(ty, Ty::F32 | Ty::I32 | Ty::F16 | Ty::Bf16 | Ty::U8 | Ty::I8)
-                        && key.step(stream) == StreamStep::Stride;
+                    let has_squares = ty.has_squares() && key.step(stream) == StreamStep::Stride;
                     if !has_squares || key.row_step(stream) != StreamStep::Unit {
                         return None;
                     }
