@@ -37,16 +37,17 @@ def times(peers, args):
     return {name: statistics.median(values) for name, values in found.items()}
 
 
-def error(peer, expected):
-    """The largest difference of the last results from the expected ones, relative to the largest magnitude. Integers
-    may be off by one, because a number between two may round to either, and halves by a step of the largest
-    magnitude."""
+def error(peer, expected, with_steps=False):
+    """The largest difference of the last results from the expected ones, relative to the largest magnitude.
+
+    With `with_steps`, bytes may be off by one, because a number between two may round to either, and halves by a step
+    of the largest magnitude."""
     worst = 0.0
     for name, want in expected.items():
         step = 0.0
-        if want.dtype == np.float16:
+        if with_steps and want.dtype == np.float16:
             step = float(np.spacing(np.abs(want).max()))
-        elif want.dtype.kind in "iu":
+        elif with_steps and want.dtype in (np.uint8, np.int8):
             step = 1.0
         want = want.astype(np.float64)
         off = np.maximum(np.abs(peer.results()[name].astype(np.float64) - want) - step, 0.0).max()

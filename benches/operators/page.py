@@ -25,13 +25,13 @@ cargo build --release -p symshape-compiler
 
 QUANTISED = """# Single quantised operators
 
-Models of one operator each, on 8-bit integers or on halves, next to ONNX Runtime and OpenVINO. A quantised operator stands between its DequantizeLinear and QuantizeLinear nodes, as tools of quantisation write it.
+Models of one operator each, on 8-bit integers or on halves, next to ONNX Runtime and OpenVINO. A quantised operator is between its DequantizeLinear and QuantizeLinear nodes, as tools of quantisation write it.
 
 ```sh
 /tmp/models/bin/python benches/operators/run.py --quantised --page docs/operator-speed-quantised.md
 ```
 
-The conditions are those of [operator-speed.md](operator-speed.md). Integers may be off by one from those of ONNX Runtime, because a number between two may round to either, and halves by a step of the largest magnitude.
+The conditions are those of [operator-speed.md](operator-speed.md). Bytes may be off by one from those of ONNX Runtime, because a number between two may round to either, and halves by a step of the largest magnitude.
 """
 
 STYLE = """

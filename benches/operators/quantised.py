@@ -1,6 +1,6 @@
 """Single operators on 8-bit integers and on halves, with the sizes at which they are measured.
 
-A quantised operator stands between its DequantizeLinear and QuantizeLinear nodes, as tools of quantisation write it.
+A quantised operator is between its DequantizeLinear and QuantizeLinear nodes, as tools of quantisation write it.
 """
 
 import numpy as np
@@ -10,12 +10,12 @@ from operators import IMAGES, ROWS, SIGNALS, TOKENS, Operator, ints, simple, wei
 
 IMAGE = lambda channels: ["N", channels, "H", "W"]
 SIGNAL = lambda channels: ["N", channels, "L"]
-SPARE = {"u8": np.uint8(121), "i8": np.int8(3)}
+ZERO_POINTS = {"u8": np.uint8(121), "i8": np.int8(3)}
 
 
 def scales(name, kind, scale=0.03):
     """The constants of a scale and a zero point."""
-    return {f"{name}_s": np.float32(scale), f"{name}_z": SPARE[kind]}
+    return {f"{name}_s": np.float32(scale), f"{name}_z": ZERO_POINTS[kind]}
 
 
 def dequantise(name, kind="u8"):
@@ -34,7 +34,7 @@ def quantised(name, node, inputs, sizes, integers=None, constants=None, kind="u8
     operands = [f"{operand}_f" for operand in inputs]
     for operand, value in (integers or {}).items():
         steps = np.full(value.shape[channel], 0.01, np.float32)
-        found |= {operand: eights(value), f"{operand}_s": steps, f"{operand}_z": np.zeros(steps.shape, np.int8)}
+        found |= {operand: int8(value), f"{operand}_s": steps, f"{operand}_z": np.zeros(steps.shape, np.int8)}
         nodes.append(("DequantizeLinear", [operand, f"{operand}_s", f"{operand}_z"], [f"{operand}_f"], {"axis": channel}))
         operands.append(f"{operand}_f")
     operands += list(constants or {})
@@ -44,7 +44,7 @@ def quantised(name, node, inputs, sizes, integers=None, constants=None, kind="u8
     return Operator(f"{name}, {kind}", nodes, inputs, sizes, found, types=dict.fromkeys(inputs, kind))
 
 
-def eights(value):
+def int8(value):
     """Weights of 8 bits."""
     return np.clip(np.rint(value / np.abs(value).max() * 127), -127, 127).astype(np.int8)
 
@@ -92,13 +92,13 @@ def convolutions():
         )
     for c, o, k in [(16, 32, 3), (64, 64, 1)]:
         found = {
-            "x_s": np.float32(0.03), "x_z": np.uint8(121), "w": eights(weights(o, c, k, k)), "w_s": np.float32(0.01),
+            "x_s": np.float32(0.03), "x_z": np.uint8(121), "w": int8(weights(o, c, k, k)), "w_s": np.float32(0.01),
             "w_z": np.int8(0), "y_s": np.float32(0.2), "y_z": np.uint8(121),
         }
         yield Operator(f"QLinearConv {o}×{c}×{k}×{k}, u8",
                        [("QLinearConv", ["x", *found], ["y"], {"pads": [k // 2] * 4})], {"x": IMAGE(c)}, IMAGES, found,
                        types={"x": "u8"})
-        found = {"w": eights(weights(o, c, k, k)), "z": np.uint8(121)}
+        found = {"w": int8(weights(o, c, k, k)), "z": np.uint8(121)}
         yield Operator(f"ConvInteger {o}×{c}×{k}×{k}", [("ConvInteger", ["x", *found], ["y"], {"pads": [k // 2] * 4})],
                        {"x": IMAGE(c)}, IMAGES, found, types={"x": "u8"})
 
@@ -116,12 +116,12 @@ def products():
     for k, n in [(64, 64), (384, 384), (384, 1536), (768, 768)]:
         yield dynamic(k, n)
         found = {
-            "x_s": np.float32(0.03), "x_z": np.uint8(121), "w": eights(weights(k, n)), "w_s": np.float32(0.01),
+            "x_s": np.float32(0.03), "x_z": np.uint8(121), "w": int8(weights(k, n)), "w_s": np.float32(0.01),
             "w_z": np.int8(0), "y_s": np.float32(0.3), "y_z": np.uint8(121),
         }
         yield Operator(f"QLinearMatMul {k} × {n}, u8", [("QLinearMatMul", ["x", *found], ["y"], {})],
                        {"x": ["N", "S", k]}, TOKENS, found, types={"x": "u8"})
-        found = {"w": eights(weights(k, n)), "z": np.uint8(121)}
+        found = {"w": int8(weights(k, n)), "z": np.uint8(121)}
         yield Operator(f"MatMulInteger {k} × {n}", [("MatMulInteger", ["x", *found], ["y"], {})],
                        {"x": ["N", "S", k]}, TOKENS, found, types={"x": "u8"})
 
@@ -136,7 +136,7 @@ def dynamic(k, n):
         ("Mul", ["f", "s"], ["p"], {}),
         ("Add", ["p", "b"], ["y"], {}),
     ]
-    found = {"w": eights(weights(k, n)), "w_z": np.int8(0), "w_s": np.float32(0.01), "b": weights(n)}
+    found = {"w": int8(weights(k, n)), "w_z": np.int8(0), "w_s": np.float32(0.01), "b": weights(n)}
     return Operator(f"dynamic MatMul {k} × {n}", nodes, {"x": ["N", "S", k]}, TOKENS, found)
 
 
@@ -175,9 +175,8 @@ def others():
                    scales("x", "u8"), types={"x": "u8"})
     yield Operator("DynamicQuantizeLinear", [("DynamicQuantizeLinear", ["x"], ["y", "s", "z"], {})],
                    {"x": ["N", "S", 384]}, TOKENS)
-    for node, options in [("Cast", {"to": TensorProto.FLOAT})]:
-        yield Operator("Cast of an image", [(node, ["x"], ["y"], options)], {"x": ["N", "H", "W", 3]}, IMAGES,
-                       types={"x": "u8"})
+    yield Operator("Cast of an image", [("Cast", ["x"], ["y"], {"to": TensorProto.FLOAT})],
+                   {"x": ["N", "H", "W", 3]}, IMAGES, types={"x": "u8"})
 
 
 def floats():

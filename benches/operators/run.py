@@ -75,8 +75,9 @@ def measured(operator, kind, folder, args):
         for peer in (reference, symshape):
             peer.prepare(arrays)
             peer.call()
-        if not error(symshape, expected) <= TOLERANCE:
-            sys.exit(f"{operator.name}: the results are off by {error(symshape, expected):.1e}")
+        off = error(symshape, expected, with_steps=args.quantised)
+        if not off <= TOLERANCE:
+            sys.exit(f"{operator.name}: the results are off by {off:.1e}")
         peers = [reference, *openvino(operator, model, arrays), symshape]
         points.append({"name": operator.name, "kind": kind, "sizes": sizes, "ns": times(peers, args)})
     return points
