@@ -1,5 +1,6 @@
 //! The Open Inference Protocol over gRPC.
 
+mod connection;
 pub mod messages;
 
 mod service {
@@ -14,6 +15,8 @@ use crate::{
     tensor::{Elements, Output, Sent, datatype, declared_shape},
 };
 use bytes::Bytes;
+use connection::Connection;
+use futures_util::TryStreamExt;
 use messages::*;
 use service::g_r_p_c_inference_service_server::{GRPCInferenceService, GRPCInferenceServiceServer};
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -44,7 +47,7 @@ pub async fn serve(
         // A message is decoded before its method runs, so this bounds the memory of messages.
         .layer(tower::limit::GlobalConcurrencyLimitLayer::new(limits.requests))
         .add_service(service)
-        .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
+        .serve_with_incoming_shutdown(incoming.map_ok(Connection::new), stop.cancelled_owned())
         .await
 }
 
