@@ -180,6 +180,35 @@ fn intervals(code: &VCode, operands: OperandsOf) -> Vec<Interval> {
     intervals
 }
 
+/// The most vector registers that are in use at once within each loop, in the order in which the loops begin.
+pub(super) fn vectors_in_loops(code: &VCode, operands: OperandsOf, files: RegisterFiles) -> Vec<usize> {
+    // How many more intervals begin than end at each position.
+    let mut changes = vec![0isize; 2 * code.steps.len() + 2];
+    for interval in intervals(code, operands) {
+        if files.file(interval.reg) == FileClass::Vectors {
+            changes[interval.start] += 1;
+            changes[interval.end] -= 1;
+        }
+    }
+
+    let (mut most, mut open) = (Vec::new(), Vec::new());
+    let mut used = 0;
+    for (step, changes) in code.steps.iter().zip(changes.chunks(2)) {
+        if let VInst::Loop = step {
+            open.push(most.len());
+            most.push(0);
+        }
+        for change in changes {
+            used += change;
+            open.iter().for_each(|&idx: &usize| most[idx] = most[idx].max(used as usize));
+        }
+        if let VInst::EndLoop(_) = step {
+            open.pop();
+        }
+    }
+    most
+}
+
 /// Machine registers for all intervals, or the virtual register to spill. `Err(None)` if none can be spilled.
 fn scan(
     code: &VCode,

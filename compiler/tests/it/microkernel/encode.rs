@@ -1,12 +1,14 @@
 //! The encodings of microkernels, including those of levels and architectures that this machine lacks.
 
-use super::jit::tile;
+use super::{jit::tile, strips::strip};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 use symshape_compiler::{
     codegen::{
         microkernel::{
             MicrokernelKey,
             contraction::{DotOp, Rhs, TileKey, max_rows, wide_vectors},
-            op::{Body, Op, Ty},
+            op::{Body, Op, StreamStep, Ty},
+            strip::Phase,
         },
         vector::{Aarch64, VectorIsa, X86, vcode::VCode},
     },
@@ -158,4 +160,40 @@ fn tile_registers_are_configured_multiplied_and_released() {
 
 fn releases(bytes: &[u8]) -> bool {
     bytes.windows(5).any(|five| five == [0xc4, 0xe2, 0x78, 0x49, 0xc0])
+}
+
+/// The instructions of each loop that has no loop within it.
+fn innermost_loops(bytes: &[u8]) -> Vec<Vec<Instruction>> {
+    let all: Vec<Instruction> = Decoder::new(64, bytes, DecoderOptions::NONE).into_iter().collect();
+    let end = all.iter().rposition(|instruction| instruction.mnemonic() == Mnemonic::Ret);
+    let all = &all[..end.expect("it returns")];
+    let heads = |instruction: &Instruction| {
+        // Other instructions have no target, so theirs is 0.
+        let target = instruction.near_branch_target();
+        (target != 0 && target < instruction.ip()).then(|| target..instruction.ip())
+    };
+    let loops: Vec<_> = all.iter().filter_map(heads).collect();
+    let is_innermost = |range: &&std::ops::Range<u64>| {
+        !loops.iter().any(|other| other != *range && range.start <= other.start && other.end <= range.end)
+    };
+    let body = |range: &std::ops::Range<u64>| {
+        all.iter().filter(|instruction| range.contains(&instruction.ip())).copied().collect()
+    };
+    loops.iter().filter(is_innermost).map(body).collect()
+}
+
+#[test]
+fn constants_of_loops_are_in_registers() {
+    let isa = X86::AVX512;
+    let mut body = Body::default();
+    let x = body.push(Op::Load(0), Ty::F32).expect("supported");
+    let y = body.push(Op::Unary(UnaryOp::Exp, x), Ty::F32).expect("supported");
+    body.push(Op::Store(1, y), Ty::F32).expect("supported");
+    let key = strip(vec![Phase::Loop { extent: 0, body }], vec![StreamStep::Unit; 2]);
+    let (bytes, spilled) = isa.encode(&MicrokernelKey::Strip(key).code(&isa)).expect("it encodes");
+    assert_eq!(spilled, 0);
+    let loops = innermost_loops(&bytes);
+    let longest = loops.iter().max_by_key(|body| body.len()).expect("the strip has a loop");
+    assert!(longest.len() > 30, "{} instructions", longest.len());
+    assert_eq!(longest.iter().filter(|instruction| instruction.is_ip_rel_memory_operand()).count(), 0);
 }

@@ -18,9 +18,8 @@ pub(super) enum Splat {
 /// The vector registers that are constants.
 pub(super) type Constants = RegMap<Splat>;
 
-/// Rewrites the code so that constants are operands only where a memory operand may be, and returns them. Elsewhere a
-/// step before moves the constant into a register.
-pub(super) fn legalize(code: &VCode) -> (VCode, Constants) {
+/// The constants of the code.
+pub(super) fn constants(code: &VCode) -> Constants {
     let mut constants = Constants::default();
     for step in &code.steps {
         match step {
@@ -29,13 +28,17 @@ pub(super) fn legalize(code: &VCode) -> (VCode, Constants) {
             _ => {}
         }
     }
+    constants
+}
 
+/// Rewrites the code so that constants are operands only where a memory operand may be. Elsewhere a step before moves
+/// the constant into a register.
+pub(super) fn legalize(code: &VCode, constants: &Constants) -> VCode {
     let mut out = VCode { steps: Vec::with_capacity(code.steps.len()), ..*code };
     for step in &code.steps {
-        push_legal(&mut out, &constants, step.clone());
+        push_legal(&mut out, constants, step.clone());
     }
-
-    (out, constants)
+    out
 }
 
 fn push_legal(out: &mut VCode, constants: &Constants, mut step: VInst) {

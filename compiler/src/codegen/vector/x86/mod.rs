@@ -1,12 +1,13 @@
 //! The x86 backends: AVX2 with FMA, and AVX-512 (F, BW, DQ, VL), encoded by iced-x86.
 //!
-//! The stages are [`legalize`] (constants become memory operands), [`allocate`] (linear scan), [`select`]
-//! (instructions from the tables of [`simd`]) and [`asm`] (bytes). The code is position-independent, includes its
-//! constants, and refers to nothing outside.
+//! The stages are [`loop_constants`] (constants of loops get registers), [`legalize`] (others become memory operands),
+//! [`allocate`] (linear scan), [`select`] (instructions from the tables of [`simd`]) and [`asm`] (bytes). The code is
+//! position-independent, includes its constants, and refers to nothing outside.
 
 mod asm;
 pub mod detect;
 mod legalize;
+mod loop_constants;
 mod registers;
 mod select;
 mod simd;
@@ -50,14 +51,18 @@ impl X86 {
     /// # Errors
     /// `Internal` where an instruction can't be encoded: a bug.
     pub fn encode(&self, code: &VCode) -> Result<(Vec<u8>, usize)> {
-        let (code, constants) = legalize::legalize(code);
-        // Constants are operands in memory.
+        let files = self.simd.files();
+        let constants = legalize::constants(code);
+        // Other constants are operands in memory.
         let in_registers = |step: &VInst| {
             let mut all = operands(step);
             all.reads.retain(|reg| !constants.contains(*reg));
             all
         };
-        let allocated = allocate::allocate(code, &in_registers, self.simd.files())?;
+        let legal = legalize::legalize(code, &constants);
+        let code = loop_constants::keep_constants(code, &legal, &constants, &in_registers, files);
+        let code = legalize::legalize(&code, &constants);
+        let allocated = allocate::allocate(code, &in_registers, files)?;
         let bytes = select::select(&allocated, &constants, self.simd)?;
         Ok((bytes, allocated.spills))
     }
