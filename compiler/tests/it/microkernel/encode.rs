@@ -167,12 +167,12 @@ fn innermost_loops(bytes: &[u8]) -> Vec<Vec<Instruction>> {
     let all: Vec<Instruction> = Decoder::new(64, bytes, DecoderOptions::NONE).into_iter().collect();
     let end = all.iter().rposition(|instruction| instruction.mnemonic() == Mnemonic::Ret);
     let all = &all[..end.expect("it returns")];
-    let heads = |instruction: &Instruction| {
+    let jumps_back = |instruction: &Instruction| {
         // Other instructions have no target, so theirs is 0.
         let target = instruction.near_branch_target();
         (target != 0 && target < instruction.ip()).then(|| target..instruction.ip())
     };
-    let loops: Vec<_> = all.iter().filter_map(heads).collect();
+    let loops: Vec<_> = all.iter().filter_map(jumps_back).collect();
     let is_innermost = |range: &&std::ops::Range<u64>| {
         !loops.iter().any(|other| other != *range && range.start <= other.start && other.end <= range.end)
     };

@@ -1,4 +1,4 @@
-//! A connection that a call which comes too late can't break.
+//! A TCP connection that calls which come too late don't break.
 //!
 //! A client may answer the last ping of a server before it sends the frames of a call that it has started. The crate
 //! `h2` (0.4.20) ignores all frames of such a call but WINDOW_UPDATE, which it takes for an error of the connection:
@@ -79,7 +79,7 @@ impl Frames {
             let Some((header, payload)) = bytes[start..].split_first_chunk_mut::<HEADER_BYTES>() else {
                 return start;
             };
-            let [len @ .., _, _, _, _, _, _] = *header;
+            let len = u32::from_be_bytes([0, header[0], header[1], header[2]]);
             let stream = u32::from_be_bytes([header[5] & 0x7f, header[6], header[7], header[8]]);
             match header[3] {
                 HEADERS => self.newest = self.newest.max(stream),
@@ -91,7 +91,7 @@ impl Frames {
                 WINDOW_UPDATE if self.last.is_some_and(|last| stream > last) => header[3] = UNKNOWN,
                 _ => {}
             }
-            self.n_before = HEADER_BYTES + u32::from_be_bytes([0, len[0], len[1], len[2]]) as usize;
+            self.n_before = HEADER_BYTES + len as usize;
         }
     }
 }

@@ -2,92 +2,103 @@
 //!
 //! A constant in memory costs a load at each use, and formulas such as `exp` have more constants than other operands.
 
-use super::legalize::Constants;
+use super::legalize::{Constants, legalize};
 use crate::codegen::vector::{
     allocate::{OperandsOf, RegisterFiles, vectors_in_loops},
     operands::{VReg, operands, rename},
     reg_map::RegMap,
     vcode::{VCode, VInst, Vector},
 };
+use std::cmp::Reverse;
 
 /// How much more often a step of a loop runs than the steps around it.
 const LOOP_WEIGHT: u64 = 10;
 
+/// A constant, and the register that it has in a loop.
+type Kept = (Vector, Vector);
+
 /// The code with registers for constants of its loops, the outermost loops first, and there the constants that are read
-/// most often. `legal` is the same code with its constants as operands in memory.
+/// most often. `None` if no loop reads a constant.
 pub(super) fn keep_constants(
     code: &VCode,
-    legal: &VCode,
     constants: &Constants,
-    operands: OperandsOf,
+    in_registers: OperandsOf,
     files: RegisterFiles,
-) -> VCode {
-    let used = vectors_in_loops(legal, operands, files);
-    let mut n_free = used.into_iter().map(|used| files.vectors.saturating_sub(used));
-    let mut out = VCode { steps: Vec::with_capacity(code.steps.len()), ..*code };
-    // For each open loop: the registers that its constants have.
-    let mut open: Vec<Vec<(Vector, Vector)>> = Vec::new();
+) -> Option<VCode> {
+    let loops = code.steps.iter().enumerate().filter(|(_, step)| matches!(step, VInst::Loop));
+    let read: Vec<_> = loops.map(|(idx, _)| constants_of_loop(&code.steps[idx..], constants)).collect();
+    if read.iter().all(Vec::is_empty) {
+        return None;
+    }
 
-    for (idx, step) in code.steps.iter().enumerate() {
+    let used = vectors_in_loops(&legalize(code, constants), in_registers, files);
+    let mut loops = read.into_iter().zip(used);
+    let mut out = VCode { steps: Vec::with_capacity(code.steps.len()), ..*code };
+    // For each loop around the step.
+    let mut kept: Vec<Vec<Kept>> = Vec::new();
+    for step in &code.steps {
         match step {
             VInst::Loop => {
-                let n_kept: usize = open.iter().map(Vec::len).sum();
-                let n_free = n_free.next().expect("both forms have the same loops").saturating_sub(n_kept);
-                let is_free = |reg: &Vector| constants.contains(*reg) && register(&open, *reg).is_none();
-                let mut reads = reads_in_loop(&code.steps[idx..]);
-                reads.retain(|(reg, _)| is_free(reg));
-                reads.sort_by_key(|&(reg, n)| (std::cmp::Reverse(n), reg));
-                let kept = reads.into_iter().take(n_free).map(|(reg, _)| {
-                    let register = Vector(out.vectors);
-                    out.vectors += 1;
-                    out.steps.push(VInst::Move(register, reg));
-                    (reg, register)
-                });
-                let kept = kept.collect();
-                open.push(kept);
+                let (mut read, used) = loops.next().expect("both forms have the same loops");
+                read.retain(|constant| register(&kept, *constant).is_none());
+                let n_kept: usize = kept.iter().map(Vec::len).sum();
+                read.truncate(files.vectors.saturating_sub(used + n_kept));
+                kept.push(read.into_iter().map(|constant| moved(constant, &mut out)).collect());
                 out.steps.push(VInst::Loop);
             }
             VInst::EndLoop(_) => {
-                open.pop();
+                kept.pop();
                 out.steps.push(step.clone());
             }
             _ => {
-                let mut vector = |reg: Vector, _| register(&open, reg).unwrap_or(reg);
+                let mut vector = |reg: Vector, _| register(&kept, reg).unwrap_or(reg);
                 out.steps.push(rename(step, &mut |int, _| int, &mut vector, &mut |mask| mask));
             }
         }
     }
-    out
+    Some(out)
 }
 
-/// The register that a constant has in the open loops.
-fn register(open: &[Vec<(Vector, Vector)>], constant: Vector) -> Option<Vector> {
-    open.iter().flatten().find(|(reg, _)| *reg == constant).map(|(_, register)| *register)
+/// Appends a step that moves the constant to a register.
+fn moved(constant: Vector, out: &mut VCode) -> Kept {
+    let register = Vector(out.vectors);
+    out.vectors += 1;
+    out.steps.push(VInst::Move(register, constant));
+    (constant, register)
 }
 
-/// How often the loop that begins with the first step reads each vector. Reads in inner loops count more.
-fn reads_in_loop(steps: &[VInst]) -> Vec<(Vector, u64)> {
+/// The register that a constant has.
+fn register(kept: &[Vec<Kept>], constant: Vector) -> Option<Vector> {
+    kept.iter().flatten().find(|(other, _)| *other == constant).map(|(_, register)| *register)
+}
+
+/// The constants that the loop reads which begins with the first step, those that it reads most often first. Reads in
+/// inner loops count more.
+fn constants_of_loop(steps: &[VInst], constants: &Constants) -> Vec<Vector> {
     let mut counts: RegMap<(Vector, u64)> = RegMap::default();
-    let mut weights = Vec::new();
+    let mut weights: Vec<u64> = Vec::new();
     for step in steps {
         match step {
             VInst::Loop => {
-                weights.push(weights.last().map_or(1, |weight: &u64| weight.saturating_mul(LOOP_WEIGHT)))
+                weights.push(weights.last().map_or(1, |weight| weight.saturating_mul(LOOP_WEIGHT)))
             }
             VInst::EndLoop(_) => {
                 weights.pop();
-                if weights.is_empty() {
-                    break;
-                }
             }
             _ => {}
         }
-        let weight = *weights.last().expect("the first step begins a loop");
-        for reg in operands(step).reads {
-            if let VReg::Vector(idx) = reg {
-                counts.entry(reg).get_or_insert((Vector(idx), 0)).1 += weight;
+        let Some(weight) = weights.last() else { break };
+        let mentioned = operands(step);
+        for reg in mentioned.reads.iter().chain(&mentioned.late) {
+            if let VReg::Vector(idx) = *reg
+                && constants.contains(*reg)
+            {
+                let (_, count) = counts.entry(*reg).get_or_insert((Vector(idx), 0));
+                *count = count.saturating_add(*weight);
             }
         }
     }
-    counts.into_values().collect()
+    let mut counts: Vec<(Vector, u64)> = counts.into_values().collect();
+    counts.sort_by_key(|&(constant, count)| (Reverse(count), constant));
+    counts.into_iter().map(|(constant, _)| constant).collect()
 }

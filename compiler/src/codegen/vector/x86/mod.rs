@@ -59,10 +59,9 @@ impl X86 {
             all.reads.retain(|reg| !constants.contains(*reg));
             all
         };
-        let legal = legalize::legalize(code, &constants);
-        let code = loop_constants::keep_constants(code, &legal, &constants, &in_registers, files);
-        let code = legalize::legalize(&code, &constants);
-        let allocated = allocate::allocate(code, &in_registers, files)?;
+        let kept = loop_constants::keep_constants(code, &constants, &in_registers, files);
+        let legal = legalize::legalize(kept.as_ref().unwrap_or(code), &constants);
+        let allocated = allocate::allocate(legal, &in_registers, files)?;
         let bytes = select::select(&allocated, &constants, self.simd)?;
         Ok((bytes, allocated.spills))
     }
