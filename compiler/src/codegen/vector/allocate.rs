@@ -8,7 +8,7 @@
 //! the step that sets it. When no register is free, the interval with the fewest mentions for its length is spilled.
 //! Mentions in loops count more. Each mention of a spilled register becomes a separate short-lived one, loaded before
 //! and stored after the step. A constant is set again before each step that reads it, and a vector that is loaded from
-//! memory is loaded again if no step in between stores. Then the scan restarts.
+//! memory is loaded again if no step in between stores. The scan goes on to find all intervals to spill, and restarts.
 
 use super::{
     operands::{Operands, VReg, rename},
@@ -114,19 +114,24 @@ pub(super) fn allocate(mut code: VCode, operands: OperandsOf, files: RegisterFil
 
     for _ in 0..MAX_SCANS {
         let intervals = intervals(&code, operands);
-        match scan(&code, &intervals, operands, files, &short_lived) {
+        let spilled = match scan(&code, &intervals, operands, files, &short_lived) {
             Ok(places) => {
                 return Ok(Allocated { code, places, frame_bytes: slots * SLOT_BYTES, spills });
             }
-            Err(Some(spilled)) => match repeatable(&code, operands, &intervals, spilled) {
-                Some(setter) => code = set_at_reads(&code, operands, &setter, spilled, &mut short_lived),
-                None => {
-                    code = spill(&code, operands, spilled, slots * SLOT_BYTES, &mut short_lived);
-                    slots += 1;
-                    spills += usize::from(matches!(spilled, VReg::Vector(_)));
-                }
-            },
-            Err(None) => break,
+            Err(spilled) if spilled.is_empty() => break,
+            Err(spilled) => spilled,
+        };
+
+        // Addresses may be spilled as well, so vectors are loaded again at first.
+        let setters = spilled.iter().map(|reg| (*reg, repeatable(&code, operands, &intervals, *reg)));
+        let (repeated, stored): (Vec<_>, Vec<_>) = setters.partition(|(_, setter)| setter.is_some());
+        for (reg, setter) in repeated.iter().filter_map(|(reg, setter)| Some((*reg, setter.as_ref()?))) {
+            code = set_at_reads(&code, operands, setter, reg, &mut short_lived);
+        }
+        for (reg, _) in stored {
+            code = spill(&code, operands, reg, slots * SLOT_BYTES, &mut short_lived);
+            slots += 1;
+            spills += usize::from(matches!(reg, VReg::Vector(_)));
         }
     }
     Err(Error::internal("a microkernel needs more registers than the machine has, even after spills"))
@@ -209,14 +214,16 @@ pub(super) fn vectors_in_loops(code: &VCode, operands: OperandsOf, files: Regist
     most
 }
 
-/// Machine registers for all intervals, or the virtual register to spill. `Err(None)` if none can be spilled.
+/// Machine registers for all intervals, or virtual registers to spill. There are none to spill if all that compete for
+/// a register are short-lived.
 fn scan(
     code: &VCode,
     intervals: &[Interval],
     operands: OperandsOf,
     files: RegisterFiles,
     short_lived: &RegMap<()>,
-) -> Result<RegMap<usize>, Option<VReg>> {
+) -> Result<RegMap<usize>, Vec<VReg>> {
+    let mut spilled = Vec::new();
     let mut places: RegMap<usize> = RegMap::default();
     let mut active: Vec<Interval> = Vec::new();
     for interval in intervals {
@@ -232,15 +239,24 @@ fn scan(
             let same_file = files.file(reg) == file;
             places.get(reg).copied().filter(|place| same_file && free[*place])
         });
-        match hint.or_else(|| free.iter().position(|free| *free)) {
-            Some(place) => {
-                places.insert(interval.reg, place);
-                active.push(*interval);
+        let place = match hint.or_else(|| free.iter().position(|free| *free)) {
+            Some(place) => place,
+            None => {
+                let Some(victim) = victim(&active, interval, files, short_lived) else {
+                    return Err(spilled);
+                };
+                spilled.push(victim);
+                if victim == interval.reg {
+                    continue;
+                }
+                active.retain(|other| other.reg != victim);
+                *places.get(victim).expect("active intervals have a place")
             }
-            None => return Err(victim(&active, interval, files, short_lived)),
-        }
+        };
+        places.insert(interval.reg, place);
+        active.push(*interval);
     }
-    Ok(places)
+    if spilled.is_empty() { Ok(places) } else { Err(spilled) }
 }
 
 /// The registers whose place the interval prefers: those that the step that sets it reads.
