@@ -40,6 +40,7 @@ mod checker;
 mod code;
 mod control;
 mod devices;
+mod neighbours;
 mod partitions;
 mod state;
 mod stmt;

@@ -25,6 +25,8 @@ pub(super) struct Checker<'a> {
     pub(super) kernel: &'a Kernel,
     /// All symbols introduced so far.
     seen: BTreeSet<Symbol>,
+    /// Positions of instructions of the current code whose accesses are proven.
+    pub(super) proven: BTreeSet<usize>,
     /// Statements that are neither proven nor refuted.
     pub(super) unproven: Vec<String>,
 }
@@ -40,7 +42,7 @@ pub(super) fn in_scope(dim: &Dim, scope: &BTreeSet<Symbol>) -> Result<()> {
 impl<'a> Checker<'a> {
     /// A checker that has seen the symbols of the program.
     pub(super) fn new(program: &'a Program, kernel: &'a Kernel, symbols: BTreeSet<Symbol>) -> Checker<'a> {
-        Checker { program, kernel, seen: symbols, unproven: Vec::new() }
+        Checker { program, kernel, seen: symbols, proven: BTreeSet::new(), unproven: Vec::new() }
     }
 
     /// Adds a symbol to the scope. Its name must be new in the kernel.

@@ -22,6 +22,7 @@ impl Checker<'_> {
     /// Checks a sequence of instructions, and adds the symbols that it binds to `scope`.
     pub(super) fn code(&mut self, code: &InstSeq, place: Place, scope: &mut Scope) -> Result<()> {
         let mut types: Vec<Option<DType>> = Vec::new();
+        self.proven = self.proven_by_neighbours(code, scope);
         for (idx, inst) in code.insts.iter().enumerate() {
             let dtype = self.inst(code, idx, place, &types, scope).at(|| format!("instruction {idx}"))?;
             debug_assert_eq!(dtype.is_some(), inst.has_result());
@@ -59,7 +60,7 @@ impl Checker<'_> {
                 Some(*dtype)
             }
             Inst::Load(access) => {
-                self.access(access, scope)?;
+                self.access_at(idx, access, scope)?;
                 Some(self.program.buffers[access.buffer].dtype)
             }
             Inst::Bind(symbol, reg) => {
@@ -100,6 +101,7 @@ impl Checker<'_> {
             }
             Inst::Store(access, reg) => {
                 self.store(access, of(reg)?, scope)?;
+                self.access_at(idx, access, scope)?;
                 None
             }
             Inst::Reduce(_, reg, local) => {
@@ -127,7 +129,16 @@ impl Checker<'_> {
         if let MemorySpace::State(tensor) = buffer.space {
             self.new_rows(access, tensor as usize, scope)?;
         }
-        self.access(access, scope)
+        Ok(())
+    }
+
+    /// Checks the access of the instruction at a position.
+    fn access_at(&mut self, idx: usize, access: &Access, scope: &Scope) -> Result<()> {
+        if self.proven.contains(&idx) {
+            in_scope(&access.index, &scope.symbols)
+        } else {
+            self.access(access, scope)
+        }
     }
 
     /// Binds a symbol. Earlier checks of the same register bound its value.
