@@ -56,26 +56,34 @@ struct Loop {
 }
 
 impl LinearAddress {
-    /// The addresses in the first iteration of each loop whose variable another extent depends on, and in all
-    /// iterations of the other loops. `None` if the address is not linear in the loop variables, exceeds 64 bits, or a
-    /// loop has no iteration.
-    pub(super) fn of(index: &Dim, axes: &[Axis], example: &Example) -> Option<LinearAddress> {
+    /// The addresses at an example. Loops whose variable another extent depends on have only their first iteration in
+    /// one result, and their last one in another. There is no result if the address is not linear in the loop
+    /// variables, exceeds 64 bits, or a loop has no iteration.
+    pub(super) fn all(index: &Dim, axes: &[Axis], example: &Example) -> Vec<LinearAddress> {
+        let has_fixed = !fixed(axes).is_empty();
+        let ends = [false, true].into_iter().take(1 + usize::from(has_fixed));
+        ends.filter_map(|at_last| LinearAddress::of(index, axes, example, at_last)).collect()
+    }
+
+    fn of(index: &Dim, axes: &[Axis], example: &Example, at_last: bool) -> Option<LinearAddress> {
         let linear = Linear::of(index, axes, example)?;
-        let (extents, fixed) = extents(axes, example)?;
+        let fixed = fixed(axes);
+        let extents = extents(axes, &fixed, example, at_last)?;
         let mut address = LinearAddress { first: linear.constant, loops: Vec::new() };
         for ((axis, stride), extent) in axes.iter().zip(linear.strides).zip(extents) {
             let last = extent.checked_sub(1)?;
             if last < 0 {
                 return None;
             }
-            if fixed.contains(&axis.var) {
+            let is_fixed = fixed.contains(&axis.var);
+            if is_fixed && !at_last {
                 continue;
             }
-            if stride < 0 {
+            if stride < 0 || is_fixed {
                 // Counted down, the variable begins at its largest value.
                 address.first = address.first.checked_add(stride.checked_mul(last)?)?;
             }
-            if stride != 0 && last > 0 {
+            if stride != 0 && last > 0 && !is_fixed {
                 address.loops.push(Loop { stride: stride.checked_abs()?, last });
             }
         }
@@ -108,21 +116,28 @@ impl LinearAddress {
     }
 }
 
-/// The extents of loops at an example, where the variables that extents depend on are zero; and these variables.
-fn extents(axes: &[Axis], example: &Example) -> Option<(Vec<i64>, BTreeSet<Symbol>)> {
-    let mut fixed = BTreeSet::new();
-    for axis in axes {
-        let used = axes.iter().filter(|other| axis.extent.contains(&other.var));
-        fixed.extend(used.map(|other| other.var.clone()));
-    }
+/// The variables of loops that extents of others depend on.
+fn fixed(axes: &[Axis]) -> BTreeSet<Symbol> {
+    let vars = axes.iter().map(|axis| &axis.var);
+    vars.filter(|var| axes.iter().any(|axis| axis.extent.contains(var))).cloned().collect()
+}
+
+/// The extents of loops at an example, in the first or the last iteration of each loop over a variable of `fixed`.
+fn extents(axes: &[Axis], fixed: &BTreeSet<Symbol>, example: &Example, at_last: bool) -> Option<Vec<i64>> {
     if fixed.is_empty() {
         let extent = |axis: &Axis| Linear::of(&axis.extent, axes, example)?.as_constant();
-        return Some((axes.iter().map(extent).collect::<Option<_>>()?, fixed));
+        return axes.iter().map(extent).collect();
     }
-    let mut first = example.clone();
-    first.extend(fixed.iter().map(|symbol| (symbol.clone(), BigInt::ZERO)));
-    let extent = |axis: &Axis| Linear::of(&axis.extent, &[], &first)?.as_constant();
-    Some((axes.iter().map(extent).collect::<Option<_>>()?, fixed))
+    let mut values = example.clone();
+    let extent = |axis: &Axis| {
+        let extent = Linear::of(&axis.extent, &[], &values)?.as_constant()?;
+        if fixed.contains(&axis.var) {
+            let value = if at_last { extent.checked_sub(1)? } else { 0 };
+            values.insert(axis.var.clone(), BigInt::from(value));
+        }
+        Some(extent)
+    };
+    axes.iter().map(extent).collect()
 }
 
 struct Search<'s> {
@@ -259,7 +274,7 @@ mod tests {
     }
 
     fn address(index: &str, axes: &[Axis], example: &Example) -> Option<LinearAddress> {
-        LinearAddress::of(&index.parse().expect("a term"), axes, example)
+        LinearAddress::all(&index.parse().expect("a term"), axes, example).into_iter().next()
     }
 
     /// All addresses of an access with up to two loops.

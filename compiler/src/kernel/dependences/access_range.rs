@@ -27,7 +27,7 @@ pub(super) struct AccessRange {
     /// The constant strides of the loops that exceed 1.
     steps: OnceCell<Vec<i64>>,
     /// The addresses at each example, if they are linear there.
-    at_examples: OnceCell<Vec<OnceCell<Option<LinearAddress>>>>,
+    at_examples: OnceCell<Vec<OnceCell<Vec<LinearAddress>>>>,
 }
 
 impl AccessRange {
@@ -45,16 +45,13 @@ impl AccessRange {
 
     /// Whether an element that both access is found at an example. All calls get the same examples.
     pub(super) fn meets(&self, other: &AccessRange, examples: &[Example], idx: usize) -> bool {
-        match (self.at_example(examples, idx), other.at_example(examples, idx)) {
-            (Some(own), Some(other)) => own.meets(other),
-            _ => false,
-        }
+        let others = other.at_example(examples, idx);
+        self.at_example(examples, idx).iter().any(|own| others.iter().any(|other| own.meets(other)))
     }
 
-    fn at_example(&self, examples: &[Example], idx: usize) -> Option<&LinearAddress> {
+    fn at_example(&self, examples: &[Example], idx: usize) -> &[LinearAddress] {
         let all = self.at_examples.get_or_init(|| vec![OnceCell::new(); examples.len()]);
-        let address = || LinearAddress::of(&self.index, &self.axes, &examples[idx]);
-        all[idx].get_or_init(address).as_ref()
+        all[idx].get_or_init(|| LinearAddress::all(&self.index, &self.axes, &examples[idx]))
     }
 
     pub(super) fn is_like(&self, other: &AccessRange) -> bool {
