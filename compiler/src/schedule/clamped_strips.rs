@@ -69,7 +69,7 @@ fn parts(
     }
     let is_linear = |dim: &&Dim| facts.linear_in(dim, &axis.var).is_some();
     let mut places = Places { facts, axis, sorted: Vec::new() };
-    for dim in dims(code).filter(|dim| !is_linear(dim)) {
+    for dim in dims(code).filter(|dim| has_clamp(dim, &axis.var) && !is_linear(dim)) {
         places.add_all(dim)?;
     }
     let moves = |place: &Dim| vars.iter().any(|var| place.contains(var));
@@ -81,6 +81,14 @@ fn parts(
     let starts = [Dim::zero()];
     let starts = starts.iter().chain(&places.sorted);
     starts.zip(ends).map(|(start, end)| part(&symbols.fresh(), facts, axis, code, [start, end])).collect()
+}
+
+/// Whether an expression has a minimum or maximum that contains `var`.
+fn has_clamp(dim: &Dim, var: &Symbol) -> bool {
+    let node = dim.node();
+    dim.contains(var)
+        && (matches!(node, Node::Min(_) | Node::Max(_))
+            || node.operands().into_iter().any(|operand| has_clamp(operand, var)))
 }
 
 /// The iterations from one place to the next, if their addresses are linear.
