@@ -91,6 +91,7 @@ impl CompileOptions {
     pub fn for_target(target: &Target) -> CompileOptions {
         CompileOptions::with(MicrokernelSupport::Native {
             multiplies_bytes: target.multiplies_bytes(),
+            sums_pairs: target.sums_pairs(),
             tiles: target.has_tiles(),
             bf16_matrices: target.has_bf16_matrices(),
             reads_halves: target.reads_halves(),

@@ -11,8 +11,10 @@ pub enum MicrokernelSupport {
     Loops,
     /// As our own machine code.
     Native {
-        /// Whether the machine multiplies four bytes in one step. Other methods for bytes are slower then.
+        /// Whether the machine multiplies four bytes in one step.
         multiplies_bytes: bool,
+        /// Whether such a machine also multiplies two pairs of 16 bits in one step, and adds them to a sum.
+        sums_pairs: bool,
         /// Whether there is code for machines with tile registers.
         tiles: bool,
         /// Whether there is code for machines that multiply matrices of bf16 on vector registers.
@@ -26,6 +28,7 @@ impl Default for MicrokernelSupport {
     fn default() -> MicrokernelSupport {
         MicrokernelSupport::Native {
             multiplies_bytes: false,
+            sums_pairs: false,
             tiles: false,
             bf16_matrices: false,
             reads_halves: false,
@@ -42,6 +45,11 @@ impl MicrokernelSupport {
     /// Whether that code multiplies four bytes in one step.
     pub fn multiplies_bytes(self) -> bool {
         matches!(self, MicrokernelSupport::Native { multiplies_bytes: true, .. })
+    }
+
+    /// Whether each machine that multiplies four bytes in one step sums pairs of 16 bits in one as well.
+    pub(crate) fn sums_pairs(self) -> bool {
+        matches!(self, MicrokernelSupport::Native { sums_pairs: true, .. })
     }
 
     /// Whether all machines convert halves while they read them.
@@ -74,9 +82,15 @@ impl MicrokernelSupport {
     pub fn with_tiles(self) -> MicrokernelSupport {
         match self {
             MicrokernelSupport::Loops => self,
-            MicrokernelSupport::Native { multiplies_bytes, bf16_matrices, reads_halves, .. } => {
-                MicrokernelSupport::Native { multiplies_bytes, tiles: true, bf16_matrices, reads_halves }
-            }
+            MicrokernelSupport::Native {
+                multiplies_bytes, sums_pairs, bf16_matrices, reads_halves, ..
+            } => MicrokernelSupport::Native {
+                multiplies_bytes,
+                sums_pairs,
+                tiles: true,
+                bf16_matrices,
+                reads_halves,
+            },
         }
     }
 }

@@ -123,6 +123,11 @@ impl Level {
         )
     }
 
+    /// Whether one instruction multiplies two pairs of 16 bits per lane and adds both products to the lane.
+    pub const fn sums_pairs(self) -> bool {
+        matches!(self, Level::X86V3Vnni | Level::X86V4Vnni | Level::X86V4Amx)
+    }
+
     /// Whether microkernels of the level convert halves to floats by instructions.
     pub const fn reads_halves(self) -> bool {
         !matches!(self, Level::X86V2 | Level::Riscv64 | Level::Riscv64V)
@@ -268,7 +273,8 @@ impl Target {
             Error::unsupported(format!("this CPU ({triple}); at least x86-64-v2 is required"))
         })?;
         // Whether the operating system grants tile registers is checked when the code is loaded.
-        let wider = if level == Level::X86V4Vnni { vec![Level::X86V4Amx] } else { Vec::new() };
+        let has_tiles = level == Level::X86V4Vnni && has_amx();
+        let wider = if has_tiles { vec![Level::X86V4Amx] } else { Vec::new() };
         Ok(Target { triple, level, wider })
     }
 
@@ -328,6 +334,12 @@ impl Target {
     /// Whether any level multiplies bytes, see [`Level::multiplies_bytes`].
     pub fn multiplies_bytes(&self) -> bool {
         self.wider.iter().chain([&self.level]).any(|level| level.multiplies_bytes())
+    }
+
+    /// Whether all levels that multiply bytes also sum pairs, see [`Level::sums_pairs`].
+    pub fn sums_pairs(&self) -> bool {
+        let mut levels = self.wider.iter().chain([&self.level]);
+        levels.all(|level| level.sums_pairs() || !level.multiplies_bytes())
     }
 
     /// Whether any level multiplies matrices of bf16, see [`Level::has_bf16_matrices`].
@@ -433,6 +445,19 @@ fn host_level() -> Option<Level> {
 fn has_avx_vnni() -> bool {
     #[cfg(target_arch = "x86_64")]
     let has = std::is_x86_feature_detected!("avxvnni");
+    #[cfg(not(target_arch = "x86_64"))]
+    let has = false;
+    has
+}
+
+/// The bits of AMX-BF16, AMX-TILE and AMX-INT8 in EDX of leaf 7 of `cpuid`.
+#[cfg(target_arch = "x86_64")]
+const AMX: u32 = 1 << 22 | 1 << 24 | 1 << 25;
+
+/// Whether the processor has tile registers for bytes and for bf16.
+fn has_amx() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let has = std::arch::x86_64::__cpuid_count(7, 0).edx & AMX == AMX;
     #[cfg(not(target_arch = "x86_64"))]
     let has = false;
     has

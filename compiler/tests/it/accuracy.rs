@@ -17,6 +17,7 @@ use symshape_runtime::DType;
 /// For machines with tile registers.
 const TILES: MicrokernelSupport = MicrokernelSupport::Native {
     multiplies_bytes: false,
+    sums_pairs: false,
     tiles: true,
     bf16_matrices: false,
     reads_halves: false,
@@ -121,6 +122,7 @@ fn models_without_bf16_multiplications_are_identical() {
     assert_eq!(checked(&graph, Precision::F32, TILES), AccuracyCheck::Identical);
     let no_tiles = MicrokernelSupport::Native {
         multiplies_bytes: false,
+        sums_pairs: false,
         tiles: false,
         bf16_matrices: false,
         reads_halves: false,

@@ -79,6 +79,7 @@ fn rows(width: usize) -> Graph {
 fn lowered(graph: &Graph) -> Lowered {
     let microkernels = MicrokernelSupport::Native {
         multiplies_bytes: true,
+        sums_pairs: true,
         tiles: true,
         bf16_matrices: false,
         reads_halves: false,
@@ -323,6 +324,7 @@ fn factors_that_no_microkernel_reads_are_copied() {
         let mut program = dense(24, 20, by, &right);
         program.microkernels = MicrokernelSupport::Native {
             multiplies_bytes: false,
+            sums_pairs: false,
             tiles,
             bf16_matrices: false,
             reads_halves: false,

@@ -214,6 +214,7 @@ fn aarch64_converts_halves_as_this_machine_does() {
         let graph = half_precision::model(dtype, dtype).expect("a valid graph");
         let options = CompileOptions::default().support(MicrokernelSupport::Native {
             multiplies_bytes: false,
+            sums_pairs: false,
             tiles: false,
             bf16_matrices: false,
             reads_halves: true,

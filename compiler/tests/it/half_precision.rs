@@ -138,6 +138,7 @@ fn dense(dtype: DType, rows: i64, shape: [usize; 2], reads_halves: bool) -> Lowe
     };
     let support = MicrokernelSupport::Native {
         multiplies_bytes: false,
+        sums_pairs: false,
         tiles: false,
         bf16_matrices: false,
         reads_halves,

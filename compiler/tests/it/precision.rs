@@ -25,6 +25,7 @@ const PRECISIONS: [Precision; 2] = [Precision::Bf16x3, Precision::Bf16];
 /// Code for machines with tile registers.
 const TILES: MicrokernelSupport = MicrokernelSupport::Native {
     multiplies_bytes: false,
+    sums_pairs: false,
     tiles: true,
     bf16_matrices: false,
     reads_halves: false,
