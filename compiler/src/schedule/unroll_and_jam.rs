@@ -70,17 +70,19 @@ const MAX_DELAY: (usize, usize) = (1, 3);
 
 /// Rewrites all loops for which it pays.
 pub(super) fn unroll_and_jam(program: &mut Program) -> Result<()> {
-    let symbols = FreshSymbols::for_one_kernel(program);
-    let facts = program.facts.clone();
-    let buffers = std::mem::take(&mut program.buffers);
-    let is_grouped = |buffer: BufferId| GROUP_BYTES.contains(&buffers[buffer].dtype.size_bytes());
-    for kernel in &mut program.kernels {
-        // Kernels of equal layers get equal symbols, so that the facts remember answers about their addresses.
-        let mut symbols = symbols.outside_of(&kernel.body);
-        kernel.body = stmts(&mut symbols, &facts, &is_grouped, std::mem::take(&mut kernel.body));
+    for at in 0..program.kernels.len() {
+        let body = std::mem::take(&mut program.kernels[at].body);
+        program.kernels[at].body = jammed(program, body);
     }
-    program.buffers = buffers;
     Ok(())
+}
+
+/// The body of a kernel with its loops rewritten.
+pub(super) fn jammed(program: &Program, body: Vec<Stmt>) -> Vec<Stmt> {
+    // Kernels of equal layers get equal symbols, so that the facts remember answers about their addresses.
+    let mut symbols = FreshSymbols::for_one_kernel(program).outside_of(&body);
+    let is_grouped = |buffer: BufferId| GROUP_BYTES.contains(&program.buffers[buffer].dtype.size_bytes());
+    stmts(&mut symbols, &program.facts, &is_grouped, body)
 }
 
 /// `is_grouped` tells whether neighbouring elements of a buffer can be stored together.

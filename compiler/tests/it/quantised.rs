@@ -137,6 +137,17 @@ fn fewer_products() -> Result<Graph> {
     Ok(g)
 }
 
+/// The same over images of even sides, with enough channels that it pays next to products of bytes.
+fn fewer_products_of_any_size() -> Result<Graph> {
+    let mut g = graph("fewer_products_of_any_size", &[("N", 1, 3), ("H", 1, 8), ("W", 1, 10)]);
+    let side = |name| Dim::symbol(name) * 2;
+    let x = g.input("x", DType::F32, vec![Dim::symbol("N"), 128.into(), side("H"), side("W")])?;
+    let x = rounded(&mut g, x, 100, 0.015625, DType::U8)?;
+    let y = conv(&mut g, x, [128, 120], 3, 1)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
 /// Convolutions of signed integers, whose pixels and windows no group divides, and quotients that exceed 32 bits.
 fn signed() -> Result<Graph> {
     let mut g = graph("signed", &[("N", 1, 3), ("H", 3, 12)]);
@@ -366,6 +377,7 @@ fn saturated(dtype: DType, zero: i64) -> Result<Graph> {
 fn transformed_convolutions_run_in_microkernels() {
     let avx2 = MicrokernelSupport::Native {
         multiplies_bytes: false,
+        sums_pairs: false,
         tiles: false,
         bf16_matrices: false,
         reads_halves: false,
@@ -375,6 +387,40 @@ fn transformed_convolutions_run_in_microkernels() {
     let program = Pipeline::new(&graph).options(options).lower().expect("supported").program;
     assert!(program.buffers.values().any(|buffer| buffer.dtype == DType::I16));
     assert_eq!(codegen::scalar_loops(&program), []);
+}
+
+/// Where the machine adds products of pairs to a sum, tiles of 16-bit integers are faster than bytes; not where it has
+/// tile registers for these.
+#[test]
+fn convolutions_are_transformed_where_pairs_are_summed() {
+    let lower = |sums_pairs, tiles| {
+        let support = MicrokernelSupport::Native {
+            multiplies_bytes: true,
+            sums_pairs,
+            tiles,
+            bf16_matrices: false,
+            reads_halves: false,
+        };
+        let graph = fewer_products_of_any_size().expect("a valid graph");
+        Pipeline::new(&graph).options(CompileOptions::default().support(support)).lower().expect("supported")
+    };
+    let is_transformed =
+        |program: &Program| program.buffers.values().any(|buffer| buffer.dtype == DType::I16);
+    assert!(!is_transformed(&lower(false, false).program));
+    assert!(!is_transformed(&lower(true, true).program));
+
+    let lowered = lower(true, false);
+    assert!(is_transformed(&lowered.program));
+    assert_eq!(codegen::scalar_loops(&lowered.program), []);
+    let graph = fewer_products_of_any_size().expect("a valid graph");
+    let machine = Machine::assemble(lowered.program, &lowered.plan, false).expect("supported");
+    for dims in bindings(&graph) {
+        let inputs = inputs(&graph, &dims);
+        let expected = graph::eval::eval(&graph, &inputs).expect("the oracle takes it");
+        let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
+        let got = machine.run(&dims, &raw).expect("it runs");
+        assert!(got[0] == expected[0].bytes(), "at {dims:?}");
+    }
 }
 
 /// Values of the symbols: the smallest, next, an odd, the second largest and the largest of each.
@@ -430,8 +476,9 @@ fn reads_bytes(program: &Program) -> bool {
 }
 
 /// Models by name, with the number of contractions of integers that they have.
-pub(crate) const MODELS: [(&str, Make, usize); 10] = [
+pub(crate) const MODELS: [(&str, Make, usize); 11] = [
     ("fewer_products", fewer_products, 2),
+    ("fewer_products_of_any_size", fewer_products_of_any_size, 1),
     ("convolutions", convolutions, 4),
     ("signed", signed, 4),
     ("activations", activations, 1),
@@ -464,9 +511,10 @@ fn check(name: &str, model: Make, contractions: usize) {
         Pipeline::new(&graph).options(options).lower().unwrap_or_else(|error| panic!("{name}: {error}"));
     assert!(reads_bytes(&lowered.program), "{name}");
     let wide = lowered.program.buffers.values().any(|buffer| buffer.dtype == DType::I16);
-    assert!(wide || name != "fewer_products", "the transform stores tiles as 16-bit integers");
+    assert!(wide || !name.starts_with("fewer_products"), "the transform stores tiles as 16-bit integers");
     let microkernels = MicrokernelSupport::Native {
         multiplies_bytes: true,
+        sums_pairs: true,
         tiles: true,
         bf16_matrices: false,
         reads_halves: false,
@@ -502,6 +550,7 @@ fn sums_beyond_the_range_of_bytes_are_clamped() {
         let lower = |tiles| {
             let microkernels = MicrokernelSupport::Native {
                 multiplies_bytes: true,
+                sums_pairs: true,
                 tiles,
                 bf16_matrices: false,
                 reads_halves: false,
@@ -542,6 +591,7 @@ fn lines_of_any_width_are_exact() {
         let graph = lines(width).expect("a valid graph");
         let microkernels = MicrokernelSupport::Native {
             multiplies_bytes: true,
+            sums_pairs: true,
             tiles: true,
             bf16_matrices: false,
             reads_halves: false,

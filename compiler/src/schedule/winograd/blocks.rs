@@ -30,6 +30,22 @@ struct TileRun {
     count: Dim,
     /// The number of outputs of each tile along the axis.
     outputs: usize,
+    /// The position of the only tile, the last one of the axis. It follows from the end of the axis, which proofs need.
+    last: Option<Dim>,
+}
+
+impl TileRun {
+    /// The index and the position of the tile that a loop over the run is at.
+    fn tile(&self, var: &Symbol) -> (Dim, Dim) {
+        match &self.last {
+            Some(position) => (self.first.clone(), position.clone()),
+            None => {
+                let index = &self.first + Dim::from(var);
+                let position = &index * self.outputs as i64;
+                (index, position)
+            }
+        }
+    }
 }
 
 /// The facts and buffers that all blocks share.
@@ -45,6 +61,8 @@ struct KernelBuilder<'a> {
     products: BufferId,
     /// The filters, and the number of filter elements at a point.
     filters: (BufferId, i64),
+    /// One where the form is used, and zero elsewhere.
+    selected: &'a Dim,
 }
 
 /// The images and rows of tiles of a block.
@@ -58,23 +76,25 @@ struct TileBlock {
     runs: Vec<TileRun>,
 }
 
-/// The body of the kernel.
+/// The statements of a form. They compute nothing unless `selected` is one.
 pub(super) fn write(
     program: &mut Program,
     symbols: &mut FreshSymbols,
     convolution: &Convolution,
     form: &Form,
     filters: (BufferId, i64),
+    selected: &Dim,
 ) -> Vec<Stmt> {
     let facts = program.facts.clone();
     let m = form.outputs() as i64;
     let [down, across] = convolution.size.each_ref().map(|axis| facts.simplify(&axis.extent.ceil_div(m)));
-    let whole = down.as_i64().zip(across.as_i64()).map(|(down, across)| down * across);
-    let by_images = whole.filter(|tiles| *tiles <= MAX_TILES);
-    let group = by_images
-        .map_or(1, |tiles| if convolution.images.is_some() { (ENOUGH_TILES / tiles).max(1) } else { 1 });
-    let rows = rows_of_block(convolution, form, &across);
-    let widest = facts.bounds(&across).hi.and_then(|hi| i64::try_from(hi).ok()).unwrap_or(1);
+    let most = |dim: &Dim| facts.bounds(dim).hi.and_then(|hi| i64::try_from(hi).ok()).unwrap_or(1);
+    let widest = most(&across);
+    let by_images = most(&down).checked_mul(widest).filter(|tiles| *tiles <= MAX_TILES);
+    // With unknown sizes, there is no proof that the images of a block are within the batch.
+    let is_known = down.as_i64().is_some() && across.as_i64().is_some() && convolution.images.is_some();
+    let group = by_images.filter(|_| is_known).map_or(1, |tiles| (ENOUGH_TILES / tiles).max(1));
+    let rows = rows_of_block(convolution, form, widest);
     let max_tiles = by_images.map_or(rows * widest, |tiles| group * tiles);
     let points = (form.inputs() * form.inputs()) as i64;
 
@@ -88,15 +108,18 @@ pub(super) fn write(
     let products = scratch("products", convolution.columns, wide);
 
     let mut builder =
-        KernelBuilder { convolution, form, facts, across, max_tiles, inputs, products, filters };
+        KernelBuilder { convolution, form, facts, across, max_tiles, inputs, products, filters, selected };
     if by_images.is_some() { builder.by_images(symbols, group) } else { builder.by_rows(symbols, rows) }
 }
 
-/// The number of rows of tiles of a block: a divisor of the number of rows of an image, if that is known.
-fn rows_of_block(convolution: &Convolution, form: &Form, across: &Dim) -> i64 {
-    let whole = convolution.size[0].extent.as_i64().map(|extent| extent / form.outputs() as i64);
-    let (Some(whole), Some(across)) = (whole, across.as_i64()) else { return 1 };
-    (1..=whole).rev().find(|rows| whole % rows == 0 && rows * across <= MAX_TILES).unwrap_or(1)
+/// The number of rows of tiles of a block, of at most `widest` tiles: a divisor of the number of rows of an image, if
+/// that is known.
+fn rows_of_block(convolution: &Convolution, form: &Form, widest: i64) -> i64 {
+    let enough = (MAX_TILES / widest).max(1);
+    match convolution.size[0].extent.as_i64().map(|extent| extent / form.outputs() as i64) {
+        Some(whole) => (1..=enough).rev().find(|rows| whole % rows == 0).unwrap_or(1),
+        None => enough,
+    }
 }
 
 fn in_loop(axis: Option<Axis>, parallel: bool, body: Vec<Stmt>) -> Vec<Stmt> {
@@ -112,9 +135,14 @@ impl KernelBuilder<'_> {
         let m = self.form.outputs();
         let extent = &self.convolution.size[axis].extent;
         let whole = self.facts.simplify(&extent.floor_div(m));
-        let rest = self.convolution.rest(axis, self.form).unwrap_or(0) as usize;
-        let full = TileRun { first: Dim::zero(), count: whole.clone(), outputs: m };
-        let last = (rest > 0).then(|| TileRun { first: whole, count: Dim::one(), outputs: rest });
+        let rest = self.convolution.rest(axis, self.form).filter(|rest| rest.outputs > 0);
+        let full = TileRun { first: Dim::zero(), count: whole, outputs: m, last: None };
+        let last = rest.map(|rest| TileRun {
+            first: self.facts.simplify(&(extent.ceil_div(m) - 1)),
+            count: rest.count,
+            outputs: rest.outputs,
+            last: Some(extent - rest.outputs as i64),
+        });
         let is_none = |run: &TileRun| run.count.as_i64() == Some(0);
         [full].into_iter().chain(last).filter(|run| !is_none(run)).collect()
     }
@@ -127,15 +155,17 @@ impl KernelBuilder<'_> {
 
         let Some(images) = self.convolution.images.clone() else {
             let block = TileBlock { images: None, first: Dim::zero(), rows, runs };
-            return self.block(symbols, &block);
+            let body = self.block(symbols, &block);
+            return self.where_selected(symbols, body);
         };
 
-        let blocks =
-            Axis { var: symbols.fresh(), extent: self.facts.simplify(&images.extent.ceil_div(group)) };
+        let count = images.extent.ceil_div(group) * self.selected;
+        let blocks = Axis { var: symbols.fresh(), extent: self.facts.simplify(&count) };
         self.facts.declare_index(&blocks.var, &blocks.extent);
 
         let start = Dim::from(&blocks.var) * group;
-        let extent = self.facts.simplify(&(&images.extent - &start).min(group.into()));
+        let rest = &images.extent - &start;
+        let extent = if group == 1 { Dim::one() } else { self.facts.simplify(&rest.min(group.into())) };
         let inner = Axis { var: symbols.fresh(), extent };
         let block = TileBlock { images: Some((inner, start)), first: Dim::zero(), rows, runs };
         let body = self.block(symbols, &block);
@@ -149,7 +179,7 @@ impl KernelBuilder<'_> {
         let mut body = Vec::new();
         for run in self.runs(0) {
             let image = self.convolution.images.as_ref().map(|images| {
-                let axis = Axis { var: symbols.fresh(), extent: images.extent.clone() };
+                let axis = Axis { var: symbols.fresh(), extent: &images.extent * self.selected };
                 self.facts.declare_index(&axis.var, &axis.extent);
                 axis
             });
@@ -157,20 +187,34 @@ impl KernelBuilder<'_> {
             let mut only = || Axis { var: symbols.fresh(), extent: Dim::one() };
             let images = image.as_ref().map(|axis| (only(), Dim::from(&axis.var)));
 
-            let is_last = run.outputs < self.form.outputs();
-            let rows = if is_last { 1 } else { rows };
-            let blocks =
-                Axis { var: symbols.fresh(), extent: self.facts.simplify(&run.count.floor_div(rows)) };
+            // Either the images or the blocks are none if the form is not selected.
+            let is_last = run.last.is_some();
+            let count = if is_last { run.count.clone() } else { run.count.ceil_div(rows) };
+            let count = if image.is_some() { count } else { count * self.selected };
+            let blocks = Axis { var: symbols.fresh(), extent: self.facts.simplify(&count) };
             self.facts.declare_index(&blocks.var, &blocks.extent);
 
-            let first = self.facts.simplify(&(run.first + Dim::from(&blocks.var) * rows));
-            let runs = vec![TileRun { first: first.clone(), count: rows.into(), outputs: run.outputs }];
-            let block = TileBlock { images, first, rows: rows.into(), runs };
+            let block = if is_last {
+                TileBlock { images, first: run.first.clone(), rows: Dim::one(), runs: vec![run] }
+            } else {
+                let start = Dim::from(&blocks.var) * rows;
+                let first = self.facts.simplify(&(&run.first + &start));
+                let count = self.facts.simplify(&(&run.count - start).min(rows.into()));
+                let runs = vec![TileRun { first: first.clone(), count: count.clone(), ..run }];
+                TileBlock { images, first, rows: count, runs }
+            };
             let inner = self.block(symbols, &block);
-            body.extend(in_loop(image, true, in_loop(Some(blocks), true, inner)));
+            body.extend(in_loop(image, true, in_loop(Some(blocks), !is_last, inner)));
         }
 
         body
+    }
+
+    /// A loop that runs once if the form is selected.
+    fn where_selected(&self, symbols: &mut FreshSymbols, body: Vec<Stmt>) -> Vec<Stmt> {
+        let is_always = self.selected.as_i64() == Some(1);
+        let axis = (!is_always).then(|| Axis { var: symbols.fresh(), extent: self.selected.clone() });
+        in_loop(axis, false, body)
     }
 
     fn block(&self, symbols: &mut FreshSymbols, block: &TileBlock) -> Vec<Stmt> {
@@ -205,14 +249,15 @@ impl KernelBuilder<'_> {
                 let row = fresh(&down.count);
                 let column = fresh(&across.count);
 
-                let y = &down.first + Dim::from(&row.var);
-                let x = &across.first + Dim::from(&column.var);
+                let (y, top) = down.tile(&row.var);
+                let (x, left) = across.tile(&column.var);
                 let in_image = (&y - &block.first) * &self.across + &x;
-                let image_index = image.as_ref().map_or(Dim::zero(), |(axis, _)| Dim::from(&axis.var));
+                let several = image.as_ref().filter(|(axis, _)| axis.extent.as_i64() != Some(1));
+                let image_index = several.map_or(Dim::zero(), |(axis, _)| Dim::from(&axis.var));
 
                 let tile = OutputTile {
                     image: image.as_ref().map(|(axis, start)| *start + Dim::from(&axis.var)),
-                    corner: [y, x].map(|at| facts.simplify(&(at * self.form.outputs() as i64))),
+                    corner: [top, left].map(|at| facts.simplify(&at)),
                     outputs: [down.outputs, across.outputs],
                     index: facts.simplify(&(image_index * &block.rows * &self.across + in_image)),
                     facts,
@@ -225,10 +270,11 @@ impl KernelBuilder<'_> {
         }
     }
 
-    /// The index of point `point` of a tile in a buffer with `channels` channels.
-    fn index(&self, tile: &OutputTile, point: usize, channels: i64, channel: &Symbol) -> Dim {
-        let at = &tile.index * channels + point as i64 * self.max_tiles * channels + Dim::from(channel);
-        tile.facts.simplify(&at)
+    /// The index of each point of a tile in a buffer with `channels` channels.
+    fn indices(&self, tile: &OutputTile, channels: i64, channel: &Symbol) -> Vec<Dim> {
+        let first = tile.facts.simplify(&(&tile.index * channels + Dim::from(channel)));
+        let points = (self.form.inputs() * self.form.inputs()) as i64;
+        (0..points).map(|point| &first + point * self.max_tiles * channels).collect()
     }
 
     fn change_inputs(&self, tile: &OutputTile, symbols: &mut FreshSymbols) -> Stmt {
@@ -239,15 +285,17 @@ impl KernelBuilder<'_> {
             .input
             .index
             .substitute(&|symbol| image.filter(|var| *var == symbol).and(tile.image.clone()));
+        let [y, x] = [0, 1].map(|axis| &tile.corner[axis] * &convolution.steps[axis]);
+        let corner = tile.facts.simplify(&(origin + y + x + Dim::from(&channel.var)));
         let inputs = self.form.inputs();
+        let indices = self.indices(tile, convolution.channels, &channel.var);
         let mut code = InstSeq::default();
         let mut columns = Vec::new();
         for j in 0..inputs {
             let load = |i: usize| {
                 let exists = i < tile.outputs[0] + TAPS - 1 && j < tile.outputs[1] + TAPS - 1;
-                let [y, x] = [(0, i), (1, j)]
-                    .map(|(axis, k)| (&tile.corner[axis] + k as i64) * &convolution.steps[axis]);
-                let at = tile.facts.simplify(&(&origin + y + x + Dim::from(&channel.var)));
+                let [y, x] = [(0, i), (1, j)].map(|(axis, k)| &convolution.steps[axis] * k as i64);
+                let at = &corner + y + x;
                 let load = Inst::Load(Access { buffer: convolution.input.buffer, index: at });
                 exists.then(|| {
                     let loaded = code.push(load);
@@ -265,7 +313,7 @@ impl KernelBuilder<'_> {
                 let value = value.unwrap_or_else(|| code.push(Inst::Const(self.form.constant(0.0))));
                 let value =
                     if convolution.is_whole { code.push(Inst::Cast(DType::I16, value)) } else { value };
-                let at = self.index(tile, i * inputs + j, convolution.channels, &channel.var);
+                let at = indices[i * inputs + j].clone();
                 code.push(Inst::Store(Access { buffer: self.inputs, index: at }, value));
             }
         }
@@ -313,11 +361,12 @@ impl KernelBuilder<'_> {
         let column = Axis { var: symbols.fresh(), extent: self.convolution.columns.into() };
         let inputs = self.form.inputs();
         let [height, width] = tile.outputs;
+        let indices = self.indices(tile, self.convolution.columns, &column.var);
         let mut code = InstSeq::default();
         let mut columns = Vec::new();
         for j in 0..inputs {
             let load = |i: usize| {
-                let at = self.index(tile, i * inputs + j, self.convolution.columns, &column.var);
+                let at = indices[i * inputs + j].clone();
                 code.push(Inst::Load(Access { buffer: self.products, index: at }))
             };
             let loaded: Vec<Reg> = (0..inputs).map(load).collect();

@@ -17,22 +17,27 @@
 //! its position in the image.
 //!
 //! Convolutions of bytes are transformed too, and remain exact. In the other basis, inputs and filters are integers of
-//! 16 bits, and sums wrap around in 32 bits without changing the result. On machines that multiply four bytes in one
-//! step this does not pay. Microkernels that are emitted as loops keep the plain filters, which are a quarter or half
-//! as large.
+//! 16 bits, and sums wrap around in 32 bits without changing the result. This needs an instruction that multiplies
+//! pairs of 16 bits. It doesn't pay on machines with tile registers for bytes. Microkernels that are emitted as loops
+//! keep the plain filters, which are a quarter or half as large.
 //!
-//! The choice of a form depends on extents that the model fixes, never on the batch. Otherwise the bits of an image
-//! would depend on the batch.
+//! The choice of a form depends on the size of an image, never on the batch ([`choice`]). Otherwise the bits of an
+//! image would depend on the batch. If sizes vary, small images and large ones may have different forms.
 
 mod blocks;
+mod choice;
 mod filters;
 mod form;
 mod recognise;
 
-use super::fresh_symbols::FreshSymbols;
-use crate::{Result, kernel::Program};
-use form::Form;
+use super::{fresh_symbols::FreshSymbols, unroll_and_jam};
+use crate::{
+    Result,
+    kernel::{Kernel, Program, Stmt, verify},
+};
+use choice::Variant;
 use recognise::Convolution;
+use symshape::Dim;
 
 /// Rewrites the convolutions for which it pays.
 pub(super) fn transform(program: &mut Program) -> Result<()> {
@@ -42,53 +47,66 @@ pub(super) fn transform(program: &mut Program) -> Result<()> {
     let mut symbols = FreshSymbols::new(program);
     for at in 0..program.kernels.len() {
         let Some(convolution) = Convolution::of(program, &program.kernels[at]) else { continue };
-        if convolution.is_whole && (program.microkernels.multiplies_bytes() || convolution.channels % 2 != 0)
-        {
+        if convolution.is_whole && (!multiplies_pairs(program) || convolution.channels % 2 != 0) {
             continue;
         }
 
-        let Some(form) = cheapest(&convolution) else { continue };
-        let Some(filters) = convolution.filters(program, form) else { continue };
-        program.kernels[at].body = blocks::write(program, &mut symbols, &convolution, form, filters);
+        let variants = choice::variants(&convolution, program.microkernels.multiplies_bytes());
+        let before = (program.buffers.clone(), program.weights.clone());
+        match written(program, &mut symbols, &convolution, at, &variants) {
+            Some(body) if convolution.is_fixed() || is_proven(program, at, &body) => {
+                program.kernels[at].body = body;
+            }
+            _ => (program.buffers, program.weights) = before,
+        }
     }
     Ok(())
 }
 
-/// The cost for each channel of the change of basis of a tile's inputs and outputs, in multiply-adds of one lane.
-const fn change_cost(form: &Form, is_whole: bool) -> (i64, i64) {
-    match (form.outputs(), is_whole) {
-        (2, false) => (70, 60),
-        (_, false) => (220, 200),
-        // Multiply-adds of pairs, the unit here, are faster than those of floats.
-        (2, true) => (120, 110),
-        (_, true) => (380, 350),
+/// The body of the kernel at `at`, with the statements of each variant. `None` if it stays plain.
+fn written(
+    program: &mut Program,
+    symbols: &mut FreshSymbols,
+    convolution: &Convolution,
+    at: usize,
+    variants: &[Variant],
+) -> Option<Vec<Stmt>> {
+    let has_plain = variants.iter().any(|variant| variant.form.is_none());
+    let mut body = Vec::new();
+    for (idx, variant) in variants.iter().enumerate() {
+        let Some(form) = variant.form else {
+            body.extend(plain(&program.kernels[at], &variant.selected));
+            continue;
+        };
+        let keep_panels = has_plain || idx + 1 < variants.len();
+        let filters = convolution.filters(program, form, keep_panels)?;
+        body.extend(blocks::write(program, symbols, convolution, form, filters, &variant.selected));
     }
+    variants.iter().any(|variant| variant.form.is_some()).then_some(body)
 }
 
-/// The number of rows whose multiply-adds take as long as reading their weight from beyond the second-level cache.
-const ROWS_TO_HIDE_READING: i64 = 11;
+/// Whether the memory rules are proven for the kernel at `at` with another body. A later pass, which jams loops over
+/// tiles, must keep the proof.
+fn is_proven(program: &mut Program, at: usize, body: &[Stmt]) -> bool {
+    let mut kernel = Kernel { body: body.to_vec(), ..program.kernels[at].clone() };
+    kernel.body = unroll_and_jam::jammed(program, kernel.body);
+    verify::is_proven(program, &kernel)
+}
 
-/// The largest ratio of a form's estimated time to that of the plain convolution.
-const MAX_RATIO: (i64, i64) = (9, 10);
+/// The plain contraction of a kernel, with no rows unless it is selected.
+fn plain(kernel: &Kernel, selected: &Dim) -> Vec<Stmt> {
+    let mut body = kernel.body.clone();
+    for stmt in &mut body {
+        if let Stmt::Contraction(contraction) = stmt {
+            contraction.m[0].extent = &contraction.m[0].extent * selected;
+        }
+    }
+    body
+}
 
-/// The form with the smallest estimated time for one image, if it is faster than the plain convolution.
-fn cheapest(convolution: &Convolution) -> Option<&'static Form> {
-    let [height, width] = convolution.min_size();
-    let c = convolution.channels;
-    let n = convolution.columns;
-    let lanes = |channels: i64| (channels as u64).next_multiple_of(8) as i64;
-    let plain = (9 * c * n).checked_mul((height * width).max(ROWS_TO_HIDE_READING))?;
-
-    let cost = |form: &Form| {
-        let m = form.outputs() as i64;
-        let tiles = ((height + m - 1) / m) * ((width + m - 1) / m);
-        let points = (form.inputs() * form.inputs()) as i64;
-        let (before, after) = change_cost(form, convolution.is_whole);
-        let multiplications = points * c * n * tiles.max(ROWS_TO_HIDE_READING);
-        multiplications + tiles * (before * lanes(c) + after * lanes(n))
-    };
-
-    let fits = |form: &&Form| convolution.allows(form);
-    let best = convolution.forms().iter().filter(fits).min_by_key(|form| cost(form))?;
-    (cost(best) * MAX_RATIO.1 < plain * MAX_RATIO.0).then_some(best)
+/// Whether integers of 16 bits are multiplied at half the speed of bytes or faster. Tile registers multiply bytes at
+/// eight times the speed of vectors.
+fn multiplies_pairs(program: &Program) -> bool {
+    let support = program.microkernels;
+    !support.has_tiles() && (support.sums_pairs() || !support.multiplies_bytes())
 }

@@ -11,7 +11,7 @@ use crate::{
     },
     scalar::Precision,
 };
-use symshape::{Dim, Facts, Symbol};
+use symshape::{Bounds, Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
 /// With fewer channels, changing the basis takes longer than it saves.
@@ -41,6 +41,14 @@ pub(super) struct Convolution {
     /// The packed filters, and the number of columns of a panel.
     panels: (BufferId, i64),
     facts: Facts,
+}
+
+/// A tile at the end of an axis that is smaller than the others.
+pub(super) struct Rest {
+    /// The number of its outputs along the axis, or 0 if all tiles have one size.
+    pub(super) outputs: usize,
+    /// The number of such tiles: one, or zero at some sizes of the image.
+    pub(super) count: Dim,
 }
 
 impl Convolution {
@@ -83,24 +91,35 @@ impl Convolution {
         (channels >= MIN_CHANNELS && convolution.columns >= MIN_CHANNELS).then_some(convolution)
     }
 
-    /// The smallest height and width.
-    pub(super) fn min_size(&self) -> [i64; 2] {
-        let min_extent = |axis: &Axis| {
-            let lo = self.facts.bounds(&axis.extent).lo;
-            lo.and_then(|lo| i64::try_from(lo).ok()).unwrap_or(1).max(1)
-        };
-        self.size.each_ref().map(min_extent)
+    /// The smallest height and width, and the largest ones.
+    pub(super) fn sizes(&self) -> [[i64; 2]; 2] {
+        let bounds = self.size.each_ref().map(|axis| self.facts.bounds(&axis.extent));
+        let extent = |bound: Option<i64>| bound.unwrap_or(1).max(1);
+        let least = |range: &Bounds| extent(range.lo.as_ref().and_then(|lo| i64::try_from(lo).ok()));
+        let most = |range: &Bounds| extent(range.hi.as_ref().and_then(|hi| i64::try_from(hi).ok()));
+        [bounds.each_ref().map(least), bounds.each_ref().map(most)]
     }
 
-    /// The number of outputs of a smaller last tile along an axis, or 0 if all tiles have one size. `None` if it is
-    /// unknown.
-    pub(super) fn rest(&self, axis: usize, form: &Form) -> Option<i64> {
+    /// Whether all images have one size.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.size.iter().all(|axis| axis.extent.as_i64().is_some())
+    }
+
+    /// The smaller tile at the end of an axis. `None` if its size is unknown.
+    pub(super) fn rest(&self, axis: usize, form: &Form) -> Option<Rest> {
         let extent = &self.size[axis].extent;
         let m = form.outputs() as i64;
-        match extent.as_i64() {
-            Some(extent) => Some(extent % m),
-            None => self.facts.divides(&m.into(), extent).is_yes().then_some(0),
+        if let Some(extent) = extent.as_i64() {
+            return Some(Rest { outputs: (extent % m) as usize, count: Dim::one() });
         }
+        let divides = |divisor: i64| self.facts.divides(&divisor.into(), extent).is_yes();
+        if divides(m) {
+            return Some(Rest { outputs: 0, count: Dim::zero() });
+        }
+        // The tile has half of the outputs if it exists.
+        let half = m / 2;
+        let count = extent.floor_div(half) - extent.floor_div(m) * 2;
+        divides(half).then(|| Rest { outputs: half as usize, count: self.facts.simplify(&count) })
     }
 
     /// Whether the sizes of all tiles are known.
@@ -113,8 +132,21 @@ impl Convolution {
         if self.is_whole { &Form::INTEGERS } else { &Form::FLOATS }
     }
 
+    /// Bytes of the filters in the basis of a form.
+    pub(super) fn filter_bytes(&self, form: &Form) -> i64 {
+        let points = (form.inputs() * form.inputs()) as i64;
+        let element_bytes = if self.is_whole { 2 } else { 4 };
+        points * self.channels * self.columns * element_bytes
+    }
+
     /// The buffer of the filters in the other basis, with panels for each point, and the number of elements of a point.
-    pub(super) fn filters(&self, program: &mut Program, form: &'static Form) -> Option<(BufferId, i64)> {
+    /// It replaces the buffer of the panels unless these are kept.
+    pub(super) fn filters(
+        &self,
+        program: &mut Program,
+        form: &'static Form,
+        keep_panels: bool,
+    ) -> Option<(BufferId, i64)> {
         let (buffer, width) = self.panels;
         let MemorySpace::Const(packed) = program.buffers[buffer].space.clone() else { return None };
         let filters = Filters {
@@ -130,7 +162,7 @@ impl Convolution {
         let elems = Dim::from(tensor.elems());
         // A buffer with other users keeps its panels.
         let users = program.kernels.iter().filter(|kernel| reads(kernel, buffer)).count();
-        let new = if users == 1 {
+        let new = if users == 1 && !keep_panels {
             buffer
         } else {
             let copy = program.buffers[buffer].clone();

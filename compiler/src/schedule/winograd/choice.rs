@@ -1,0 +1,106 @@
+//! The choice between the plain convolution and the forms, by estimated times.
+
+use super::{form::Form, recognise::Convolution};
+use symshape::Dim;
+
+/// A method, and the sizes of images for which it is used.
+pub(super) struct Variant {
+    /// The form, or `None` for the plain convolution.
+    pub(super) form: Option<&'static Form>,
+    /// One at the sizes at which the method is used, and zero at others.
+    pub(super) selected: Dim,
+}
+
+/// The number of rows whose multiply-adds take as long as reading their weight from beyond the second-level cache.
+const ROWS_TO_HIDE_READING: i64 = 11;
+
+/// The largest ratio of a form's estimated time to that of the plain convolution.
+const MAX_RATIO: (i64, i64) = (9, 10);
+
+/// The same for a form that is used for large images only. The artefact holds the plain filters besides those of the
+/// form.
+const MAX_RATIO_OF_SECOND: (i64, i64) = (6, 10);
+
+/// The most bytes of the filters of a form that is used for large images only.
+const MAX_BYTES_OF_SECOND: i64 = 12 << 20;
+
+/// The largest side of an image up to which two methods are compared.
+const MAX_SIDE: i64 = 64;
+
+/// The cost for each channel of the change of basis of a tile's inputs and outputs, in multiply-adds of one lane.
+const fn change_cost(form: &Form, is_whole: bool) -> (i64, i64) {
+    match (form.outputs(), is_whole) {
+        (2, false) => (70, 60),
+        (_, false) => (220, 200),
+        // Multiply-adds of pairs, the unit here, are faster than those of floats.
+        (2, true) => (120, 110),
+        (_, true) => (380, 350),
+    }
+}
+
+/// Estimates of the time that one image takes, in multiply-adds of one lane. `None` is more than fits.
+struct Costs<'c> {
+    convolution: &'c Convolution,
+    /// Whether the plain convolution multiplies four bytes in one step, and the forms two integers.
+    multiplies_bytes: bool,
+}
+
+/// The methods for a convolution: one for all sizes, or one for small images and one for large ones.
+pub(super) fn variants(convolution: &Convolution, multiplies_bytes: bool) -> Vec<Variant> {
+    let costs = Costs { convolution, multiplies_bytes: multiplies_bytes && convolution.is_whole };
+    let [min_size, max_size] = convolution.sizes();
+    let [small, large] = [min_size, max_size].map(|size| costs.cheapest(size));
+    let outputs = |form: Option<&'static Form>| form.map(Form::outputs);
+    let only = |form| vec![Variant { form, selected: Dim::one() }];
+    if outputs(small) == outputs(large) {
+        return only(large);
+    }
+    let pays = |form| costs.is_below(form, small, max_size, MAX_RATIO_OF_SECOND) == Some(true);
+    if large.is_some_and(|form| !pays(form) || convolution.filter_bytes(form) > MAX_BYTES_OF_SECOND) {
+        return only(small);
+    }
+
+    let is_faster = |side: &i64| costs.of(large, [*side; 2]) < costs.of(small, [*side; 2]);
+    let Some(side) = (1..=MAX_SIDE).find(is_faster) else { return only(small) };
+    let area = Dim::product(convolution.size.iter().map(|axis| axis.extent.clone()));
+    let is_large = area.floor_div(side * side).min(Dim::one());
+    let is_small = Dim::one() - &is_large;
+    vec![Variant { form: small, selected: is_small }, Variant { form: large, selected: is_large }]
+}
+
+impl Costs<'_> {
+    /// The form with the smallest time, if that is well below the plain convolution's.
+    fn cheapest(&self, size: [i64; 2]) -> Option<&'static Form> {
+        let forms = self.convolution.forms().iter().filter(|form| self.convolution.allows(form));
+        let timed = forms.filter_map(|form| Some((form, self.of(Some(form), size)?)));
+        let (form, _) = timed.min_by_key(|(_, time)| *time)?;
+        self.is_below(form, None, size, MAX_RATIO)?.then_some(form)
+    }
+
+    /// Whether the ratio of the times of `form` and of `other` is below `ratio`.
+    fn is_below(&self, form: &Form, other: Option<&Form>, size: [i64; 2], ratio: (i64, i64)) -> Option<bool> {
+        let [time, limit] = [self.of(Some(form), size)?, self.of(other, size)?];
+        Some(time.checked_mul(ratio.1)? < limit.checked_mul(ratio.0)?)
+    }
+
+    /// The time of a form or of the plain convolution.
+    fn of(&self, form: Option<&Form>, [height, width]: [i64; 2]) -> Option<i64> {
+        let Convolution { channels, columns, is_whole, .. } = *self.convolution;
+        let times = |points: i64, rows: i64| {
+            points.checked_mul(channels)?.checked_mul(columns)?.checked_mul(rows.max(ROWS_TO_HIDE_READING))
+        };
+
+        let Some(form) = form else {
+            let plain = times(9, height.checked_mul(width)?)?;
+            return Some(if self.multiplies_bytes { plain / 2 } else { plain });
+        };
+
+        let m = form.outputs() as i64;
+        let points = (form.inputs() * form.inputs()) as i64;
+        let tiles = ((height + m - 1) / m).checked_mul((width + m - 1) / m)?;
+        let (before, after) = change_cost(form, is_whole);
+        let lanes = |channels: i64| (channels as u64).next_multiple_of(8) as i64;
+        let changes = (before * lanes(channels)).checked_add(after * lanes(columns))?;
+        times(points, tiles)?.checked_add(tiles.checked_mul(changes)?)
+    }
+}
