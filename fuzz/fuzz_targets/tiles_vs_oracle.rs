@@ -216,6 +216,7 @@ fn check(choices: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let multiplies_bytes = choices.arbitrary()?;
     let support = MicrokernelSupport::Native {
         multiplies_bytes,
+        sums_pairs: multiplies_bytes,
         tiles: true,
         reads_halves: false,
         bf16_matrices: false,

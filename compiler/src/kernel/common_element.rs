@@ -333,6 +333,20 @@ mod tests {
     }
 
     #[test]
+    fn loops_that_extents_depend_on_have_their_first_and_last_iteration() {
+        // Blocks of three rows, the last of which is smaller.
+        let axes = [axis("i", "W//3 + 1"), axis("j", "min(W - 3*i, 3)")];
+        let example = example(&[("W", 8)]);
+        let all = LinearAddress::all(&"10*(3*i + j)".parse().expect("a term"), &axes, &example);
+        let ends: Vec<_> = all.iter().map(|address| (address.first, address.end())).collect();
+        assert_eq!(ends, [(0, Some(20)), (60, Some(70))]);
+
+        let row = |row: i64| LinearAddress { first: 10 * row, loops: Vec::new() };
+        let met: Vec<i64> = (0..9).filter(|at| all.iter().any(|address| address.meets(&row(*at)))).collect();
+        assert_eq!(met, [0, 1, 2, 6, 7]);
+    }
+
+    #[test]
     fn other_addresses_have_no_linear_form() {
         let example = example(&[("W", 6), ("Z", 0)]);
         let axes = [axis("i", "W"), axis("j", "i + 1")];
