@@ -59,6 +59,10 @@ const MIN_SHARED: (usize, usize) = (1, 4);
 /// The largest number of instructions in an iteration.
 const MAX_INSTS: usize = 256;
 
+/// The largest number of stores in an iteration. With more, it computes neighbours already, as the tiles of Winograd's
+/// filtering do.
+const MAX_STORES: usize = 3;
+
 /// As [`MAX_INSTS`], with neighbours along both loops.
 const MAX_INSTS_OF_BOTH_LOOPS: usize = 64;
 
@@ -70,19 +74,17 @@ const MAX_DELAY: (usize, usize) = (1, 3);
 
 /// Rewrites all loops for which it pays.
 pub(super) fn unroll_and_jam(program: &mut Program) -> Result<()> {
-    for at in 0..program.kernels.len() {
-        let body = std::mem::take(&mut program.kernels[at].body);
-        program.kernels[at].body = jammed(program, body);
+    let symbols = FreshSymbols::for_one_kernel(program);
+    let facts = program.facts.clone();
+    let buffers = std::mem::take(&mut program.buffers);
+    let is_grouped = |buffer: BufferId| GROUP_BYTES.contains(&buffers[buffer].dtype.size_bytes());
+    for kernel in &mut program.kernels {
+        // Kernels of equal layers get equal symbols, so that the facts remember answers about their addresses.
+        let mut symbols = symbols.outside_of(&kernel.body);
+        kernel.body = stmts(&mut symbols, &facts, &is_grouped, std::mem::take(&mut kernel.body));
     }
+    program.buffers = buffers;
     Ok(())
-}
-
-/// The body of a kernel with its loops rewritten.
-pub(super) fn jammed(program: &Program, body: Vec<Stmt>) -> Vec<Stmt> {
-    // Kernels of equal layers get equal symbols, so that the facts remember answers about their addresses.
-    let mut symbols = FreshSymbols::for_one_kernel(program).outside_of(&body);
-    let is_grouped = |buffer: BufferId| GROUP_BYTES.contains(&program.buffers[buffer].dtype.size_bytes());
-    stmts(&mut symbols, &program.facts, &is_grouped, body)
 }
 
 /// `is_grouped` tells whether neighbouring elements of a buffer can be stored together.
@@ -173,7 +175,7 @@ impl<'a> Nest<'a> {
 
     /// The number of neighbours along both loops to compute in one iteration, if that pays.
     fn shape(&self, facts: &Facts, is_grouped: &dyn Fn(BufferId) -> bool) -> Option<Offsets> {
-        if !self.is_free() || self.code.insts.len() > MAX_INSTS {
+        if !self.is_free() || self.code.insts.len() > MAX_INSTS || self.stores() > MAX_STORES {
             return None;
         }
         if let Some(channels) = self.channels(facts, is_grouped) {
@@ -236,6 +238,11 @@ impl<'a> Nest<'a> {
             forms.difference(&next, &access.index)?.to_i64()
         };
         (step(self.inner.0) == Some(1) && step(self.along) == Some(channels)).then_some(channels)
+    }
+
+    /// The number of stores in an iteration.
+    fn stores(&self) -> usize {
+        self.code.insts.iter().filter(|inst| matches!(inst, Inst::Store(..))).count()
     }
 
     /// Whether iterations are independent: they only store, and read no buffer that they store to.

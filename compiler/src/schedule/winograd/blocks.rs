@@ -91,7 +91,7 @@ pub(super) fn write(
     let most = |dim: &Dim| facts.bounds(dim).hi.and_then(|hi| i64::try_from(hi).ok()).unwrap_or(1);
     let widest = most(&across);
     let by_images = most(&down).checked_mul(widest).filter(|tiles| *tiles <= MAX_TILES);
-    // With unknown sizes, there is no proof that the images of a block are within the batch.
+    // With unknown sizes, the verifier does not prove that the images of a block are within the batch.
     let is_known = down.as_i64().is_some() && across.as_i64().is_some() && convolution.images.is_some();
     let group = by_images.filter(|_| is_known).map_or(1, |tiles| (ENOUGH_TILES / tiles).max(1));
     let rows = rows_of_block(convolution, form, widest);
@@ -135,7 +135,7 @@ impl KernelBuilder<'_> {
         let m = self.form.outputs();
         let extent = &self.convolution.size[axis].extent;
         let whole = self.facts.simplify(&extent.floor_div(m));
-        let rest = self.convolution.rest(axis, self.form).filter(|rest| rest.outputs > 0);
+        let rest = self.convolution.rest(axis, self.form);
         let full = TileRun { first: Dim::zero(), count: whole, outputs: m, last: None };
         let last = rest.map(|rest| TileRun {
             first: self.facts.simplify(&(extent.ceil_div(m) - 1)),
@@ -204,7 +204,7 @@ impl KernelBuilder<'_> {
                 TileBlock { images, first, rows: count, runs }
             };
             let inner = self.block(symbols, &block);
-            body.extend(in_loop(image, true, in_loop(Some(blocks), !is_last, inner)));
+            body.extend(in_loop(image, true, in_loop(Some(blocks), true, inner)));
         }
 
         body
@@ -214,7 +214,7 @@ impl KernelBuilder<'_> {
     fn where_selected(&self, symbols: &mut FreshSymbols, body: Vec<Stmt>) -> Vec<Stmt> {
         let is_always = self.selected.as_i64() == Some(1);
         let axis = (!is_always).then(|| Axis { var: symbols.fresh(), extent: self.selected.clone() });
-        in_loop(axis, false, body)
+        in_loop(axis, true, body)
     }
 
     fn block(&self, symbols: &mut FreshSymbols, block: &TileBlock) -> Vec<Stmt> {

@@ -5,7 +5,7 @@ use crate::{
     parallel,
     tensor::{Computation, Tensor},
 };
-use std::{convert::Infallible, sync::OnceLock};
+use std::convert::Infallible;
 use symshape_runtime::DType;
 
 /// Filters in panels: the taps of each channel, each with `width` adjacent columns.
@@ -26,8 +26,6 @@ type PointSlices<'b> = Vec<&'b mut [u8]>;
 struct ChangedFilters {
     filters: Filters,
     form: &'static Form,
-    /// The elements of the first panel at the first point, once they are computed.
-    head: OnceLock<Vec<u8>>,
 }
 
 impl Filters {
@@ -55,7 +53,7 @@ impl Filters {
             return None;
         }
         let dtype = if self.is_whole { DType::I16 } else { DType::F32 };
-        Tensor::computed(dtype, ChangedFilters { filters: self, form, head: OnceLock::new() })
+        Tensor::computed(dtype, ChangedFilters { filters: self, form })
     }
 
     /// Whether no sum of integers can exceed the range that the form restores.
@@ -151,16 +149,6 @@ impl Computation for ChangedFilters {
     }
 
     fn head(&self) -> Vec<u8> {
-        self.head.get_or_init(|| self.first_panel()).clone()
-    }
-
-    fn release(&self) {
-        self.filters.packed.release();
-    }
-}
-
-impl ChangedFilters {
-    fn first_panel(&self) -> Vec<u8> {
         let mut first = vec![0; self.points() * self.panel_bytes()];
         let mut points: PointSlices<'_> = first.chunks_exact_mut(self.panel_bytes()).collect();
         let packed_bytes = self.filters.packed_panel_bytes();
@@ -171,6 +159,10 @@ impl ChangedFilters {
         debug_assert!(end_after_first.is_err());
         first.truncate(self.panel_bytes());
         first
+    }
+
+    fn release(&self) {
+        self.filters.packed.release();
     }
 }
 
@@ -184,7 +176,7 @@ mod tests {
         let packed = Tensor::from_f32(vec![floats.len()], &floats).expect("floats");
         let filters = Filters { packed, is_whole: false, channels: 5, width: 8, panels: 3 };
         for form in &Form::FLOATS {
-            let changed = ChangedFilters { filters: filters.clone(), form, head: OnceLock::new() };
+            let changed = ChangedFilters { filters: filters.clone(), form };
             let mut all = vec![0; changed.len()];
             changed.compute(0, &mut all);
             let head = changed.head();

@@ -30,7 +30,7 @@ mod filters;
 mod form;
 mod recognise;
 
-use super::{fresh_symbols::FreshSymbols, unroll_and_jam};
+use super::fresh_symbols::FreshSymbols;
 use crate::{
     Result,
     kernel::{Kernel, Program, Stmt, verify},
@@ -52,12 +52,12 @@ pub(super) fn transform(program: &mut Program) -> Result<()> {
         }
 
         let variants = choice::variants(&convolution, program.microkernels.multiplies_bytes());
-        let before = (program.buffers.clone(), program.weights.clone());
-        match written(program, &mut symbols, &convolution, at, &variants) {
-            Some(body) if convolution.is_fixed() || is_proven(program, at, &body) => {
-                program.kernels[at].body = body;
-            }
-            _ => (program.buffers, program.weights) = before,
+        let before = (!convolution.is_fixed()).then(|| (program.buffers.clone(), program.weights.clone()));
+        match (written(program, &mut symbols, &convolution, at, &variants), before) {
+            (Some(body), None) => program.kernels[at].body = body,
+            (Some(body), Some(_)) if is_proven(program, at, &body) => program.kernels[at].body = body,
+            (_, Some(before)) => (program.buffers, program.weights) = before,
+            (None, None) => {}
         }
     }
     Ok(())
@@ -85,11 +85,10 @@ fn written(
     variants.iter().any(|variant| variant.form.is_some()).then_some(body)
 }
 
-/// Whether the memory rules are proven for the kernel at `at` with another body. A later pass, which jams loops over
-/// tiles, must keep the proof.
-fn is_proven(program: &mut Program, at: usize, body: &[Stmt]) -> bool {
-    let mut kernel = Kernel { body: body.to_vec(), ..program.kernels[at].clone() };
-    kernel.body = unroll_and_jam::jammed(program, kernel.body);
+/// Whether the memory rules are proven for the kernel at `at` with another body. Images of one size need no such
+/// proof, because their addresses are linear.
+fn is_proven(program: &Program, at: usize, body: &[Stmt]) -> bool {
+    let kernel = Kernel { body: body.to_vec(), ..program.kernels[at].clone() };
     verify::is_proven(program, &kernel)
 }
 
