@@ -45,9 +45,9 @@ pub(super) struct Convolution {
 
 /// A tile at the end of an axis that is smaller than the others.
 pub(super) struct Rest {
-    /// The number of its outputs along the axis, or 0 if all tiles have one size.
+    /// The number of its outputs along the axis.
     pub(super) outputs: usize,
-    /// The number of such tiles: one, or zero at some sizes of the image.
+    /// The number of such tiles: one, or zero at some or all sizes of the image.
     pub(super) count: Dim,
 }
 
@@ -60,8 +60,11 @@ impl Convolution {
         let buffers = &program.buffers;
         let types = [buffers[contraction.lhs.buffer].dtype, buffers[*buffer].dtype, contraction.dtype];
         let is_whole = matches!(types, [DType::U8 | DType::I8, DType::I8, DType::I32]);
-        // Other precisions promise an error that a change of basis would exceed.
-        let is_float = types == [DType::F32; 3] && contraction.precision == Precision::F32;
+        // Other precisions promise an error that a change of basis would exceed. Where tile registers multiply exactly,
+        // their peak is 171 multiply-adds a cycle. That of vectors is 32, which the larger form turns into 128.
+        let is_float = types == [DType::F32; 3]
+            && contraction.precision == Precision::F32
+            && !program.is_exact_in_bf16(contraction);
         let wanted = (is_whole || is_float) && kernel.control.is_none() && base.as_i64() == Some(0);
         if !wanted || !contraction.epilogue.insts.iter().all(is_plain) {
             return None;
@@ -109,17 +112,18 @@ impl Convolution {
     pub(super) fn rest(&self, axis: usize, form: &Form) -> Option<Rest> {
         let extent = &self.size[axis].extent;
         let m = form.outputs() as i64;
-        if let Some(extent) = extent.as_i64() {
-            return Some(Rest { outputs: (extent % m) as usize, count: Dim::one() });
-        }
         let divides = |divisor: i64| self.facts.divides(&divisor.into(), extent).is_yes();
-        if divides(m) {
-            return Some(Rest { outputs: 0, count: Dim::zero() });
-        }
-        // The tile has half of the outputs if it exists.
-        let half = m / 2;
-        let count = extent.floor_div(half) - extent.floor_div(m) * 2;
-        divides(half).then(|| Rest { outputs: half as usize, count: self.facts.simplify(&count) })
+        let (outputs, count) = match extent.as_i64() {
+            Some(extent) => (extent % m, Dim::from((extent % m).min(1))),
+            None if divides(m) => (0, Dim::zero()),
+            // The tile has half of the outputs if it exists.
+            None => {
+                let half = m / 2;
+                let count = extent.floor_div(half) - extent.floor_div(m) * 2;
+                divides(half).then(|| (half, self.facts.simplify(&count)))?
+            }
+        };
+        Some(Rest { outputs: outputs as usize, count })
     }
 
     /// Whether the sizes of all tiles are known.
