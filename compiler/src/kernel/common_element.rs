@@ -57,18 +57,24 @@ struct Loop {
 
 impl LinearAddress {
     /// The addresses at an example. Loops whose variable another extent depends on have only their first iteration in
-    /// one result, and their last one in another. There is no result if the address is not linear in the loop
-    /// variables, exceeds 64 bits, or a loop has no iteration.
+    /// one element of the list, and their last one in another. An element is left out if the address is not linear in
+    /// the loop variables, exceeds 64 bits, or a loop has no iteration.
     pub(super) fn all(index: &Dim, axes: &[Axis], example: &Example) -> Vec<LinearAddress> {
-        let has_fixed = !fixed(axes).is_empty();
-        let ends = [false, true].into_iter().take(1 + usize::from(has_fixed));
-        ends.filter_map(|at_last| LinearAddress::of(index, axes, example, at_last)).collect()
+        let fixed = fixed(axes);
+        let ends: &[bool] = if fixed.is_empty() { &[false] } else { &[false, true] };
+        ends.iter().filter_map(|at_last| LinearAddress::of(index, axes, example, &fixed, *at_last)).collect()
     }
 
-    fn of(index: &Dim, axes: &[Axis], example: &Example, at_last: bool) -> Option<LinearAddress> {
+    /// The addresses in the first or the last iteration of each loop over a variable of `fixed`.
+    fn of(
+        index: &Dim,
+        axes: &[Axis],
+        example: &Example,
+        fixed: &BTreeSet<Symbol>,
+        at_last: bool,
+    ) -> Option<LinearAddress> {
         let linear = Linear::of(index, axes, example)?;
-        let fixed = fixed(axes);
-        let extents = extents(axes, &fixed, example, at_last)?;
+        let extents = extents(axes, fixed, example, at_last)?;
         let mut address = LinearAddress { first: linear.constant, loops: Vec::new() };
         for ((axis, stride), extent) in axes.iter().zip(linear.strides).zip(extents) {
             let last = extent.checked_sub(1)?;
@@ -76,11 +82,9 @@ impl LinearAddress {
                 return None;
             }
             let is_fixed = fixed.contains(&axis.var);
-            if is_fixed && !at_last {
-                continue;
-            }
-            if stride < 0 || is_fixed {
-                // Counted down, the variable begins at its largest value.
+            // Counted down, the variable begins at its largest value.
+            let begins_at_last = if is_fixed { at_last } else { stride < 0 };
+            if begins_at_last {
                 address.first = address.first.checked_add(stride.checked_mul(last)?)?;
             }
             if stride != 0 && last > 0 && !is_fixed {

@@ -8,7 +8,7 @@
 //! the step that sets it. When no register is free, the interval with the fewest mentions for its length is spilled.
 //! Mentions in loops count more. Each mention of a spilled register becomes a separate short-lived one, loaded before
 //! and stored after the step. A constant is set again before each step that reads it, and a vector that is loaded from
-//! memory is loaded again if no step in between stores. The scan goes on to find all intervals to spill, and restarts.
+//! memory is loaded again if no step in between stores. A scan finds all intervals to spill, and another one follows.
 
 use super::{
     operands::{Operands, VReg, rename},
@@ -122,14 +122,16 @@ pub(super) fn allocate(mut code: VCode, operands: OperandsOf, files: RegisterFil
             Err(spilled) => spilled,
         };
 
-        // Addresses may be spilled as well, so vectors are loaded again at first.
-        let setters = spilled.iter().map(|reg| (*reg, repeatable(&code, operands, &intervals, *reg)));
-        let (repeated, stored): (Vec<_>, Vec<_>) = setters.partition(|(_, setter)| setter.is_some());
-        for (reg, setter) in repeated.iter().filter_map(|(reg, setter)| Some((*reg, setter.as_ref()?))) {
-            code = set_at_reads(&code, operands, setter, reg, &mut short_lived);
+        // Vectors that are loaded again come first, because the registers of their addresses may be spilled as well.
+        let setters: Vec<_> =
+            spilled.iter().map(|reg| (*reg, repeatable(&code, operands, &intervals, *reg))).collect();
+        for (reg, setter) in &setters {
+            if let Some(setter) = setter {
+                code = set_at_reads(&code, operands, setter, *reg, &mut short_lived);
+            }
         }
-        for (reg, _) in stored {
-            code = spill(&code, operands, reg, slots * SLOT_BYTES, &mut short_lived);
+        for (reg, _) in setters.iter().filter(|(_, setter)| setter.is_none()) {
+            code = spill(&code, operands, *reg, slots * SLOT_BYTES, &mut short_lived);
             slots += 1;
             spills += usize::from(matches!(reg, VReg::Vector(_)));
         }

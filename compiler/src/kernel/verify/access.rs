@@ -8,6 +8,8 @@
 //! Windows that are not contiguous are compared by residues: an address `c*p + m*t + r` with `c*p + r < m` has the
 //! residue `c*p + r` for the period `m`, whatever `t` is. So do heads that write their columns of each row, where the
 //! period is `c * extent`, and blocks of rows in each plane, where it is the size of a plane.
+//!
+//! A loop of at most one iteration needs no such proof.
 
 use crate::kernel::{Access, Axis, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt};
 use std::collections::BTreeSet;
@@ -26,6 +28,9 @@ struct GuardedAccess {
 /// The buffers for which the independence of iterations of the loop over `axis` is not proven. `facts` include the
 /// range of its variable.
 pub(super) fn conflicts(program: &Program, axis: &Axis, body: &[Stmt], facts: &Facts) -> Vec<String> {
+    if facts.prove_le(&axis.extent, &Dim::one()).is_yes() {
+        return Vec::new();
+    }
     let mut collector = AccessCollector { sites: Vec::new(), vars: BTreeSet::new() };
     collector.stmts(body, facts.clone());
     let written: BTreeSet<_> =

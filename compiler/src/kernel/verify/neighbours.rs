@@ -7,10 +7,7 @@ use super::checker::{Checker, Scope};
 use crate::kernel::{Access, Inst, InstSeq};
 use num_bigint::BigInt;
 use std::collections::{BTreeMap, BTreeSet};
-use symshape::{Dim, Displacement, Relation};
-
-/// With fewer accesses, each one is proven alone.
-const MIN_NEIGHBOURS: usize = 2;
+use symshape::{Dim, Displacement};
 
 /// An access at a constant distance from others: the constant, and the instruction's position.
 type Neighbour<'c> = (BigInt, usize, &'c Access);
@@ -20,7 +17,7 @@ impl Checker<'_> {
     /// within the code.
     pub(super) fn proven_by_neighbours(&self, code: &InstSeq, scope: &Scope) -> BTreeSet<usize> {
         let changes_facts = |inst: &Inst| matches!(inst, Inst::Bind(..) | Inst::Check(_));
-        if scope.idle || code.insts.len() < MIN_NEIGHBOURS || code.insts.iter().any(changes_facts) {
+        if scope.idle || code.insts.iter().any(changes_facts) {
             return BTreeSet::new();
         }
 
@@ -32,22 +29,18 @@ impl Checker<'_> {
             groups.entry((access.buffer, varying)).or_default().push((constant, idx, access));
         }
 
-        let large = groups.into_values().filter(|group| group.len() >= MIN_NEIGHBOURS);
-        let proven = large.filter(|group| self.ends_are_within(group, scope));
+        let proven =
+            groups.into_values().filter(|group| group.len() > 1 && self.ends_are_within(group, scope));
         proven.flatten().map(|(_, idx, _)| idx).collect()
     }
 
     /// Whether the first and the last access of a group are proven to be within the buffer.
     fn ends_are_within(&self, group: &[Neighbour<'_>], scope: &Scope) -> bool {
-        let constant = |neighbour: &&Neighbour<'_>| neighbour.0.clone();
-        let (Some((_, _, first)), Some((_, _, last))) =
-            (group.iter().min_by_key(constant), group.iter().max_by_key(constant))
-        else {
-            return false;
-        };
+        let by_constant = |a: &&Neighbour<'_>, b: &&Neighbour<'_>| a.0.cmp(&b.0);
+        let ends = [group.iter().min_by(by_constant), group.iter().max_by(by_constant)];
+        let [Some((_, _, first)), Some((_, _, last))] = ends else { return false };
         let elems = &self.program.buffers[last.buffer].elems;
         let [first, last] = [first, last].map(|access| scope.facts.simplify(&access.index));
-        let is_proven = |relation: Relation| scope.facts.prove(&relation).is_yes();
-        is_proven(Relation::le(Dim::zero(), &first)) && is_proven(Relation::lt(&last, elems))
+        scope.facts.prove_le(&Dim::zero(), &first).is_yes() && scope.facts.prove_lt(&last, elems).is_yes()
     }
 }
