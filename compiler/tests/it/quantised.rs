@@ -393,6 +393,7 @@ fn transformed_convolutions_run_in_microkernels() {
 /// tile registers for these.
 #[test]
 fn convolutions_are_transformed_where_pairs_are_summed() {
+    let graph = fewer_products_of_any_size().expect("a valid graph");
     let lower = |sums_pairs, tiles| {
         let support = MicrokernelSupport::Native {
             multiplies_bytes: true,
@@ -401,7 +402,6 @@ fn convolutions_are_transformed_where_pairs_are_summed() {
             bf16_matrices: false,
             reads_halves: false,
         };
-        let graph = fewer_products_of_any_size().expect("a valid graph");
         Pipeline::new(&graph).options(CompileOptions::default().support(support)).lower().expect("supported")
     };
     let is_transformed =
@@ -412,15 +412,8 @@ fn convolutions_are_transformed_where_pairs_are_summed() {
     let lowered = lower(true, false);
     assert!(is_transformed(&lowered.program));
     assert_eq!(codegen::scalar_loops(&lowered.program), []);
-    let graph = fewer_products_of_any_size().expect("a valid graph");
     let machine = Machine::assemble(lowered.program, &lowered.plan, false).expect("supported");
-    for dims in bindings(&graph) {
-        let inputs = inputs(&graph, &dims);
-        let expected = graph::eval::eval(&graph, &inputs).expect("the oracle takes it");
-        let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
-        let got = machine.run(&dims, &raw).expect("it runs");
-        assert!(got[0] == expected[0].bytes(), "at {dims:?}");
-    }
+    assert_exact(&graph, &machine, "vectors");
 }
 
 /// Values of the symbols: the smallest, next, an odd, the second largest and the largest of each.
@@ -530,15 +523,24 @@ fn check(name: &str, model: Make, contractions: usize) {
         ("vectors", assemble(false)),
         ("tiles", Ok(Machine::on_tiles(tiled.program))),
     ] {
-        let machine = machine.unwrap_or_else(|error| panic!("{name}: {error}"));
-        for dims in bindings(&graph) {
-            let inputs = inputs(&graph, &dims);
-            let expected = graph::eval::eval(&graph, &inputs).expect("the oracle takes it");
-            let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
-            let got = machine.run(&dims, &raw).unwrap_or_else(|refusal| panic!("{name}: {refusal:?}"));
-            assert!(got[0] == expected[0].bytes(), "{name} at {dims:?}, {way}");
-        }
+        assert_exact(&graph, &machine.unwrap_or_else(|error| panic!("{name}: {error}")), way);
     }
+}
+
+/// Compares all outputs with the oracle at all bindings, and returns those of the oracle.
+fn assert_exact(graph: &Graph, machine: &Machine, way: &str) -> Vec<Vec<Tensor>> {
+    let compared = |dims: Vec<i64>| {
+        let inputs = inputs(graph, &dims);
+        let expected = graph::eval::eval(graph, &inputs).expect("the oracle takes it");
+        let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
+        let got = machine.run(&dims, &raw).unwrap_or_else(|refusal| panic!("{}: {refusal:?}", graph.name));
+        assert_eq!(got.len(), expected.len());
+        for (got, expected) in got.iter().zip(&expected) {
+            assert!(got == expected.bytes(), "{} at {dims:?}, {way}", graph.name);
+        }
+        expected
+    };
+    bindings(graph).into_iter().map(compared).collect()
 }
 
 #[test]
@@ -560,16 +562,10 @@ fn sums_beyond_the_range_of_bytes_are_clamped() {
         // Machines with tile registers use them for the second program.
         for lowered in [lower(false), lower(true)].map(|lowered| lowered.expect("supported")) {
             let machine = Machine::assemble(lowered.program, &lowered.plan, false).expect("supported");
-            for dims in bindings(&graph) {
-                let inputs = inputs(&graph, &dims);
-                let expected = graph::eval::eval(&graph, &inputs).expect("the oracle takes it");
-                let raw: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.bytes().to_vec()).collect();
-                let got = machine.run(&dims, &raw).expect("it runs");
-                for (got, expected) in got.iter().zip(&expected) {
-                    let bounds = if dtype == DType::I8 { [128, 127] } else { [0, 255] };
-                    assert!(bounds.iter().all(|bound| expected.bytes().contains(bound)), "{zero} {dtype:?}");
-                    assert!(got == expected.bytes(), "{zero} {dtype:?} at {dims:?}");
-                }
+            let outputs = assert_exact(&graph, &machine, &format!("{zero} {dtype:?}"));
+            let bounds = if dtype == DType::I8 { [128, 127] } else { [0, 255] };
+            for output in outputs.iter().flatten() {
+                assert!(bounds.iter().all(|bound| output.bytes().contains(bound)), "{zero} {dtype:?}");
             }
         }
     }

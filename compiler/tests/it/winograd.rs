@@ -1,12 +1,13 @@
 //! Convolutions by fewer products: near the sums written out, the same bits in every batch, in memory that is there.
 
 use crate::bits::assert_same_bits;
+use std::fmt::Arguments;
 use symshape::{Declaration, Dim};
 use symshape_compiler::{
     CompileOptions, Result,
     graph::Graph,
     kernel::{Buffer, Program, verify},
-    pipeline::{self, Pipeline},
+    pipeline::Pipeline,
     scalar::Scalar,
     tensor::Tensor,
 };
@@ -32,8 +33,7 @@ fn numbers(count: usize, seed: usize) -> Vec<f32> {
 }
 
 /// `relu(conv(x, w) + bias)`, channels last.
-fn graph([cin, cout]: [usize; 2], [height, width]: [&Dim; 2], g: &mut Graph) -> Result<()> {
-    let n = g.symbol("N", Declaration::range(1, 5))?;
+fn graph([cin, cout]: [usize; 2], [n, height, width]: [&Dim; 3], g: &mut Graph) -> Result<()> {
     let image = [n.clone(), height.clone(), width.clone(), cin.into()];
     let x = g.input("x", DType::F32, image.to_vec())?;
     let x = g.transpose(x, &[0, 3, 1, 2])?;
@@ -44,7 +44,7 @@ fn graph([cin, cout]: [usize; 2], [height, width]: [&Dim; 2], g: &mut Graph) -> 
         g.constant(Tensor::from_f32(vec![cout, cin, 3, 3], &numbers(cout * cin * 9, 5)).expect("sized"))?;
     let y = g.contract(seen, b"ncyxkl", w, b"mckl", b"nmyx")?;
     let bias = g.constant(Tensor::from_f32(vec![1, cout, 1, 1], &numbers(cout, 3)).expect("sized"))?;
-    let bias = g.broadcast_to(bias, &[n, cout.into(), height.clone(), width.clone()])?;
+    let bias = g.broadcast_to(bias, &[n.clone(), cout.into(), height.clone(), width.clone()])?;
     let y = g.add(y, bias)?;
     let y = g.relu(y)?;
     let y = g.transpose(y, &[0, 2, 3, 1])?;
@@ -80,26 +80,38 @@ fn is_transformed(program: &Program) -> bool {
 
 fn fixed([height, width, cin, cout]: [usize; 4]) -> Graph {
     let mut g = Graph { name: "convolution".into(), ..Graph::default() };
-    graph([cin, cout], [&height.into(), &width.into()], &mut g).expect("valid");
+    let n = g.symbol("N", Declaration::range(1, 5)).expect("new");
+    graph([cin, cout], [&n, &height.into(), &width.into()], &mut g).expect("valid");
     g
 }
 
-/// Images of `step * 1` to `step * most` lines, and as many columns of other such numbers.
-fn varying(channels: [usize; 2], [height, width]: [(i64, i64); 2]) -> Graph {
+/// Images of `step * 1` to `step * most` lines, and as many columns of other such numbers. At most `images` of them,
+/// exactly one if that is the most.
+fn varying(images: i64, channels: [usize; 2], [height, width]: [(i64, i64); 2]) -> Graph {
     let mut g = Graph { name: "convolution".into(), ..Graph::default() };
+    let n = if images == 1 { Dim::one() } else { g.symbol("N", Declaration::range(1, images)).expect("new") };
     let mut side = |name, (step, most)| g.symbol(name, Declaration::range(1, most)).expect("new") * step;
     let [height, width] = [side("H", height), side("W", width)];
-    graph(channels, [&height, &width], &mut g).expect("valid");
+    graph(channels, [&n, &height, &width], &mut g).expect("valid");
     g
 }
 
-/// Compiles a graph whose convolution is transformed, or stays plain.
-fn compiled(g: &Graph, is_transformed: bool) -> Model {
+/// Compiles a graph whose convolution is transformed.
+fn compiled(g: &Graph) -> Model {
     let lowered = Pipeline::new(g).lower().expect("supported");
-    assert_eq!(self::is_transformed(&lowered.program), is_transformed, "{g}");
+    assert!(is_transformed(&lowered.program), "{g}");
     let unproven = verify::verify(&lowered.program).expect("verified");
     assert!(unproven.is_empty(), "{unproven:?}\n{}", lowered.program);
-    pipeline::jit(g).expect("supported")
+    lowered.jit().expect("supported")
+}
+
+fn assert_near(got: &[f32], expected: &[f64], place: Arguments) {
+    assert_eq!(got.len(), expected.len(), "{place}");
+    let largest = expected.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
+    for (at, (got, expected)) in got.iter().zip(expected).enumerate() {
+        let error = (f64::from(*got) - expected).abs() / largest;
+        assert!(error < TOLERANCE, "{place}, element {at}: {got} for {expected}");
+    }
 }
 
 /// Checks the results for 1 to 5 images of this size, on one thread and on three.
@@ -116,13 +128,7 @@ fn check(size: [usize; 4], model: &Model) {
     };
 
     let all = run(5, 1);
-    let expected = expected(size, &x, 5);
-    assert_eq!(all.len(), expected.len(), "{size:?}");
-    let largest = expected.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
-    for (at, (y, expected)) in all.iter().zip(&expected).enumerate() {
-        let error = (f64::from(*y) - expected).abs() / largest;
-        assert!(error < TOLERANCE, "{size:?}, element {at}: {y} for {expected}");
-    }
+    assert_near(&all, &expected(size, &x, 5), format_args!("{size:?}"));
     for (n, threads) in [(5, 3), (4, 1), (3, 3), (2, 1), (1, 3), (1, 1)] {
         let y = run(n, threads);
         assert_same_bits(&y, &all[..y.len()], format_args!("{size:?}, N = {n}, {threads} threads"));
@@ -137,24 +143,24 @@ fn edges((step, most): (i64, i64)) -> [usize; 5] {
 #[test]
 fn convolutions_of_fixed_images() {
     for size in SIZES {
-        check(size, &compiled(&fixed(size), true));
+        check(size, &compiled(&fixed(size)));
     }
 }
 
 /// Tiles that are smaller at some sizes, blocks of a few rows that no block divides, several images in one block, and
-/// another form for small images. Without a proof that all tiles are in memory, a convolution stays plain.
+/// another form for small images.
 #[test]
 fn convolutions_of_images_whose_sides_vary() {
     let cases = [
-        ([16, 16], [(4, 6), (4, 6)], true),
-        ([16, 20], [(2, 20), (2, 17)], true),
-        ([18, 16], [(4, 12), (2, 40)], true),
-        ([64, 40], [(2, 7), (2, 7)], true),
-        ([64, 40], [(1, 12), (1, 13)], true),
-        ([48, 33], [(1, 8), (4, 9)], false),
+        ([16, 16], [(4, 6), (4, 6)]),
+        ([16, 20], [(2, 20), (2, 17)]),
+        ([18, 16], [(4, 12), (2, 40)]),
+        ([64, 40], [(2, 7), (2, 7)]),
+        ([64, 40], [(1, 12), (1, 13)]),
+        ([48, 33], [(1, 8), (4, 9)]),
     ];
-    for ([cin, cout], sides, is_transformed) in cases {
-        let model = compiled(&varying([cin, cout], sides), is_transformed);
+    for ([cin, cout], sides) in cases {
+        let model = compiled(&varying(5, [cin, cout], sides));
         for height in edges(sides[0]) {
             for width in edges(sides[1]) {
                 check([height, width, cin, cout], &model);
@@ -190,25 +196,57 @@ fn threads_share_the_columns_of_an_image() {
             }
         }
 
-        let shape = [1, height, width, cin];
-        let x = numbers(shape.iter().product(), 1);
-        context.rehearse(4);
-        context.run_views(&[TensorRef::new(&shape, &x).expect("sized")]).expect("in range");
-        let busy = |round: &Round| round.parts_ns.iter().filter(|part| !part.is_empty()).count();
-        let most = context.take_rounds().iter().map(busy).max();
-        assert_eq!(most, Some(4), "{size:?}");
+        assert_eq!(busy_threads(&mut context, [1, height, width, cin]), 4, "{size:?}");
     }
 }
 
-/// The panels of large images would be stored besides those of small ones.
+/// Of four threads, how many have a share of the part that most of them share.
+fn busy_threads(context: &mut Context, shape: [usize; 4]) -> usize {
+    let x = numbers(shape.iter().product(), 1);
+    context.rehearse(4);
+    context.run_views(&[TensorRef::new(&shape, &x).expect("sized")]).expect("in range");
+    let busy = |round: &Round| round.parts_ns.iter().filter(|part| !part.is_empty()).count();
+    context.take_rounds().iter().map(busy).max().expect("a round")
+}
+
+/// A single image, whose size decides between two forms: as one block, and as blocks of rows.
+#[test]
+fn threads_share_a_single_image_of_any_size() {
+    for sides in [[(2, 7), (2, 7)], [(4, 3), (4, 5)], [(2, 20), (2, 20)]] {
+        let model = compiled(&varying(1, [64, 64], sides));
+        let mut context = Context::new(&model).expect("memory");
+        for height in edges(sides[0]) {
+            for width in edges(sides[1]) {
+                let shape = [1, height, width, 64];
+                let x = numbers(shape.iter().product(), 1);
+                let mut run = |threads: u32| {
+                    context.set_threads(threads).expect("threads");
+                    let input = TensorRef::new(&shape, &x).expect("sized");
+                    let outputs = context.run_views(&[input]).expect("in range");
+                    outputs.get(0).elems::<f32>().expect("floats").to_vec()
+                };
+                let alone = run(1);
+                let expected = expected([height, width, 64, 64], &x, 1);
+                assert_near(&alone, &expected, format_args!("{shape:?}"));
+                for threads in [2, 3, 4] {
+                    assert_same_bits(&run(threads), &alone, format_args!("{shape:?}, {threads} threads"));
+                }
+            }
+        }
+        let [height, width] = sides.map(|(step, most)| (step * most) as usize);
+        assert_eq!(busy_threads(&mut context, [1, height, width, 64]), 4, "{sides:?}");
+    }
+}
+
+/// Where the smallest image and the largest one have different forms, the program holds the tiles of both.
 #[test]
 fn small_images_and_large_ones_have_different_forms() {
-    let forms = |sides| {
-        let program = Pipeline::new(&varying([64, 64], sides)).lower().expect("supported").program;
+    let forms = |side| {
+        let program = Pipeline::new(&varying(5, [64, 64], [side; 2])).lower().expect("supported").program;
         let is_tiles = |buffer: &&Buffer| buffer.name == "tiles of inputs";
         program.buffers.values().filter(is_tiles).count()
     };
-    assert_eq!(forms([(4, 16), (4, 16)]), 1, "the smallest image is not transformed");
-    assert_eq!(forms([(8, 8), (8, 8)]), 2);
-    assert_eq!(forms([(16, 4), (16, 4)]), 1);
+    assert_eq!(forms((4, 16)), 1, "small images are not transformed");
+    assert_eq!(forms((8, 8)), 2, "small images have the smaller form");
+    assert_eq!(forms((16, 4)), 1, "all images have the larger form");
 }
