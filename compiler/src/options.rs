@@ -95,6 +95,7 @@ impl CompileOptions {
             tiles: target.has_tiles(),
             bf16_matrices: target.has_bf16_matrices(),
             reads_halves: target.reads_halves(),
+            lanes: target.lanes(),
         })
     }
 

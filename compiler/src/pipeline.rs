@@ -284,11 +284,10 @@ impl Stages<'_> {
 
         self.graph("optimize_late", &mut graph, opt::optimize_late)?;
 
-        let mut program = lower::lower(&graph).at(|| "lower")?;
+        let mut program = lower::lower_for(&graph, options.support).at(|| "lower")?;
         offload::passes(&mut program, KernelPhase::Lowered, targets)?;
         self.kernels("lower", &mut program, |_, _| Ok(()))?;
 
-        program.microkernels = options.support;
         program.precision = options.precision;
         program.half_weights = options.half_weights;
         self.kernels("schedule", &mut program, |program, stages| {

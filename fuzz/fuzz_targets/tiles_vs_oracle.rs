@@ -219,6 +219,7 @@ fn check(choices: &mut Unstructured<'_>) -> arbitrary::Result<()> {
         sums_pairs: multiplies_bytes,
         tiles: true,
         reads_halves: false,
+        lanes: 4,
         bf16_matrices: false,
     };
     let microkernels = if emulated { Microkernels::EmulatedTiles } else { Microkernels::Native };

@@ -21,6 +21,8 @@ pub enum MicrokernelSupport {
         bf16_matrices: bool,
         /// Whether all machines convert halves while they read them.
         reads_halves: bool,
+        /// The largest number of 32-bit lanes of a vector among the machines.
+        lanes: usize,
     },
 }
 
@@ -32,6 +34,7 @@ impl Default for MicrokernelSupport {
             tiles: false,
             bf16_matrices: false,
             reads_halves: false,
+            lanes: 4,
         }
     }
 }
@@ -55,6 +58,11 @@ impl MicrokernelSupport {
     /// Whether all machines convert halves while they read them.
     pub(crate) fn reads_halves(self) -> bool {
         matches!(self, MicrokernelSupport::Native { reads_halves: true, .. })
+    }
+
+    /// Whether vectors of some machines hold several groups of this number of lanes.
+    pub(crate) fn hold_several(self, group: usize) -> bool {
+        matches!(self, MicrokernelSupport::Native { lanes, .. } if lanes > group)
     }
 
     /// Whether there is code for tile registers.
@@ -83,13 +91,19 @@ impl MicrokernelSupport {
         match self {
             MicrokernelSupport::Loops => self,
             MicrokernelSupport::Native {
-                multiplies_bytes, sums_pairs, bf16_matrices, reads_halves, ..
+                multiplies_bytes,
+                sums_pairs,
+                bf16_matrices,
+                reads_halves,
+                lanes,
+                ..
             } => MicrokernelSupport::Native {
                 multiplies_bytes,
                 sums_pairs,
                 tiles: true,
                 bf16_matrices,
                 reads_halves,
+                lanes,
             },
         }
     }

@@ -41,7 +41,7 @@ pub use dead_stores::eliminate_dead_stores;
 use crate::{
     Result,
     graph::{Graph, Op, Value},
-    kernel::Program,
+    kernel::{MicrokernelSupport, Program},
 };
 use lowering::Lowering;
 
@@ -50,12 +50,18 @@ use lowering::Lowering;
 /// # Errors
 /// `Unsupported` for scratch memory without an upper bound.
 pub fn lower(graph: &Graph) -> Result<Program> {
+    lower_for(graph, MicrokernelSupport::default())
+}
+
+/// As [`lower`], for code with this support.
+pub(crate) fn lower_for(graph: &Graph, microkernels: MicrokernelSupport) -> Result<Program> {
     let fusion = fuse::fuse(graph);
     let orders = layout::orders(graph, &fusion);
     let program = Program {
         name: graph.name.clone(),
         symbols: graph.symbols.clone(),
         facts: graph.facts.clone(),
+        microkernels,
         ..Program::default()
     };
 

@@ -80,8 +80,17 @@ impl Nest {
 
     /// Splits axes as long as a split removes a division or remainder.
     pub(super) fn split(&mut self, scope: &mut KernelScope) {
+        self.split_unless(scope, &|_| false);
+    }
+
+    /// As [`Nest::split`], without the axis of this variable.
+    pub(super) fn split_others(&mut self, scope: &mut KernelScope, kept: &Symbol) {
+        self.split_unless(scope, &|axis| axis.var == *kept);
+    }
+
+    fn split_unless(&mut self, scope: &mut KernelScope, is_kept: &dyn Fn(&Axis) -> bool) {
         for _ in 0..MAX_SPLITS {
-            let Some((position, factor)) = self.find_split(&scope.facts) else { return };
+            let Some((position, factor)) = self.find_split(&scope.facts, is_kept) else { return };
             let (role, axis) = self.axes[position].clone();
 
             let outer = scope.fresh("i");
@@ -98,14 +107,15 @@ impl Nest {
         }
     }
 
-    fn find_split(&self, facts: &Facts) -> Option<(usize, Dim)> {
+    fn find_split(&self, facts: &Facts, is_kept: &dyn Fn(&Axis) -> bool) -> Option<(usize, Dim)> {
         let mut found = None;
         for expr in &self.exprs {
             visit(expr, &mut |dim| {
                 if found.is_none()
                     && let Node::FloorDiv(numerator, factor) | Node::Mod(numerator, factor) = dim.node()
                 {
-                    found = self.splittable(facts, numerator, factor);
+                    let axis = self.splittable(facts, numerator, factor);
+                    found = axis.filter(|(position, _)| !is_kept(&self.axes[*position].1));
                 }
             });
         }
@@ -146,6 +156,11 @@ impl Nest {
             (role, std::cmp::Reverse(step(facts, address, axis)))
         };
         self.axes.sort_by_key(step);
+    }
+
+    /// Moves the axis of this variable to the first position of its role.
+    pub(super) fn move_outside(&mut self, var: &Symbol) {
+        self.axes.sort_by_key(|(role, axis)| (*role, axis.var != *var));
     }
 
     /// Orders the axes of the result by a class, and keeps the order within each class.

@@ -352,6 +352,12 @@ impl Target {
         self.wider.iter().chain([&self.level]).all(|level| level.reads_halves())
     }
 
+    /// The largest number of 32-bit lanes of a vector among the levels.
+    pub fn lanes(&self) -> usize {
+        let wider = self.wider.iter().map(|level| level.vector_bytes());
+        wider.fold(self.level.vector_bytes(), usize::max) / 4
+    }
+
     /// Whether artefacts may use tile registers, if a level has them. A function requests them when an artefact is
     /// loaded. Only Linux grants them; machines without an operating system need no request.
     pub fn grants_tiles(&self) -> bool {

@@ -21,6 +21,7 @@ const TILES: MicrokernelSupport = MicrokernelSupport::Native {
     tiles: true,
     bf16_matrices: false,
     reads_halves: false,
+    lanes: 4,
 };
 
 fn checked(graph: &Graph, precision: Precision, microkernels: MicrokernelSupport) -> AccuracyCheck {
@@ -126,6 +127,7 @@ fn models_without_bf16_multiplications_are_identical() {
         tiles: false,
         bf16_matrices: false,
         reads_halves: false,
+        lanes: 4,
     };
     assert_eq!(checked(&graph, Precision::Bf16x3, no_tiles), AccuracyCheck::Identical);
 }

@@ -83,6 +83,7 @@ fn lowered(graph: &Graph) -> Lowered {
         tiles: true,
         bf16_matrices: false,
         reads_halves: false,
+        lanes: 4,
     };
     let precision = Precision::Bf16;
     let options = CompileOptions::default().precision(precision).support(microkernels);
@@ -328,6 +329,7 @@ fn factors_that_no_microkernel_reads_are_copied() {
             tiles,
             bf16_matrices: false,
             reads_halves: false,
+            lanes: 4,
         };
         symshape_compiler::schedule::schedule(&mut program).expect("it has a schedule");
         kernel::verify::verify(&program).expect("it is well-formed");

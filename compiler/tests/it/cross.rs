@@ -218,6 +218,7 @@ fn aarch64_converts_halves_as_this_machine_does() {
             tiles: false,
             bf16_matrices: false,
             reads_halves: true,
+            lanes: 4,
         });
         let lowered = Pipeline::new(&graph).options(options).lower().expect("supported");
         let program = link(&lowered, machine, "aarch64-linux-gnu-gcc", &["qemu-aarch64"]);

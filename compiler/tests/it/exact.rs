@@ -119,6 +119,7 @@ fn lowered(graph: &Graph, precision: Precision) -> Lowered {
         tiles: true,
         bf16_matrices: false,
         reads_halves: false,
+        lanes: 4,
     };
     Pipeline::new(graph)
         .options(CompileOptions::default().precision(precision).support(microkernels))

@@ -142,6 +142,7 @@ fn dense(dtype: DType, rows: i64, shape: [usize; 2], reads_halves: bool) -> Lowe
         tiles: false,
         bf16_matrices: false,
         reads_halves,
+        lanes: 4,
     };
     let options = CompileOptions::default().support(support);
     Pipeline::new(&build().expect("a graph")).options(options).lower().expect("supported")

@@ -31,6 +31,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("planes_of_bytes", planes_of_bytes),
     ("branches", branches),
     ("grouped", grouped),
+    ("small_groups", small_groups),
     ("pools", pools),
     ("attention", attention),
     ("layer_norm", layer_norm),
@@ -580,6 +581,37 @@ fn grouped() -> Result<Graph> {
     let y = g.add(y, b)?;
     let y = g.tanh(y)?;
     g.output("y", y)?;
+    Ok(g)
+}
+
+/// Convolutions whose groups have four and eight channels: with overlapping windows, windows with a distance of two
+/// elements, and windows of one element, each with a bias and an activation.
+fn small_groups() -> Result<Graph> {
+    let mut g = graph("small_groups", &[("N", 0, 3), ("H", 2, 9), ("W", 3, 19)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), 3.into(), sym("H"), sym("W")])?;
+    let x = conv(&mut g, x, [3, 24], 1, 1, 1)?;
+    for (seed, [group, kernel, stride]) in
+        [[4, 3, 1], [8, 3, 1], [4, 3, 2], [8, 5, 2], [8, 1, 1]].iter().enumerate()
+    {
+        let groups = 24 / group;
+        let pad = Dim::from((kernel - 1) / 2);
+        let side = [Dim::zero(), Dim::zero(), pad.clone(), pad];
+        let y = g.pad(x, &side, &side, Scalar::f32(0.0))?;
+        let y = g.window(y, &[2, 3], &[*kernel; 2], &[*stride; 2], &[1, 1])?;
+        let shape = g.shape(y).to_vec();
+        let split = [&shape[..1], &[groups.into(), (*group).into()], &shape[2..]].concat();
+        let y = g.reshape(y, split)?;
+        let [groups, group, kernel] = [groups, *group, *kernel].map(|size| size as usize);
+        let w = constant(&mut g, &[groups, group, group, kernel, kernel], 10 + seed as u32)?;
+        let y = g.contract(y, b"ngchwyx", w, b"gocyx", b"ngohw")?;
+        let y = g.reshape(y, shape[..4].to_vec())?;
+        let b = constant(&mut g, &[24, 1, 1], 20)?;
+        let y = g.add(y, b)?;
+        let y = g.relu(y)?;
+        g.output(&format!("groups of {group}, {kernel}, {stride}"), y)?;
+        let y = conv(&mut g, y, [24, 5], 1, 1, 30)?;
+        g.output(&format!("dense after {group}, {kernel}, {stride}"), y)?;
+    }
     Ok(g)
 }
 

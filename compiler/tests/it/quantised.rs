@@ -381,6 +381,7 @@ fn transformed_convolutions_run_in_microkernels() {
         tiles: false,
         bf16_matrices: false,
         reads_halves: false,
+        lanes: 4,
     };
     let graph = fewer_products().expect("a valid graph");
     let options = CompileOptions::default().support(avx2);
@@ -401,6 +402,7 @@ fn convolutions_are_transformed_where_pairs_are_summed() {
             tiles,
             bf16_matrices: false,
             reads_halves: false,
+            lanes: 4,
         };
         Pipeline::new(&graph).options(CompileOptions::default().support(support)).lower().expect("supported")
     };
@@ -511,6 +513,7 @@ fn check(name: &str, model: Make, contractions: usize) {
         tiles: true,
         bf16_matrices: false,
         reads_halves: false,
+        lanes: 4,
     };
     let options = CompileOptions::default().support(microkernels).threads(1);
     let tiled =
@@ -556,6 +559,7 @@ fn sums_beyond_the_range_of_bytes_are_clamped() {
                 tiles,
                 bf16_matrices: false,
                 reads_halves: false,
+                lanes: 4,
             };
             Pipeline::new(&graph).options(CompileOptions::default().support(microkernels)).lower()
         };
@@ -591,6 +595,7 @@ fn lines_of_any_width_are_exact() {
             tiles: true,
             bf16_matrices: false,
             reads_halves: false,
+            lanes: 4,
         };
         let options =
             CompileOptions::default().support(microkernels).microkernels(Microkernels::EmulatedTiles);

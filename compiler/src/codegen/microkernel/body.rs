@@ -34,7 +34,9 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
     let mut quads = ByteQuads::of(body, &b.shape());
     let mut narrow_products = NarrowProducts::of(body, &b.shape());
     let only_stored = only_stored(body);
-    let mut emitter = Emitter { body, only_stored, values: Vec::with_capacity(body.insts.len()) };
+    let only_repeated = only_repeated(body);
+    let values = Vec::with_capacity(body.insts.len());
+    let mut emitter = Emitter { body, only_stored, only_repeated, values };
 
     for (idx, &(op, _)) in body.insts.iter().enumerate() {
         let value = match op {
@@ -105,6 +107,17 @@ fn fusible_products(body: &Body) -> Vec<bool> {
     fusible
 }
 
+/// The instructions that only [`Op::Repeat`] reads, which are loads.
+fn only_repeated(body: &Body) -> Vec<bool> {
+    let mut repeated = vec![0; body.insts.len()];
+    for (op, _) in &body.insts {
+        if let Op::Repeat(x, _) = op {
+            repeated[*x as usize] += 1;
+        }
+    }
+    body.use_counts().iter().zip(repeated).map(|(uses, repeated)| *uses > 0 && *uses == repeated).collect()
+}
+
 fn only_stored(body: &Body) -> Vec<bool> {
     body.use_counts().iter().zip(body.store_counts()).map(|(uses, stores)| *uses == stores).collect()
 }
@@ -114,6 +127,8 @@ struct Emitter<'a> {
     body: &'a Body,
     /// The instructions whose values only stores read.
     only_stored: Vec<bool>,
+    /// The loads of which only lanes of groups are read.
+    only_repeated: Vec<bool>,
     values: Vec<BodyValue>,
 }
 
@@ -157,6 +172,7 @@ impl Emitter<'_> {
             Op::Const(bits) if ty == Ty::Bool => constant_truth(b, bits != 0),
             Op::Const(bits) => BodyValue::Lanes(b.bits(bits)),
             Op::WideConst(bits) => BodyValue::Wide(wide::bits(b, bits)),
+            Op::Load(_) if self.only_repeated[idx] => BodyValue::None,
             Op::Load(stream) if ty.is_wide() => BodyValue::Wide(lanes.load_wide(b, stream)),
             Op::Load(stream) if ty == Ty::Bool => {
                 let byte = lanes.load(b, stream, ty);
@@ -165,6 +181,10 @@ impl Emitter<'_> {
             }
             Op::Load(stream) => BodyValue::Lanes(lanes.load(b, stream, ty)),
             Op::Column => BodyValue::Lanes(lanes.column(b)),
+            Op::Repeat(x, lane) => {
+                let Op::Load(stream) = self.body.op(x) else { unreachable!("loads are repeated") };
+                BodyValue::Lanes(lanes.load_repeated(b, stream, ty, lane))
+            }
             Op::Gather(stream, offsets) => BodyValue::Lanes(lanes.gather(b, stream, self.lanes(offsets))),
             Op::Checked(x, end) => self.checked(b, lanes, x, end),
             Op::Store(stream, x) => self.store(b, lanes, stream, x),

@@ -1,6 +1,10 @@
 //! The memory and registers that the code of a body is emitted for: those of one vector of iterations.
 
-use super::{body_value::BodyValue, op::Ty, wide::Wide};
+use super::{
+    body_value::BodyValue,
+    op::{LaneOfGroup, Ty},
+    wide::Wide,
+};
 use crate::{
     codegen::vector::{
         Builder,
@@ -22,6 +26,10 @@ pub(super) struct QuadWeights {
 pub(super) trait LaneAccess {
     /// The next elements of a stream, whose type in memory is `ty`; bools are 0 or 1.
     fn load(&mut self, b: &mut Builder, stream: u32, ty: Ty) -> Vector;
+    /// This lane of each group of the next elements of a stream, in all lanes of the group. Only strips have groups.
+    fn load_repeated(&mut self, _: &mut Builder, _stream: u32, _ty: Ty, _lane: LaneOfGroup) -> Vector {
+        unreachable!("the code has no groups")
+    }
     /// The next bytes of at most four streams in each lane, those of the first stream the lowest. The others are zero.
     fn load_quad(&mut self, b: &mut Builder, streams: &[u32]) -> Vector {
         combined_bytes(self, b, streams)

@@ -149,6 +149,8 @@ pub(super) fn operands(step: &VInst) -> Operands {
 
         VInst::StoreQuads(mems, src) => mems.iter().fold(none, Operands::read_mem).read(*src),
         VInst::CountFrom(dst, first) => none.read(*first).set(*dst),
+        // AVX-512 first loads the numbers of the lanes to the destination.
+        VInst::InterleaveBytes(dst, src) => none.read(*src).set_early(*dst),
         VInst::Move(dst, src)
         | VInst::Unary(_, dst, src)
         | VInst::WideUnary(_, dst, src)
@@ -158,8 +160,6 @@ pub(super) fn operands(step: &VInst) -> Operands {
         | VInst::Shift(_, dst, src, _)
         | VInst::WideShift(_, dst, src, _)
         | VInst::Butterfly(dst, src, _) => none.read(*src).set(*dst),
-        // AVX-512 first loads the numbers of the lanes to the destination.
-        VInst::InterleaveBytes(dst, src) => none.read(*src).set_early(*dst),
         VInst::Binary(VBinary::EvenThenOdd | VBinary::Even | VBinary::Odd, dst, a, b) => {
             none.read(*a).read(*b).set_early(*dst)
         }

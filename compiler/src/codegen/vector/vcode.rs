@@ -230,6 +230,8 @@ pub enum VBinary {
     Even,
     /// The odd lanes of `a`, then those of `b`.
     Odd,
+    /// The lanes of `b` whose numbers are the lanes of `a`. Only on ISAs with at least 8 lanes.
+    Permute,
 }
 
 /// Functions of the bits of three operands `a`, `b` and `c`.
@@ -263,6 +265,8 @@ pub enum VUnary {
     ToNearest,
     /// Integer to float.
     ToFloat,
+    /// This lane of each group of four lanes, in all lanes of the group. Only on ISAs with at least 8 lanes.
+    RepeatOfFour(u8),
 }
 
 /// Shifts of integer lanes by a constant below 32.

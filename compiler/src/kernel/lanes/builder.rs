@@ -10,6 +10,7 @@ use super::{
     checked::Gathers,
     obstacle::Obstacle,
     op::{Body, Op, Ty},
+    repeated::RepeatedAddress,
 };
 use crate::{
     kernel::{Access, Axis, BufferId, Inst, InstSeq, Kernel, Local, Program, at_distance::AtDistance},
@@ -65,6 +66,8 @@ pub(crate) struct BodyBuilder<'a> {
     pub(super) gathers: Gathers,
     /// The streams of addresses, by the buffer and the variable of the column loop.
     known_streams: AtDistance<(BufferId, Option<Symbol>), Stream>,
+    /// As `known_streams`, for addresses that groups of iterations share.
+    known_repeated: AtDistance<(BufferId, Symbol), RepeatedAddress>,
 }
 
 /// The type of the lanes that hold elements of this type, if there are such lanes.
@@ -132,6 +135,7 @@ impl<'a> BodyBuilder<'a> {
             sum: None,
             gathers: Gathers::default(),
             known_streams: AtDistance::new(facts),
+            known_repeated: AtDistance::new(facts),
         }
     }
 
@@ -177,10 +181,10 @@ impl<'a> BodyBuilder<'a> {
             Inst::Load(access) if self.gathers.moves(&access.index) => {
                 return self.gather(body, access, column);
             }
-            Inst::Load(access) => {
-                let (stream, ty) = self.stream(access, column)?;
-                (Op::Load(stream), ty)
-            }
+            Inst::Load(access) => match self.stream(access, column) {
+                Ok((stream, ty)) => (Op::Load(stream), ty),
+                Err(obstacle) => return self.repeated(body, access, column).ok_or(obstacle),
+            },
             Inst::Sum => (Op::Accumulator, self.sum.ok_or(Obstacle::Sum)?),
             Inst::Get(local) => return self.get(body, *local),
             Inst::Set(local, x) => {
@@ -278,6 +282,25 @@ impl<'a> BodyBuilder<'a> {
             Op::Splat(position(&mut self.scalars, ScalarArg::Local(local)))
         };
         body.push(op, ty).ok_or(Obstacle::Type(dtype))
+    }
+
+    /// A load whose address groups of iterations share. `None` if it has no such form, or if the buffer ends within a
+    /// group.
+    fn repeated(&mut self, body: &mut Body, access: &Access, column: Option<&Symbol>) -> Option<u32> {
+        let (facts, column) = (self.facts, column?);
+        let key = (access.buffer, column.clone());
+        let form = || RepeatedAddress::of(facts, &access.index, column).ok_or(());
+        let (first, distance) = self.known_repeated.get(key, &access.index, form).ok()?;
+        let address = first.after(&distance)?;
+        let group = Dim::from(usize::from(address.place.group));
+        if !facts.divides(&group, &self.program.buffers[access.buffer].elems).is_yes() {
+            return None;
+        }
+
+        let index = address.first_of_group() + Dim::from(column);
+        let (stream, ty) = self.stream(&Access { index, ..access.clone() }, Some(column)).ok()?;
+        let elements = body.push(Op::Load(stream), ty)?;
+        body.push(Op::Repeat(elements, address.place), ty)
     }
 
     /// The index of the stream for an access, which is added if it is new, and the type of its lanes.

@@ -10,6 +10,7 @@ mod epilogue;
 mod gather;
 mod obstacle;
 pub mod op;
+pub(crate) mod repeated;
 mod strip;
 
 pub(crate) use epilogue::{EpilogueForm, accumulator_type, epilogue_form};

@@ -43,6 +43,7 @@ impl Obstacle {
             | Op::Load(_)
             | Op::Gather(..)
             | Op::Column
+            | Op::Repeat(..)
             | Op::Checked(..)
             | Op::Splat(_)
             | Op::Accumulator

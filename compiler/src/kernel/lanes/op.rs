@@ -85,6 +85,18 @@ impl StreamStep {
     }
 }
 
+/// A lane of each group of neighbouring lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LaneOfGroup {
+    /// The number of lanes of a group, one of [`REPEATING_GROUPS`].
+    pub group: u8,
+    /// The lane in its group.
+    pub lane: u8,
+}
+
+/// The sizes of groups whose lanes vectors repeat.
+pub const REPEATING_GROUPS: [u8; 2] = [4, 8];
+
 /// One instruction. Operands are indices of earlier instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
@@ -101,6 +113,9 @@ pub enum Op {
     /// all lanes, the result is 0, and the microkernel reports a failure if the lane is an iteration. Both operands
     /// have the same type.
     Checked(u32, u32),
+    /// One lane of each group of neighbouring lanes, in all lanes of the group. The operand is a load of consecutive
+    /// elements that nothing else reads, and the strip has whole groups only.
+    Repeat(u32, LaneOfGroup),
     /// The number of the iteration in its loop, an integer of 32 bits.
     Column,
     /// A scalar argument in all lanes: its low 32 bits, or all 64 for a type of 64 bits. The index counts the
@@ -145,6 +160,7 @@ impl Op {
             | Op::Unary(_, x)
             | Op::Cast(x)
             | Op::Bits(x)
+            | Op::Repeat(x, _)
             | Op::Gather(_, x)
             | Op::Store(_, x)
             | Op::Reduce(_, x, _) => (Some(x), None, None),
@@ -221,6 +237,7 @@ impl Body {
             Op::Select(..) | Op::Const(_) | Op::WideConst(_) | Op::Accumulator => true,
             Op::Load(_) | Op::Store(..) => true,
             Op::Column => ty == Ty::I32,
+            Op::Repeat(x, _) => !self.ty(x).is_wide() && self.ty(x) != Ty::Bool,
             Op::Gather(..) => matches!(ty, Ty::F32 | Ty::I32),
             Op::Checked(x, y) => self.ty(x) == self.ty(y) && matches!(self.ty(x), Ty::I32 | Ty::I64),
             Op::Reduce(op, x, _) => supports_reduction(op, self.ty(x)),

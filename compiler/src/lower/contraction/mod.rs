@@ -4,9 +4,10 @@
 //! them. The operands' addresses classify an axis. A *row* axis moves only the varying operand, a *column* axis moves
 //! only the other one, and a *batch* axis moves both. The columns are the axes of that operand that move the result's
 //! address by one. If that is a batch axis (depthwise convolution), there is no matrix multiplication, and strips along
-//! it accumulate the result. The same holds if each channel has a few columns only.
+//! it accumulate the result. The same holds if each channel has a few columns only, or each group of a few channels.
 
 mod few_bits;
+mod grouped;
 mod large_windows;
 mod matrix;
 mod nest;
@@ -23,6 +24,9 @@ use nest::{ContractionNest, LoopForm};
 pub(super) fn lower(lowering: &mut Lowering, root: Value, sum: Value) -> Result<()> {
     let mut scope = lowering.scope();
     let mut contraction = ContractionNest::new(lowering, &mut scope, root, sum)?;
+    if let Some(axes) = grouped::axes(&scope, &contraction, lowering.program.microkernels) {
+        return grouped::lower(lowering, &mut scope, sum, contraction, &axes);
+    }
     contraction.nest.split(&mut scope);
 
     let target = contraction.target().clone();

@@ -58,7 +58,7 @@ fn innermost_terms(reduced: &[Axis]) -> (&[Axis], &[Axis]) {
 }
 
 /// The memory of an operand as strips read it. A constant is packed so that it is contiguous along the strips.
-fn streamed(
+pub(super) fn streamed(
     lowering: &mut Lowering,
     scope: &KernelScope,
     contraction: &mut ContractionNest,
@@ -103,7 +103,7 @@ fn along_strips(scope: &KernelScope, contraction: &ContractionNest, side: usize)
 }
 
 /// Accumulates in registers, then runs the epilogue.
-fn in_registers(
+pub(super) fn in_registers(
     scope: &KernelScope,
     contraction: &ContractionNest,
     buffers: [BufferId; 2],

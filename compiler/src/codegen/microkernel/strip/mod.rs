@@ -30,6 +30,7 @@ mod kept;
 mod key;
 mod position;
 mod reduction;
+mod repeated;
 mod rows;
 mod short_rows;
 

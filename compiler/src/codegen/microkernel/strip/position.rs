@@ -7,6 +7,7 @@ use super::{
     kept::{HeldStream, KeptValues},
     key::{Stream, StripKey},
     reduction::Reduction,
+    repeated::LastPermutation,
 };
 use crate::{
     codegen::{
@@ -14,7 +15,7 @@ use crate::{
             body_value::BodyValue,
             lane_access::{self, LaneAccess, QuadWeights},
             memory,
-            op::{Body, Op, StreamStep, Ty},
+            op::{Body, LaneOfGroup, Op, StreamStep, Ty},
             wide::{self, Wide},
         },
         vector::{
@@ -137,6 +138,7 @@ pub(super) struct VectorAccess<'a> {
     pub(super) waiting: WaitingPairs,
     /// The group that the strip stores.
     pub(super) group: WaitingStreams,
+    pub(super) permutation: LastPermutation,
 }
 
 impl<'a> VectorAccess<'a> {
@@ -157,6 +159,7 @@ impl<'a> VectorAccess<'a> {
             pairs: None,
             waiting: WaitingPairs::default(),
             group: WaitingStreams::default(),
+            permutation: LastPermutation::default(),
         }
     }
 
@@ -301,6 +304,26 @@ impl LaneAccess for VectorAccess<'_> {
                 None => self.load_from_memory(b, stream, ty),
             },
         }
+    }
+
+    fn load_repeated(&mut self, b: &mut Builder, stream: u32, ty: Ty, place: LaneOfGroup) -> Vector {
+        let group = usize::from(place.group);
+        let is_one = matches!(self.lanes, ActiveLanes::One(_));
+        if !is_one && b.lanes() > group {
+            let elements = self.load_from_memory(b, stream, ty);
+            return self.permutation.repeat(b, elements, place);
+        }
+
+        // All lanes are in one group.
+        let size = memory::elem_bytes(ty);
+        let first = if is_one || b.lanes() < group {
+            let element = b.int_op(IntOp::Add, self.position().elements, self.offset as i32);
+            let first = b.int_op(IntOp::And, element, -i32::from(place.group));
+            Mem { index: Some((first, size as u8)), ..self.fixed(stream) }
+        } else {
+            self.unit(stream, ty)
+        };
+        memory::broadcast(b, first.plus(size * usize::from(place.lane)), ty)
     }
 
     fn load_quad(&mut self, b: &mut Builder, streams: &[u32]) -> Vector {

@@ -451,6 +451,7 @@ impl Translator<'_> {
                 self.shuffled_bytes(x, y, (first..first + 8).flat_map(|byte| [byte, 16 + byte]).collect())
             }
             VBinary::EvenThenOdd => self.shuffled(x, y, [0, 2, 5, 7]),
+            VBinary::Permute => unreachable!("permutations need 8 lanes"),
             VBinary::Even => self.shuffled(x, y, [0, 2, 4, 6]),
             VBinary::Odd => self.shuffled(x, y, [1, 3, 5, 7]),
             _ => unreachable!("not an integer operation: {op:?}"),
@@ -486,6 +487,7 @@ impl Translator<'_> {
                 let x = self.as_type(types::I32X4, x);
                 self.b.ins().fcvt_from_sint(types::F32X4, x)
             }
+            VUnary::RepeatOfFour(_) => unreachable!("groups of lanes need 8 lanes"),
             VUnary::ReciprocalEstimate => unreachable!("estimates need 16 lanes"),
         };
 

@@ -137,7 +137,8 @@ fn is_commutative(op: VBinary) -> bool {
         | VBinary::ZipBytes(_)
         | VBinary::EvenThenOdd
         | VBinary::Even
-        | VBinary::Odd => false,
+        | VBinary::Odd
+        | VBinary::Permute => false,
     }
 }
 

@@ -126,6 +126,7 @@ impl Simd {
             VBinary::EvenThenOdd | VBinary::Even | VBinary::Odd => {
                 (VEX_Vshufps_ymm_ymm_ymmm256_imm8, EVEX_Vpermi2ps_zmm_k1z_zmm_zmmm512b32)
             }
+            VBinary::Permute => (VEX_Vpermps_ymm_ymm_ymmm256, EVEX_Vpermps_zmm_k1z_zmm_zmmm512b32),
             VBinary::Exchange { .. } => {
                 (VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8)
             }
@@ -147,6 +148,8 @@ impl Simd {
             VUnary::Trunc => Some(11),
             VUnary::Sqrt | VUnary::ReciprocalEstimate => None,
             VUnary::ToInt | VUnary::ToNearest | VUnary::ToFloat => None,
+            // Two bits for each lane of a group.
+            VUnary::RepeatOfFour(lane) => Some(0b0101_0101 * i32::from(lane)),
         };
 
         let (avx2, avx512) = match op {
@@ -157,6 +160,9 @@ impl Simd {
             VUnary::ToFloat => (VEX_Vcvtdq2ps_ymm_ymmm256, EVEX_Vcvtdq2ps_zmm_k1z_zmmm512b32_er),
             VUnary::Nearest | VUnary::Floor | VUnary::Ceil | VUnary::Trunc => {
                 (VEX_Vroundps_ymm_ymmm256_imm8, EVEX_Vrndscaleps_zmm_k1z_zmmm512b32_imm8_sae)
+            }
+            VUnary::RepeatOfFour(_) => {
+                (VEX_Vpermilps_ymm_ymmm256_imm8, EVEX_Vpermilps_zmm_k1z_zmmm512b32_imm8)
             }
         };
 

@@ -88,9 +88,11 @@ impl Selector<'_> {
                 self.asm.op(Op::Smull2, &[dst, a, b]);
                 return self.asm.op(Op::Addp, &[dst, TEMP, dst]);
             }
-            VBinary::Scale | VBinary::DotBytePairs | VBinary::AddHalves | VBinary::Exchange { .. } => {
-                return self.refuse(&op);
-            }
+            VBinary::Scale
+            | VBinary::DotBytePairs
+            | VBinary::AddHalves
+            | VBinary::Exchange { .. }
+            | VBinary::Permute => return self.refuse(&op),
         };
         self.asm.op(code, &[dst, a, b]);
     }
@@ -126,7 +128,7 @@ impl Selector<'_> {
             VUnary::ToInt => Op::Fcvtzs,
             VUnary::ToNearest => Op::Fcvtns,
             VUnary::ToFloat => Op::Scvtf,
-            VUnary::ReciprocalEstimate => return self.refuse(&op),
+            VUnary::RepeatOfFour(_) | VUnary::ReciprocalEstimate => return self.refuse(&op),
         };
         self.asm.op(code, &[dst, a]);
     }

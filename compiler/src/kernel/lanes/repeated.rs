@@ -1,0 +1,95 @@
+//! Addresses that are the same for groups of neighbouring iterations, as `4*(i // 4) + 2` is for groups of four.
+//!
+//! A vector of iterations loads all elements of its groups, and repeats one lane of each: see [`Op::Repeat`].
+//!
+//! [`Op::Repeat`]: super::op::Op::Repeat
+
+use super::op::{LaneOfGroup, REPEATING_GROUPS};
+use symshape::{Dim, Facts, Node, Symbol};
+
+/// An address that moves by a group with each group of iterations.
+#[derive(Clone)]
+pub(crate) struct RepeatedAddress {
+    /// The address of the first iteration.
+    pub(crate) origin: Dim,
+    /// The place of `origin` among elements of which each group of addresses begins with a multiple of its size.
+    pub(crate) place: LaneOfGroup,
+}
+
+impl RepeatedAddress {
+    /// The form of an address in a loop over `column`. `None` unless each group has all of its iterations, and its
+    /// elements begin at a multiple of its size.
+    pub(crate) fn of(facts: &Facts, address: &Dim, column: &Symbol) -> Option<RepeatedAddress> {
+        let group = divisor(address, column)?;
+        let size = i64::from(group);
+        let iterations = facts.bounds(&Dim::from(column)).hi? + 1;
+        if iterations % size != 0.into() {
+            return None;
+        }
+
+        let at = |lane: i64| {
+            let iteration = Dim::from(column) * size + lane;
+            facts.simplify(&address.substitute(&|symbol| (symbol == column).then(|| iteration.clone())))
+        };
+        let first = at(0);
+        if (1..size).any(|lane| !facts.prove_eq(&at(lane), &first).is_yes()) {
+            return None;
+        }
+        let (step, origin) = facts.linear_in(&first, column)?;
+        if step.as_i64() != Some(size) || origin.contains(column) {
+            return None;
+        }
+        let is_at = |lane: &u8| facts.divides(&size.into(), &(&origin - i64::from(*lane))).is_yes();
+        let lane = (0..group).find(is_at)?;
+        Some(RepeatedAddress { origin, place: LaneOfGroup { group, lane } })
+    }
+
+    /// This address, some elements further on.
+    pub(crate) fn after(self, distance: &Dim) -> Option<RepeatedAddress> {
+        let LaneOfGroup { group, lane } = self.place;
+        let lane = (i64::from(lane) + distance.as_i64()?).rem_euclid(i64::from(group)) as u8;
+        Some(RepeatedAddress { origin: self.origin + distance, place: LaneOfGroup { group, lane } })
+    }
+
+    /// The address of the first element of the first group.
+    pub(crate) fn first_of_group(&self) -> Dim {
+        &self.origin - i64::from(self.place.lane)
+    }
+}
+
+/// The size of a group by which the address divides the variable.
+pub(crate) fn divisor(address: &Dim, column: &Symbol) -> Option<u8> {
+    if let Node::FloorDiv(dividend, divisor) = address.node()
+        && dividend.contains(column)
+        && let Some(size) = divisor.as_i64()
+    {
+        return REPEATING_GROUPS.into_iter().find(|group| i64::from(*group) == size);
+    }
+    address.node().operands().into_iter().find_map(|operand| divisor(operand, column))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_iterations_share_an_address() {
+        let mut facts = Facts::new();
+        let column = Symbol::new("c");
+        facts.declare_index(&column, &Dim::from(24));
+        let of = |text: &str| {
+            let address = RepeatedAddress::of(&facts, &text.parse().expect("an address"), &column)?;
+            Some((address.place.group, address.place.lane, address.origin.to_string()))
+        };
+        assert_eq!(of("4*n + 4*(c // 4) + 3"), Some((4, 3, "4*n + 3".into())));
+        assert_eq!(of("8*(c // 8) + 40"), Some((8, 0, "40".into())));
+        assert_eq!(of("c"), None);
+        assert_eq!(of("8*(c // 4)"), None, "groups that are apart");
+        assert_eq!(of("4*(c // 4) + c"), None, "addresses of one group that differ");
+        assert_eq!(of("4*((c + 1) // 4)"), None, "groups that begin between two multiples");
+        assert_eq!(of("n + 4*(c // 4)"), None, "an unknown place");
+        assert_eq!(of("16*(c // 16)"), None, "no such permutation");
+        facts.declare_index(&column, &Dim::from(23));
+        assert!(RepeatedAddress::of(&facts, &"4*(c // 4)".parse().expect("one"), &column).is_none());
+    }
+}
