@@ -9,6 +9,7 @@
 
 mod access_range;
 mod constant_strides;
+mod joined;
 mod runs;
 
 use super::{
@@ -17,6 +18,7 @@ use super::{
     walk,
 };
 use access_range::{AccessRange, disjoint, disjoint_by_bounds};
+use joined::JoinedAccesses;
 use std::{
     cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
@@ -77,16 +79,16 @@ impl Footprint {
     }
 
     fn add(&mut self, program: &Program, kernel: &Kernel, is_outermost: bool) {
+        let mut accesses = JoinedAccesses::new(program);
         walk::accesses(&kernel.body, &mut |site| {
             let buffer = site.access.buffer;
             if !matches!(program.buffers[buffer].space, MemorySpace::Const(_) | MemorySpace::Input(_)) {
-                let at = site.access.index.clone();
-                let axes = site.axes.to_vec();
-                self.range(buffer, AccessRange::new(at, axes, site.is_store));
+                accesses.add(buffer, &site.access.index, site.axes, site.is_store);
             }
             self.reads.extend(site.access.index.symbols());
             site.axes.iter().for_each(|axis| self.reads.extend(axis.extent.symbols()));
         });
+        accesses.ranges().into_iter().for_each(|(buffer, range)| self.range(buffer, range));
         indices(&kernel.body, &mut |dim| self.reads.extend(dim.symbols()));
         let (read, written) = kernel.control.as_ref().map(Control::touched).unwrap_or_default();
 
