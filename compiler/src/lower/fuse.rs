@@ -9,6 +9,7 @@
 //! would scatter the columns of the contraction does not absorb it (`scattered_columns.rs`).
 
 use super::{
+    crossed_gathers::crossed_gathers,
     index::{address, elems, identity, mixed_radix, row_major, substitute, with_digits},
     scattered_columns::{are_scattered, interleaves_runs},
 };
@@ -119,9 +120,8 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
         }
     }
 
-    for (_, value) in &graph.outputs {
-        roots[*value] = true;
-    }
+    let outputs = graph.outputs.iter().map(|(_, value)| *value);
+    outputs.chain(crossed_gathers(graph)).for_each(|value| roots[value] = true);
     let mut cost: SecondaryMap<Value, u32> = SecondaryMap::new();
 
     // The bytes of a sum, for the definitions that are the only readers of a contraction; 0 for all others.

@@ -18,6 +18,7 @@ mod buffers;
 mod call;
 mod contraction;
 mod control;
+mod crossed_gathers;
 mod dead_stores;
 mod fuse;
 mod index;

@@ -36,6 +36,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("attention", attention),
     ("layer_norm", layer_norm),
     ("embedding", embedding),
+    ("crossed_gather", crossed_gather),
     ("concat", concat),
     ("channels_concat", channels_concat),
     ("pixel_shuffle", pixel_shuffle),
@@ -686,6 +687,21 @@ fn embedding() -> Result<Graph> {
     let last = g.squeeze(last, &[1])?;
     let y = dense(&mut g, last, 6, 3, 5)?;
     g.output("sum", sum)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+/// Scores with a term whose rows are gathered, and then become columns.
+fn crossed_gather() -> Result<Graph> {
+    let mut g = graph("crossed_gather", &[("S", 1, 37)]);
+    let x = g.input("x", DType::F32, vec![sym("S"), 4.into()])?;
+    let ids = g.input("ids", DType::I64, vec![sym("S")])?;
+    let rows = dense(&mut g, x, 4, 9, 1)?;
+    let rows = g.gather(rows, ids, 1)?;
+    let columns = g.transpose(rows, &[1, 0])?;
+    let scores = g.contract(x, b"ik", x, b"jk", b"ij")?;
+    let y = g.add(scores, columns)?;
+    let y = g.relu(y)?;
     g.output("y", y)?;
     Ok(g)
 }

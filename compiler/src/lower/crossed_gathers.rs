@@ -1,0 +1,29 @@
+//! Gathers that are read across: along another axis than their innermost one.
+//!
+//! The scores of some transformers have a term whose rows are gathered by keys, and which is then transposed to rows of
+//! queries. If its readers gathered the elements, each lane of a vector would load its address, and then its element,
+//! from another row. So such a gather is stored in row-major order, by lanes that read one row, and its readers move
+//! the elements.
+
+use crate::graph::{Graph, Op, Value, axis};
+use std::collections::HashSet;
+use symshape::Dim;
+
+/// The gathers that views read across.
+pub(super) fn crossed_gathers(graph: &Graph) -> HashSet<Value> {
+    let nodes = graph.nodes.iter().map(|(_, node)| node);
+    let views = nodes.filter(|node| matches!(node.op, Op::View { .. }));
+    let crossing = views.filter(|view| {
+        matches!(graph.op(view.operands[0]), Op::Gather { .. }) && crosses(graph, view.results[0])
+    });
+    crossing.map(|view| view.operands[0]).collect()
+}
+
+/// Whether the innermost axis of a view moves along other axes of its operand than the innermost one.
+fn crosses(graph: &Graph, view: Value) -> bool {
+    let Op::View { index, .. } = graph.op(view) else { return false };
+    let shape = graph.shape(view);
+    let Some(inner) = (0..shape.len()).rfind(|k| shape[*k].as_i64() != Some(1)) else { return false };
+    let is_moved = |dim: &Dim| dim.contains(&axis(inner));
+    index.iter().any(is_moved) && !index.last().is_some_and(is_moved)
+}
