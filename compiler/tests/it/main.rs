@@ -72,6 +72,7 @@ mod random_operators;
 mod refusals;
 mod refused_tiles;
 mod relations;
+mod repeated_lanes;
 mod scalar;
 mod serving;
 mod shared_libraries;

@@ -284,10 +284,10 @@ impl<'a> BodyBuilder<'a> {
         body.push(op, ty).ok_or(Obstacle::Type(dtype))
     }
 
-    /// A load whose address groups of iterations share. `None` if it has no such form, or if the buffer ends within a
-    /// group.
+    /// A load whose address groups of iterations share. `None` if it has no such form, if the buffer ends within a
+    /// group, or in an epilogue, whose vectors may begin within a group.
     fn repeated(&mut self, body: &mut Body, access: &Access, column: Option<&Symbol>) -> Option<u32> {
-        let (facts, column) = (self.facts, column?);
+        let (facts, column) = (self.facts, column.filter(|_| self.sum.is_none())?);
         let key = (access.buffer, column.clone());
         let form = || RepeatedAddress::of(facts, &access.index, column).ok_or(());
         let (first, distance) = self.known_repeated.get(key, &access.index, form).ok()?;
