@@ -132,6 +132,41 @@ fn strips_repeat_one_element_of_each_group() {
     }
 }
 
+/// The last group has a part of its iterations at most sizes.
+#[test]
+fn strips_of_any_size_may_end_within_a_group() {
+    let numbers: Vec<String> = (0..40).map(|number| format!("{number}.0")).collect();
+    for [group, lane] in groups() {
+        let source = format!(
+            r#"program repeated {{
+  symbol M = 1..40
+  @0 x: f32[M] input 0
+  @1 y: f32[M] output 0
+  @2 numbers: f32[40] const [40] {numbers}
+  input x[M] = @0
+  output y[M] = @1
+  kernel repeated {{
+    strip j in 0..M {{
+      %0 = load @2[{address}]
+      %1 = load @0[j]
+      %2 = add %0, %1
+      store @1[j], %2
+    }}
+  }}
+}}
+"#,
+            numbers = numbers.join(", "),
+            address = address(group, lane),
+        );
+        for count in 1..=40 {
+            let x = elements(count);
+            let at = |idx: usize| (idx / group * group + lane) as f32 + x[idx];
+            let expected: Vec<f32> = (0..count).map(at).collect();
+            check(&source, &x, count, &expected);
+        }
+    }
+}
+
 /// The columns of a tile may be a part of a group.
 #[test]
 fn columns_of_contractions_share_elements_in_groups() {

@@ -116,6 +116,7 @@ fn phases(
             // An extent is an argument, which is the same for all rows.
             Stmt::Strip { axis, .. } if row.is_some_and(|row| axis.extent.contains(row)) => return None,
             Stmt::Strip { axis, code } => {
+                builder.extent = Some(axis.extent.clone());
                 let body = builder.body(code, Some(&axis.var)).ok()?;
                 Phase::Loop { extent: extent_argument(extents, &axis.extent), body }
             }

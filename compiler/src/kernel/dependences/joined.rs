@@ -101,11 +101,11 @@ impl Nest {
 
     /// The address along the elements of whole groups, if iterations of the innermost loop share addresses.
     fn whole_groups(&mut self, address: &Dim) -> Option<Dim> {
-        let innermost = &self.axes.last()?.var;
-        divisor(address, innermost)?;
-        let form = || RepeatedAddress::of(&self.facts, address, innermost).ok_or(());
+        let Axis { var, extent } = self.axes.last()?;
+        divisor(address, var)?;
+        let form = || RepeatedAddress::of(&self.facts, address, var, extent).ok_or(());
         let (first, distance) = self.repeated.get((), address, form).ok()?;
-        Some(first.after(&distance)?.first_of_group() + Dim::from(innermost))
+        Some(first.after(&distance)?.first_of_group() + Dim::from(var))
     }
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct BodyBuilder<'a> {
     pub(crate) has_wide_lanes: bool,
     /// Whether the microkernel can report that a check failed.
     pub(crate) may_fail: bool,
+    /// The number of iterations of a strip. `None` for epilogues, whose vectors may begin within a group of iterations.
+    pub(crate) extent: Option<Dim>,
     /// The type of a contraction's accumulators, for epilogues.
     pub(crate) sum: Option<Ty>,
     /// The checks of the current body.
@@ -132,6 +134,7 @@ impl<'a> BodyBuilder<'a> {
             wide: Vec::new(),
             has_wide_lanes: true,
             may_fail: false,
+            extent: None,
             sum: None,
             gathers: Gathers::default(),
             known_streams: AtDistance::new(facts),
@@ -284,12 +287,12 @@ impl<'a> BodyBuilder<'a> {
         body.push(op, ty).ok_or(Obstacle::Type(dtype))
     }
 
-    /// A load whose address groups of iterations share. `None` if it has no such form, if the buffer ends within a
-    /// group, or in an epilogue, whose vectors may begin within a group.
+    /// A load whose address groups of iterations share. `None` if it has no such form, or if the buffer ends within a
+    /// group.
     fn repeated(&mut self, body: &mut Body, access: &Access, column: Option<&Symbol>) -> Option<u32> {
-        let (facts, column) = (self.facts, column.filter(|_| self.sum.is_none())?);
+        let (facts, column, extent) = (self.facts, column?, self.extent.as_ref()?);
         let key = (access.buffer, column.clone());
-        let form = || RepeatedAddress::of(facts, &access.index, column).ok_or(());
+        let form = || RepeatedAddress::of(facts, &access.index, column, extent).ok_or(());
         let (first, distance) = self.known_repeated.get(key, &access.index, form).ok()?;
         let address = first.after(&distance)?;
         let group = Dim::from(usize::from(address.place.group));

@@ -12,18 +12,17 @@ use symshape::{Dim, Facts, Node, Symbol};
 pub(crate) struct RepeatedAddress {
     /// The address of the first iteration.
     pub(crate) origin: Dim,
-    /// The place of `origin` among elements of which each group of addresses begins with a multiple of its size.
+    /// The group that contains `origin`, which begins at a multiple of its size, and the place of `origin` in it.
     pub(crate) place: LaneOfGroup,
 }
 
 impl RepeatedAddress {
-    /// The form of an address in a loop over `column`. `None` unless each group has all of its iterations, and its
-    /// elements begin at a multiple of its size.
-    pub(crate) fn of(facts: &Facts, address: &Dim, column: &Symbol) -> Option<RepeatedAddress> {
+    /// The form of an address in a loop over `column`, with `extent` iterations. `None` unless each group has all of
+    /// its iterations, and its elements begin at a multiple of its size.
+    pub(crate) fn of(facts: &Facts, address: &Dim, column: &Symbol, extent: &Dim) -> Option<RepeatedAddress> {
         let group = divisor(address, column)?;
         let size = i64::from(group);
-        let iterations = facts.bounds(&Dim::from(column)).hi? + 1;
-        if iterations % size != 0.into() {
+        if !facts.divides(&size.into(), extent).is_yes() {
             return None;
         }
 
@@ -71,16 +70,21 @@ pub(crate) fn divisor(address: &Dim, column: &Symbol) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use symshape::Declaration;
 
     #[test]
     fn groups_of_iterations_share_an_address() {
-        let mut facts = Facts::new();
         let column = Symbol::new("c");
-        facts.declare_index(&column, &Dim::from(24));
-        let of = |text: &str| {
-            let address = RepeatedAddress::of(&facts, &text.parse().expect("an address"), &column)?;
+        let in_loop = |text: &str, extent: &str| {
+            let mut facts = Facts::new();
+            facts.declare(&Symbol::new("S"), Declaration::range(1, 24)).expect("a range");
+            let extent = extent.parse().expect("an extent");
+            facts.declare_index(&column, &extent);
+            let address = text.parse().expect("an address");
+            let address = RepeatedAddress::of(&facts, &address, &column, &extent)?;
             Some((address.place.group, address.place.lane, address.origin.to_string()))
         };
+        let of = |text: &str| in_loop(text, "24");
         assert_eq!(of("4*n + 4*(c // 4) + 3"), Some((4, 3, "4*n + 3".into())));
         assert_eq!(of("8*(c // 8) + 40"), Some((8, 0, "40".into())));
         assert_eq!(of("c"), None);
@@ -89,7 +93,8 @@ mod tests {
         assert_eq!(of("4*((c + 1) // 4)"), None, "groups that begin between two multiples");
         assert_eq!(of("n + 4*(c // 4)"), None, "an unknown place");
         assert_eq!(of("16*(c // 16)"), None, "no such permutation");
-        facts.declare_index(&column, &Dim::from(23));
-        assert!(RepeatedAddress::of(&facts, &"4*(c // 4)".parse().expect("one"), &column).is_none());
+        assert_eq!(in_loop("4*(c // 4)", "4*S"), Some((4, 0, "0".into())));
+        assert_eq!(in_loop("4*(c // 4)", "23"), None, "a part of a group");
+        assert_eq!(in_loop("4*(c // 4)", "S"), None, "a part of a group at some sizes");
     }
 }

@@ -23,6 +23,7 @@ pub(crate) fn strip_obstacle(
     let mut builder = BodyBuilder::new(program, kernel, facts, None);
     builder.inner = reduced.collect();
     builder.may_fail = true;
+    builder.extent = Some(axis.extent.clone());
     builder.body(code, Some(&axis.var)).err()
 }
 

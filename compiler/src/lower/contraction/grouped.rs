@@ -69,7 +69,8 @@ pub(super) fn axes(
     // The elements of a group begin where all other axes, and the summed channels, are at their first iteration.
     let summed = reduced.iter().find(|axis| step(&scope.facts, image, axis) == 1)?;
     let first = image.substitute(&|symbol| (*symbol == summed.var).then(Dim::zero));
-    let form = RepeatedAddress::of(&scope.facts, &scope.facts.simplify(&first), &channels.var)?;
+    let first = scope.facts.simplify(&first);
+    let form = RepeatedAddress::of(&scope.facts, &first, &channels.var, &channels.extent)?;
     let group = i64::from(form.place.group);
     let is_group = form.place.lane == 0 && summed.extent.as_i64() == Some(group);
     (is_group && microkernels.hold_several(form.place.group.into()))
