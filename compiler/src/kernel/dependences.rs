@@ -17,7 +17,7 @@ use super::{
     common_element::{self, Example},
     walk,
 };
-use access_range::{AccessRange, disjoint, disjoint_by_bounds};
+use access_range::{AccessRange, disjoint, disjoint_by_bounds, unused};
 use joined::JoinedAccesses;
 use std::{
     cell::OnceCell,
@@ -120,7 +120,7 @@ impl Footprint {
     /// Adds an access of the whole buffer.
     fn access_all(&mut self, program: &Program, buffer: BufferId, is_store: bool) {
         if !matches!(program.buffers[buffer].space, MemorySpace::Const(_) | MemorySpace::Input(_)) {
-            let var = Symbol::new("any");
+            let var = unused(program, "any");
             let axis = Axis { var: var.clone(), extent: program.buffers[buffer].elems.clone() };
             self.range(buffer, AccessRange::new(var.into(), vec![axis], is_store));
         }

@@ -92,11 +92,20 @@ impl AccessRange {
 
     /// The same addresses, with loop variables that no other kernel uses.
     pub(super) fn renamed(&self, program: &Program) -> AccessRange {
-        let rename = |symbol: &Symbol| Symbol::new(&format!("{}'", symbol.name()));
+        let rename = |symbol: &Symbol| unused(program, &format!("{}'", symbol.name()));
         let own = |symbol: &Symbol| (!program.symbols.contains(symbol)).then(|| rename(symbol).into());
         let axis = |axis: &Axis| Axis { var: rename(&axis.var), extent: axis.extent.substitute(&own) };
         AccessRange::new(self.index.substitute(&own), self.axes.iter().map(axis).collect(), self.is_store)
     }
+}
+
+/// A symbol whose name begins like this, and that the model does not use.
+pub(super) fn unused(program: &Program, name: &str) -> Symbol {
+    let symbol = Symbol::new(name);
+    if program.all_symbols().any(|known| *known == symbol) {
+        return unused(program, &format!("{name}'"));
+    }
+    symbol
 }
 
 /// Whether the bounds of the addresses, or of their remainders, show that they are disjoint.
@@ -140,4 +149,21 @@ pub(super) fn strides(facts: &Facts, ranges: &[&AccessRange]) -> Vec<Dim> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_variables_have_names_that_no_symbol_has() {
+        let symbols = ["N", "any", "any'"].map(Symbol::new);
+        let program = Program { symbols: symbols.to_vec(), ..Program::default() };
+        assert_eq!(unused(&program, "number").name(), "number");
+        assert_eq!(unused(&program, "any").name(), "any''");
+
+        let axis = Axis { var: Symbol::new("any''"), extent: "N".parse().expect("an extent") };
+        let renamed = AccessRange::new(Dim::from(&axis.var), vec![axis], true).renamed(&program);
+        assert_eq!((renamed.axes[0].var.name(), renamed.axes[0].extent.to_string()), ("any'''", "N".into()));
+    }
 }

@@ -6,18 +6,11 @@
 //! A loop whose iterations share addresses in groups usually reads all elements of each group, with one access for
 //! each. They count as accesses of whole groups, along whose elements the loop moves.
 
-use super::access_range::AccessRange;
-use crate::kernel::{
-    Axis, BufferId, Program,
-    at_distance::AtDistance,
-    lanes::repeated::{RepeatedAddress, divisor},
-};
+use super::access_range::{AccessRange, unused};
+use crate::kernel::{Axis, BufferId, Program, lanes::repeated::RepeatedAddresses};
 use num_bigint::BigInt;
 use std::collections::{BTreeMap, BTreeSet};
-use symshape::{Dim, Displacement, Facts, NormalForms, Symbol};
-
-/// The variable of the loop over joined accesses, which no model can declare.
-const VARIABLE: &str = "access number";
+use symshape::{Dim, Displacement, Facts, NormalForms};
 
 /// The smallest number of accesses that are joined.
 const MIN_ACCESSES: usize = 3;
@@ -33,7 +26,7 @@ struct Nest {
     axes: Vec<Axis>,
     facts: Facts,
     forms: NormalForms,
-    repeated: AtDistance<(), RepeatedAddress>,
+    repeated: RepeatedAddresses<()>,
     families: BTreeMap<(BufferId, bool, usize), Family>,
 }
 
@@ -67,6 +60,7 @@ impl<'a> JoinedAccesses<'a> {
 
     /// The addresses of all accesses, each with its buffer.
     pub(super) fn ranges(self) -> Vec<(BufferId, AccessRange)> {
+        let number = unused(self.program, "number");
         let mut ranges = Vec::new();
         for Nest { axes, families, .. } in self.nests {
             for ((buffer, is_store, _), Family { first: (first, _), distances }) in families {
@@ -74,9 +68,8 @@ impl<'a> JoinedAccesses<'a> {
                     let mut axes = axes.clone();
                     let mut index = &first + Dim::from(start);
                     if count > 1 {
-                        let var = Symbol::new(VARIABLE);
-                        index = index + Dim::from(&var) * Dim::from(step);
-                        axes.push(Axis { var, extent: count.into() });
+                        index = index + Dim::from(&number) * Dim::from(step);
+                        axes.push(Axis { var: number.clone(), extent: count.into() });
                     }
                     ranges.push((buffer, AccessRange::new(index, axes, is_store)));
                 }
@@ -93,7 +86,7 @@ impl Nest {
         Nest {
             axes: axes.to_vec(),
             forms: facts.normal_forms(),
-            repeated: AtDistance::new(&facts),
+            repeated: RepeatedAddresses::new(&facts),
             families: BTreeMap::new(),
             facts,
         }
@@ -102,10 +95,8 @@ impl Nest {
     /// The address along the elements of whole groups, if iterations of the innermost loop share addresses.
     fn whole_groups(&mut self, address: &Dim) -> Option<Dim> {
         let Axis { var, extent } = self.axes.last()?;
-        divisor(address, var)?;
-        let form = || RepeatedAddress::of(&self.facts, address, var, extent).ok_or(());
-        let (first, distance) = self.repeated.get((), address, form).ok()?;
-        Some(first.after(&distance)?.first_of_group() + Dim::from(var))
+        let form = self.repeated.get((), &self.facts, address, (var, extent))?;
+        Some(form.first_of_group() + Dim::from(var))
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     checked::Gathers,
     obstacle::Obstacle,
     op::{Body, Op, Ty},
-    repeated::RepeatedAddress,
+    repeated::RepeatedAddresses,
 };
 use crate::{
     kernel::{Access, Axis, BufferId, Inst, InstSeq, Kernel, Local, Program, at_distance::AtDistance},
@@ -69,7 +69,7 @@ pub(crate) struct BodyBuilder<'a> {
     /// The streams of addresses, by the buffer and the variable of the column loop.
     known_streams: AtDistance<(BufferId, Option<Symbol>), Stream>,
     /// As `known_streams`, for addresses that groups of iterations share.
-    known_repeated: AtDistance<(BufferId, Symbol), RepeatedAddress>,
+    known_repeated: RepeatedAddresses<(BufferId, Symbol)>,
 }
 
 /// The type of the lanes that hold elements of this type, if there are such lanes.
@@ -138,7 +138,7 @@ impl<'a> BodyBuilder<'a> {
             sum: None,
             gathers: Gathers::default(),
             known_streams: AtDistance::new(facts),
-            known_repeated: AtDistance::new(facts),
+            known_repeated: RepeatedAddresses::new(facts),
         }
     }
 
@@ -292,9 +292,7 @@ impl<'a> BodyBuilder<'a> {
     fn repeated(&mut self, body: &mut Body, access: &Access, column: Option<&Symbol>) -> Option<u32> {
         let (facts, column, extent) = (self.facts, column?, self.extent.as_ref()?);
         let key = (access.buffer, column.clone());
-        let form = || RepeatedAddress::of(facts, &access.index, column, extent).ok_or(());
-        let (first, distance) = self.known_repeated.get(key, &access.index, form).ok()?;
-        let address = first.after(&distance)?;
+        let address = self.known_repeated.get(key, facts, &access.index, (column, extent))?;
         let group = Dim::from(usize::from(address.place.group));
         if !facts.divides(&group, &self.program.buffers[access.buffer].elems).is_yes() {
             return None;

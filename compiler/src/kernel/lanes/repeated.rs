@@ -5,6 +5,8 @@
 //! [`Op::Repeat`]: super::op::Op::Repeat
 
 use super::op::{LaneOfGroup, REPEATING_GROUPS};
+use crate::kernel::at_distance::AtDistance;
+use std::hash::Hash;
 use symshape::{Dim, Facts, Node, Symbol};
 
 /// An address that moves by a group with each group of iterations.
@@ -44,7 +46,7 @@ impl RepeatedAddress {
     }
 
     /// This address, some elements further on.
-    pub(crate) fn after(self, distance: &Dim) -> Option<RepeatedAddress> {
+    fn after(self, distance: &Dim) -> Option<RepeatedAddress> {
         let LaneOfGroup { group, lane } = self.place;
         let lane = (i64::from(lane) + distance.as_i64()?).rem_euclid(i64::from(group)) as u8;
         Some(RepeatedAddress { origin: self.origin + distance, place: LaneOfGroup { group, lane } })
@@ -56,8 +58,31 @@ impl RepeatedAddress {
     }
 }
 
+/// The forms of addresses. Addresses of one key must be in one loop.
+pub(crate) struct RepeatedAddresses<K>(AtDistance<K, RepeatedAddress>);
+
+impl<K: Eq + Hash> RepeatedAddresses<K> {
+    pub(crate) fn new(facts: &Facts) -> RepeatedAddresses<K> {
+        RepeatedAddresses(AtDistance::new(facts))
+    }
+
+    /// See [`RepeatedAddress::of`].
+    pub(crate) fn get(
+        &mut self,
+        key: K,
+        facts: &Facts,
+        address: &Dim,
+        (column, extent): (&Symbol, &Dim),
+    ) -> Option<RepeatedAddress> {
+        divisor(address, column)?;
+        let form = || RepeatedAddress::of(facts, address, column, extent).ok_or(());
+        let (first, distance) = self.0.get(key, address, form).ok()?;
+        first.after(&distance)
+    }
+}
+
 /// The size of a group by which the address divides the variable.
-pub(crate) fn divisor(address: &Dim, column: &Symbol) -> Option<u8> {
+fn divisor(address: &Dim, column: &Symbol) -> Option<u8> {
     if let Node::FloorDiv(dividend, divisor) = address.node()
         && dividend.contains(column)
         && let Some(size) = divisor.as_i64()
