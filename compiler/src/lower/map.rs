@@ -78,7 +78,7 @@ pub(super) fn copy_outputs(lowering: &mut Lowering) -> Result<()> {
 /// Runs `code`, whose last instruction is its main store, for each point of `axes`.
 pub(super) fn pass(scope: &mut KernelScope, axes: Vec<Axis>, code: &InstSeq) -> Vec<Stmt> {
     let mut nest = Nest::new(axes, vec![], exprs_of(code));
-    nest.split(scope);
+    nest.split(scope, None);
     if let Some(address) = nest.exprs.last().cloned() {
         nest.order_by(&scope.facts, AxisRole::Kept, &address);
     }

@@ -78,19 +78,10 @@ impl Nest {
         self.axes.len()
     }
 
-    /// Splits axes as long as a split removes a division or remainder.
-    pub(super) fn split(&mut self, scope: &mut KernelScope) {
-        self.split_unless(scope, &|_| false);
-    }
-
-    /// As [`Nest::split`], without the axis of this variable.
-    pub(super) fn split_others(&mut self, scope: &mut KernelScope, kept: &Symbol) {
-        self.split_unless(scope, &|axis| axis.var == *kept);
-    }
-
-    fn split_unless(&mut self, scope: &mut KernelScope, is_kept: &dyn Fn(&Axis) -> bool) {
+    /// Splits axes, except the one of the variable `whole`, as long as a split removes a division or remainder.
+    pub(super) fn split(&mut self, scope: &mut KernelScope, whole: Option<&Symbol>) {
         for _ in 0..MAX_SPLITS {
-            let Some((position, factor)) = self.find_split(&scope.facts, is_kept) else { return };
+            let Some((position, factor)) = self.find_split(&scope.facts, whole) else { return };
             let (role, axis) = self.axes[position].clone();
 
             let outer = scope.fresh("i");
@@ -107,7 +98,7 @@ impl Nest {
         }
     }
 
-    fn find_split(&self, facts: &Facts, is_kept: &dyn Fn(&Axis) -> bool) -> Option<(usize, Dim)> {
+    fn find_split(&self, facts: &Facts, whole: Option<&Symbol>) -> Option<(usize, Dim)> {
         let mut found = None;
         for expr in &self.exprs {
             visit(expr, &mut |dim| {
@@ -115,7 +106,7 @@ impl Nest {
                     && let Node::FloorDiv(numerator, factor) | Node::Mod(numerator, factor) = dim.node()
                 {
                     let axis = self.splittable(facts, numerator, factor);
-                    found = axis.filter(|(position, _)| !is_kept(&self.axes[*position].1));
+                    found = axis.filter(|(position, _)| Some(&self.axes[*position].1.var) != whole);
                 }
             });
         }

@@ -80,7 +80,7 @@ pub(super) fn lower(lowering: &mut Lowering, value: Value) -> Result<()> {
     let mut exprs = exprs_of(&code);
     exprs.push(target.index.clone());
     let mut nest = Nest::new(kept.clone(), reduced.clone(), exprs);
-    nest.split(&mut scope);
+    nest.split(&mut scope, None);
     let main = main_address(&nest, &scope, &code);
     order(&mut nest, &scope, &reduction, main.as_ref());
     let is_short = is_short_or_slides(&nest, &scope, main.as_ref());

@@ -10,18 +10,12 @@
 //!
 //! Neighbouring results share elements of the image where windows overlap, and all of them share weights.
 
-use super::{
-    large_windows,
-    nest::ContractionNest,
-    strips::{in_registers, streamed},
-};
+use super::{large_windows, nest::ContractionNest};
 use crate::{
-    Result,
-    graph::Value,
-    kernel::{Axis, Kernel, MicrokernelSupport, Stmt, lanes::repeated::RepeatedAddress},
+    kernel::{Axis, MicrokernelSupport, lanes::repeated::RepeatedAddress},
     lower::{
-        lowering::{KernelScope, Lowering},
-        nest::{AxisRole, loops, step},
+        lowering::KernelScope,
+        nest::{AxisRole, step},
         windows::MAX_WINDOW,
     },
     scalar::Precision,
@@ -32,7 +26,7 @@ use symshape_runtime::DType;
 /// The axes of such a convolution.
 pub(super) struct GroupedAxes {
     /// The channels of the result.
-    channels: Axis,
+    pub(super) channels: Axis,
     /// The channels of the image that a result depends on.
     summed: Axis,
 }
@@ -61,8 +55,7 @@ pub(super) fn axes(
     scope.facts.linear_in(weights, &channels.var)?;
 
     let reduced = contraction.nest.axes(AxisRole::Reduced);
-    let terms = reduced.iter().try_fold(1i64, |terms, axis| terms.checked_mul(axis.extent.as_i64()?))?;
-    if terms > MAX_WINDOW && large_windows::parts(contraction, &reduced).is_none() {
+    if contraction.terms()? > MAX_WINDOW && large_windows::parts(contraction, &reduced).is_none() {
         return None;
     }
 
@@ -77,31 +70,12 @@ pub(super) fn axes(
         .then(|| GroupedAxes { channels: channels.clone(), summed: summed.clone() })
 }
 
-/// Emits strips along the channels.
-pub(super) fn lower(
-    lowering: &mut Lowering,
-    scope: &mut KernelScope,
-    sum: Value,
-    mut contraction: ContractionNest,
-    axes: &GroupedAxes,
-) -> Result<()> {
+/// Prepares the nest for strips along the channels.
+pub(super) fn arrange(scope: &mut KernelScope, contraction: &mut ContractionNest, axes: &GroupedAxes) {
     contraction.take_padding();
-    contraction.nest.split_others(scope, &axes.channels.var);
+    contraction.nest.split(scope, Some(&axes.channels.var));
     let target = contraction.target().clone();
     contraction.nest.order_by(&scope.facts, AxisRole::Kept, &target);
     // Neighbours read the same element a few terms later, unless all channels of a pixel are in between.
     contraction.nest.move_outside(&axes.summed.var);
-
-    let buffers =
-        [streamed(lowering, scope, &mut contraction, 0)?, streamed(lowering, scope, &mut contraction, 1)?];
-    let reduced = contraction.nest.axes(AxisRole::Reduced);
-    if let Some(parts) = large_windows::parts(&contraction, &reduced) {
-        return large_windows::lower(lowering, scope, buffers, sum, contraction, &parts);
-    }
-    let code = in_registers(scope, &contraction, buffers, &reduced);
-    let mut kept = contraction.nest.axes(AxisRole::Kept);
-    kept.retain(|axis| axis.var != axes.channels.var);
-    let strip = Stmt::Strip { axis: axes.channels.clone(), code };
-    lowering.push(contraction.root, "products", Kernel::default(), loops(&kept, true, vec![strip]));
-    Ok(())
 }

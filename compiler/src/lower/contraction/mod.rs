@@ -25,9 +25,10 @@ pub(super) fn lower(lowering: &mut Lowering, root: Value, sum: Value) -> Result<
     let mut scope = lowering.scope();
     let mut contraction = ContractionNest::new(lowering, &mut scope, root, sum)?;
     if let Some(axes) = grouped::axes(&scope, &contraction, lowering.program.microkernels) {
-        return grouped::lower(lowering, &mut scope, sum, contraction, &axes);
+        grouped::arrange(&mut scope, &mut contraction, &axes);
+        return strips::lower(lowering, &mut scope, sum, contraction, Some(&axes.channels));
     }
-    contraction.nest.split(&mut scope);
+    contraction.nest.split(&mut scope, None);
 
     let target = contraction.target().clone();
     contraction.nest.order_by(&scope.facts, AxisRole::Kept, &target);
@@ -35,7 +36,7 @@ pub(super) fn lower(lowering: &mut Lowering, root: Value, sum: Value) -> Result<
         LoopForm::Strips => {
             contraction.take_padding();
             contraction.nest.lengthen(&scope.facts);
-            return strips::lower(lowering, &mut scope, sum, contraction);
+            return strips::lower(lowering, &mut scope, sum, contraction, None);
         }
         LoopForm::Matrix => {}
         LoopForm::SwappedMatrix => contraction.swap_operands(),

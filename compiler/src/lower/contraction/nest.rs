@@ -208,7 +208,7 @@ impl ContractionNest {
     }
 
     /// The number of products of each sum.
-    fn terms(&self) -> Option<i64> {
+    pub(super) fn terms(&self) -> Option<i64> {
         let reduced = self.nest.axes(AxisRole::Reduced);
         reduced.iter().try_fold(1i64, |n, axis| n.checked_mul(axis.extent.as_i64()?))
     }

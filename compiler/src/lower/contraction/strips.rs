@@ -23,11 +23,13 @@ use crate::{
 use symshape::Dim;
 
 /// Emits strips along a batch axis, along which both operands are streamed, or along rows that have the same weights.
+/// The strips are along `whole` if it is an axis, which is the innermost one of the result; no axis is split then.
 pub(super) fn lower(
     lowering: &mut Lowering,
     scope: &mut KernelScope,
     sum: Value,
     mut contraction: ContractionNest,
+    whole: Option<&Axis>,
 ) -> Result<()> {
     let buffers =
         [streamed(lowering, scope, &mut contraction, 0)?, streamed(lowering, scope, &mut contraction, 1)?];
@@ -41,7 +43,14 @@ pub(super) fn lower(
         return through_memory(lowering, scope, buffers, sum, contraction, [outer, inner]);
     }
     let code = in_registers(scope, contraction, buffers, inner);
-    let body = map::pass(scope, contraction.nest.axes(AxisRole::Kept), &code);
+    let mut kept = contraction.nest.axes(AxisRole::Kept);
+    let body = match whole {
+        None => map::pass(scope, kept, &code),
+        Some(axis) => {
+            kept.retain(|other| other.var != axis.var);
+            loops(&kept, true, vec![Stmt::Strip { axis: axis.clone(), code }])
+        }
+    };
     lowering.push(contraction.root, "products", Kernel::default(), body);
     Ok(())
 }
@@ -58,7 +67,7 @@ fn innermost_terms(reduced: &[Axis]) -> (&[Axis], &[Axis]) {
 }
 
 /// The memory of an operand as strips read it. A constant is packed so that it is contiguous along the strips.
-pub(super) fn streamed(
+fn streamed(
     lowering: &mut Lowering,
     scope: &KernelScope,
     contraction: &mut ContractionNest,
@@ -103,7 +112,7 @@ fn along_strips(scope: &KernelScope, contraction: &ContractionNest, side: usize)
 }
 
 /// Accumulates in registers, then runs the epilogue.
-pub(super) fn in_registers(
+fn in_registers(
     scope: &KernelScope,
     contraction: &ContractionNest,
     buffers: [BufferId; 2],
