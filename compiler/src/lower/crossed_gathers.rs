@@ -5,6 +5,7 @@
 //! from another row. So such a gather is stored in row-major order, by lanes that read one row, and its readers move
 //! the elements.
 
+use super::index::innermost;
 use crate::graph::{Graph, Op, Value, axis};
 use std::collections::HashSet;
 use symshape::Dim;
@@ -22,8 +23,9 @@ pub(super) fn crossed_gathers(graph: &Graph) -> HashSet<Value> {
 /// Whether the innermost axis of a view moves along other axes of its operand than the innermost one.
 fn crosses(graph: &Graph, view: Value) -> bool {
     let Op::View { index, .. } = graph.op(view) else { return false };
-    let shape = graph.shape(view);
-    let Some(inner) = (0..shape.len()).rfind(|k| shape[*k].as_i64() != Some(1)) else { return false };
+    let [inner, operand_inner] =
+        [view, graph.operands(view)[0]].map(|value| innermost(graph.shape(value), 0..graph.rank(value)));
+    let (Some(inner), Some(operand_inner)) = (inner, operand_inner) else { return false };
     let is_moved = |dim: &Dim| dim.contains(&axis(inner));
-    index.iter().any(is_moved) && !index.last().is_some_and(is_moved)
+    index.iter().any(is_moved) && !is_moved(&index[operand_inner])
 }

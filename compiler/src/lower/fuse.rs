@@ -18,7 +18,7 @@ use crate::{
     scalar::{BinaryOp, Body, Step, UnaryOp},
 };
 use cranelift_entity::SecondaryMap;
-use std::collections::{BTreeSet, HashMap, hash_map::Entry};
+use std::collections::{BTreeSet, HashMap, HashSet, hash_map::Entry};
 use symshape::{Dim, Symbol};
 use symshape_runtime::DType;
 
@@ -42,12 +42,18 @@ pub(super) struct Fusion {
     placed: HashMap<Value, (Value, usize)>,
     /// Further users of such operands, which their kernels can store to as well.
     places: HashMap<Value, Vec<(Value, usize)>>,
+    crossed: HashSet<Value>,
 }
 
 impl Fusion {
     /// Whether a kernel computes `value` into memory.
     pub(super) fn is_root(&self, value: Value) -> bool {
         self.roots[value] && !self.absorbed.contains_key(&value)
+    }
+
+    /// Whether views read the gather `value` across, see [`crossed_gathers`].
+    pub(super) fn is_crossed(&self, value: Value) -> bool {
+        self.crossed.contains(&value)
     }
 
     /// The contraction that `root` finishes.
@@ -69,13 +75,15 @@ impl Fusion {
 /// Decides for all values of `graph`.
 pub(super) fn fuse(graph: &Graph) -> Fusion {
     let users = users(graph);
-    let roots = roots(graph, &users);
+    let crossed = crossed_gathers(graph);
+    let roots = roots(graph, &users, &crossed);
     let mut fusion = Fusion {
         roots,
         absorbed: HashMap::new(),
         absorber: HashMap::new(),
         placed: HashMap::new(),
         places: HashMap::new(),
+        crossed,
     };
     absorb(graph, &users, &mut fusion);
     place(graph, &mut fusion);
@@ -95,7 +103,7 @@ fn users(graph: &Graph) -> Users {
     users
 }
 
-fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
+fn roots(graph: &Graph, users: &Users, crossed: &HashSet<Value>) -> SecondaryMap<Value, bool> {
     let mut roots = SecondaryMap::new();
     for (_, node) in &graph.nodes {
         for operand in &node.operands {
@@ -120,8 +128,8 @@ fn roots(graph: &Graph, users: &Users) -> SecondaryMap<Value, bool> {
         }
     }
 
-    let outputs = graph.outputs.iter().map(|(_, value)| *value);
-    outputs.chain(crossed_gathers(graph)).for_each(|value| roots[value] = true);
+    let outputs = graph.outputs.iter().map(|(_, value)| value);
+    outputs.chain(crossed).for_each(|value| roots[*value] = true);
     let mut cost: SecondaryMap<Value, u32> = SecondaryMap::new();
 
     // The bytes of a sum, for the definitions that are the only readers of a contraction; 0 for all others.

@@ -20,7 +20,6 @@ mod planes;
 mod reads;
 
 use super::{
-    crossed_gathers::crossed_gathers,
     fuse::{Fusion, sum_index},
     index::{AxisOrder, identity, innermost, natural, substitute},
     nest::MIN_STRIP_ELEMS,
@@ -42,7 +41,6 @@ struct Context<'a> {
     in_place: HashSet<Value>,
     /// Values that only callers read.
     results: HashSet<Value>,
-    crossed: HashSet<Value>,
     short: HashSet<(Value, usize)>,
     /// The columns of contractions that a reader places between rows, with the row axis of each.
     phases: HashMap<(Value, usize), usize>,
@@ -52,15 +50,8 @@ struct Context<'a> {
 pub(super) fn orders(graph: &Graph, fusion: &Fusion) -> HashMap<Value, AxisOrder> {
     let (demands, in_place) = demands::demands(graph, fusion);
     let short = short_reductions(graph);
-    let mut context = Context {
-        graph,
-        fusion,
-        in_place,
-        results: results(graph),
-        crossed: crossed_gathers(graph),
-        short,
-        phases: phases::phases(graph),
-    };
+    let mut context =
+        Context { graph, fusion, in_place, results: results(graph), short, phases: phases::phases(graph) };
 
     let mut orders: HashMap<Value, AxisOrder> = HashMap::new();
     for value in graph.values.keys().filter(|value| fusion.is_root(*value)) {
@@ -142,7 +133,7 @@ fn inherited(context: &Context, orders: &HashMap<Value, AxisOrder>, value: Value
         // Callers want row-major tensors, and moving elements twice takes longer. Maps compute along the order of their
         // operands first.
         Op::View { .. } | Op::Gather { .. } if context.results.contains(&value) => row_major,
-        Op::Gather { .. } if context.crossed.contains(&value) => row_major,
+        Op::Gather { .. } if fusion.is_crossed(value) => row_major,
         Op::Map(_) | Op::View { .. } | Op::Gather { .. } => {
             let Some(main) = MainRead::find(graph, orders, value, true) else { return row_major };
             // A value that repeats all that it reads has no order of its own, and its readers mostly none either.
