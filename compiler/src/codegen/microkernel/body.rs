@@ -34,9 +34,9 @@ pub(super) fn emit(body: &Body, b: &mut Builder, lanes: &mut dyn LaneAccess) {
     let mut quads = ByteQuads::of(body, &b.shape());
     let mut narrow_products = NarrowProducts::of(body, &b.shape());
     let only_stored = only_stored(body);
-    let only_repeated = only_repeated(body);
+    let repeated_loads = repeated_loads(body);
     let values = Vec::with_capacity(body.insts.len());
-    let mut emitter = Emitter { body, only_stored, only_repeated, values };
+    let mut emitter = Emitter { body, only_stored, repeated_loads, values };
 
     for (idx, &(op, _)) in body.insts.iter().enumerate() {
         let value = match op {
@@ -107,15 +107,15 @@ fn fusible_products(body: &Body) -> Vec<bool> {
     fusible
 }
 
-/// The instructions that only [`Op::Repeat`] reads, which are loads.
-fn only_repeated(body: &Body) -> Vec<bool> {
-    let mut repeated = vec![0; body.insts.len()];
+/// The loads of which lanes of groups are repeated, see [`Op::Repeat`]. Nothing else reads them.
+fn repeated_loads(body: &Body) -> Vec<bool> {
+    let mut repeated = vec![false; body.insts.len()];
     for (op, _) in &body.insts {
-        if let Op::Repeat(x, _) = op {
-            repeated[*x as usize] += 1;
+        if let Op::Repeat(load, _) = op {
+            repeated[*load as usize] = true;
         }
     }
-    body.use_counts().iter().zip(repeated).map(|(uses, repeated)| *uses > 0 && *uses == repeated).collect()
+    repeated
 }
 
 fn only_stored(body: &Body) -> Vec<bool> {
@@ -127,8 +127,8 @@ struct Emitter<'a> {
     body: &'a Body,
     /// The instructions whose values only stores read.
     only_stored: Vec<bool>,
-    /// The loads of which only lanes of groups are read.
-    only_repeated: Vec<bool>,
+    /// The loads that instructions which repeat lanes emit.
+    repeated_loads: Vec<bool>,
     values: Vec<BodyValue>,
 }
 
@@ -172,7 +172,7 @@ impl Emitter<'_> {
             Op::Const(bits) if ty == Ty::Bool => constant_truth(b, bits != 0),
             Op::Const(bits) => BodyValue::Lanes(b.bits(bits)),
             Op::WideConst(bits) => BodyValue::Wide(wide::bits(b, bits)),
-            Op::Load(_) if self.only_repeated[idx] => BodyValue::None,
+            Op::Load(_) if self.repeated_loads[idx] => BodyValue::None,
             Op::Load(stream) if ty.is_wide() => BodyValue::Wide(lanes.load_wide(b, stream)),
             Op::Load(stream) if ty == Ty::Bool => {
                 let byte = lanes.load(b, stream, ty);
