@@ -114,17 +114,35 @@ fn assert_near(got: &[f32], expected: &[f64], place: Arguments) {
     }
 }
 
+fn run(context: &mut Context, shape: [usize; 4], x: &[f32], threads: u32) -> Vec<f32> {
+    context.set_threads(threads).expect("threads");
+    let input = TensorRef::new(&shape, x).expect("sized");
+    let outputs = context.run_views(&[input]).expect("in range");
+    outputs.get(0).elems::<f32>().expect("floats").to_vec()
+}
+
+/// The result on one thread, which has the bits of that on these numbers of threads.
+fn assert_same_on_threads(
+    context: &mut Context,
+    shape: [usize; 4],
+    x: &[f32],
+    numbers: [u32; 3],
+) -> Vec<f32> {
+    let alone = run(context, shape, x, 1);
+    for threads in numbers {
+        let shared = run(context, shape, x, threads);
+        assert_same_bits(&shared, &alone, format_args!("{shape:?}, {threads} threads"));
+    }
+    alone
+}
+
 /// Checks the results for 1 to 5 images of this size, on one thread and on three.
 fn check(size: [usize; 4], model: &Model) {
     let [height, width, cin, _] = size;
     let mut context = Context::new(model).expect("memory");
     let x = numbers(5 * height * width * cin, 1);
     let mut run = |n: usize, threads: u32| {
-        context.set_threads(threads).expect("threads");
-        let shape = [n, height, width, cin];
-        let input = TensorRef::new(&shape, &x[..n * height * width * cin]).expect("sized");
-        let outputs = context.run_views(&[input]).expect("in range");
-        outputs.get(0).elems::<f32>().expect("floats").to_vec()
+        run(&mut context, [n, height, width, cin], &x[..n * height * width * cin], threads)
     };
 
     let all = run(5, 1);
@@ -184,16 +202,7 @@ fn threads_share_the_columns_of_an_image() {
         for n in 1..=5 {
             let shape = [n, height, width, cin];
             let x = numbers(shape.iter().product(), 1);
-            let mut run = |threads: u32| {
-                context.set_threads(threads).expect("threads");
-                let input = TensorRef::new(&shape, &x).expect("sized");
-                let outputs = context.run_views(&[input]).expect("in range");
-                outputs.get(0).elems::<f32>().expect("floats").to_vec()
-            };
-            let alone = run(1);
-            for threads in [2, 3, 8] {
-                assert_same_bits(&run(threads), &alone, format_args!("{size:?}, N = {n}, {threads} threads"));
-            }
+            assert_same_on_threads(&mut context, shape, &x, [2, 3, 8]);
         }
 
         assert_eq!(busy_threads(&mut context, [1, height, width, cin]), 4, "{size:?}");
@@ -219,18 +228,9 @@ fn threads_share_a_single_image_of_any_size() {
             for width in edges(sides[1]) {
                 let shape = [1, height, width, 64];
                 let x = numbers(shape.iter().product(), 1);
-                let mut run = |threads: u32| {
-                    context.set_threads(threads).expect("threads");
-                    let input = TensorRef::new(&shape, &x).expect("sized");
-                    let outputs = context.run_views(&[input]).expect("in range");
-                    outputs.get(0).elems::<f32>().expect("floats").to_vec()
-                };
-                let alone = run(1);
+                let alone = assert_same_on_threads(&mut context, shape, &x, [2, 3, 4]);
                 let expected = expected([height, width, 64, 64], &x, 1);
                 assert_near(&alone, &expected, format_args!("{shape:?}"));
-                for threads in [2, 3, 4] {
-                    assert_same_bits(&run(threads), &alone, format_args!("{shape:?}, {threads} threads"));
-                }
             }
         }
         let [height, width] = sides.map(|(step, most)| (step * most) as usize);
