@@ -92,3 +92,4 @@ mod weights_command;
 mod weights_file;
 mod windows;
 mod winograd;
+mod winograd_windows;

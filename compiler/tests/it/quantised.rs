@@ -8,7 +8,7 @@ use symshape::{Declaration, Dim, Symbol};
 use symshape_compiler::{
     CompileOptions, Microkernels, Result, codegen,
     graph::{self, Graph, Value},
-    kernel::{MicrokernelSupport, Program, Stmt},
+    kernel::{Buffer, MicrokernelSupport, Program, Stmt},
     opt,
     pipeline::Pipeline,
     scalar::{ReduceOp, Scalar},
@@ -85,15 +85,15 @@ fn conv(g: &mut Graph, x: Value, channels: [usize; 2], kernel: usize, stride: i6
 
 /// The same with these weights.
 fn stored_conv(g: &mut Graph, x: Value, weights: Tensor, stride: i64) -> Result<Value> {
-    let [outputs, kernel] = [0, 2].map(|axis| weights.shape()[axis]);
+    let [outputs, height, width] = [0, 2, 3].map(|axis| weights.shape()[axis]);
     let weights = g.constant(weights)?;
     let scales: Vec<f32> = (0..outputs).map(|c| if c % 3 == 0 { 0.0625 } else { 0.03125 }).collect();
     let weights = dequantised(g, weights, 0, &scales, 0)?;
-    let pad = Dim::from((kernel as i64 - 1) / 2);
-    let side = [Dim::zero(), Dim::zero(), pad.clone(), pad];
+    let kernel = [height, width].map(|taps| taps as i64);
+    let [down, across] = kernel.map(|taps| Dim::from((taps - 1) / 2));
+    let side = [Dim::zero(), Dim::zero(), down, across];
     let x = g.pad(x, &side, &side, Scalar::f32(0.0))?;
-    let k = kernel as i64;
-    let x = g.window(x, &[2, 3], &[k, k], &[stride, stride], &[1, 1])?;
+    let x = g.window(x, &[2, 3], &kernel, &[stride, stride], &[1, 1])?;
     let y = g.contract(x, b"nchwyx", weights, b"ocyx", b"nohw")?;
     let bias: Vec<f32> = (0..outputs).map(|c| c as f32 - 4.0).collect();
     let bias = g.constant(Tensor::from_f32(vec![outputs, 1, 1], &bias).expect("one each"))?;
@@ -133,6 +133,18 @@ fn fewer_products() -> Result<Graph> {
     let y = conv(&mut g, x, [32, 48], 3, 1)?;
     let y = rounded(&mut g, y, -3, 0.5, DType::I8)?;
     let y = conv(&mut g, y, [48, 32], 3, 1)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+/// Convolutions down the columns of images: by windows of three taps, and of seven.
+fn fewer_products_down_columns() -> Result<Graph> {
+    let mut g = graph("fewer_products_down_columns", &[("N", 1, 5)]);
+    let x = g.input("x", DType::F32, vec![Dim::symbol("N"), 64.into(), 15.into(), 18.into()])?;
+    let x = rounded(&mut g, x, 100, 0.015625, DType::U8)?;
+    let y = stored_conv(&mut g, x, integers(DType::I8, &[64, 64, 3, 1], 6), 1)?;
+    let y = rounded(&mut g, y, -3, 0.5, DType::I8)?;
+    let y = stored_conv(&mut g, y, integers(DType::I8, &[60, 64, 7, 1], 7), 1)?;
     g.output("y", y)?;
     Ok(g)
 }
@@ -383,11 +395,15 @@ fn transformed_convolutions_run_in_microkernels() {
         reads_halves: false,
         lanes: 4,
     };
-    let graph = fewer_products().expect("a valid graph");
-    let options = CompileOptions::default().support(avx2);
-    let program = Pipeline::new(&graph).options(options).lower().expect("supported").program;
-    assert!(program.buffers.values().any(|buffer| buffer.dtype == DType::I16));
-    assert_eq!(codegen::scalar_loops(&program), []);
+    for graph in [fewer_products(), fewer_products_down_columns()] {
+        let graph = graph.expect("a valid graph");
+        let options = CompileOptions::default().support(avx2);
+        let program = Pipeline::new(&graph).options(options).lower().expect("supported").program;
+        let is_transformed =
+            |buffer: &&Buffer| buffer.name == "tiles of inputs" && buffer.dtype == DType::I16;
+        assert_eq!(program.buffers.values().filter(is_transformed).count(), 2, "{}", graph.name);
+        assert_eq!(codegen::scalar_loops(&program), []);
+    }
 }
 
 /// Where the machine adds products of pairs to a sum, tiles of 16-bit integers are faster than bytes; not where it has
@@ -471,8 +487,9 @@ fn reads_bytes(program: &Program) -> bool {
 }
 
 /// Models by name, with the number of contractions of integers that they have.
-pub(crate) const MODELS: [(&str, Make, usize); 11] = [
+pub(crate) const MODELS: [(&str, Make, usize); 12] = [
     ("fewer_products", fewer_products, 2),
+    ("fewer_products_down_columns", fewer_products_down_columns, 2),
     ("fewer_products_of_any_size", fewer_products_of_any_size, 1),
     ("convolutions", convolutions, 4),
     ("signed", signed, 4),

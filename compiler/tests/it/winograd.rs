@@ -28,7 +28,7 @@ const SIZES: [[usize; 4]; 7] = [
     [40, 64, 16, 18],
 ];
 
-fn numbers(count: usize, seed: usize) -> Vec<f32> {
+pub(crate) fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|idx| ((idx + seed) * 7919 % 1009) as f32 / 504.5 - 1.0).collect()
 }
 
@@ -97,7 +97,7 @@ fn varying(images: i64, channels: [usize; 2], [height, width]: [(i64, i64); 2]) 
 }
 
 /// Compiles a graph whose convolution is transformed.
-fn compiled(g: &Graph) -> Model {
+pub(crate) fn compiled(g: &Graph) -> Model {
     let lowered = Pipeline::new(g).lower().expect("supported");
     assert!(is_transformed(&lowered.program), "{g}");
     let unproven = verify::verify(&lowered.program).expect("verified");
@@ -105,7 +105,7 @@ fn compiled(g: &Graph) -> Model {
     lowered.jit().expect("supported")
 }
 
-fn assert_near(got: &[f32], expected: &[f64], place: Arguments) {
+pub(crate) fn assert_near(got: &[f32], expected: &[f64], place: Arguments) {
     assert_eq!(got.len(), expected.len(), "{place}");
     let largest = expected.iter().fold(0.0, |most: f64, value| most.max(value.abs()));
     for (at, (got, expected)) in got.iter().zip(expected).enumerate() {
@@ -114,9 +114,9 @@ fn assert_near(got: &[f32], expected: &[f64], place: Arguments) {
     }
 }
 
-fn run(context: &mut Context, shape: [usize; 4], x: &[f32], threads: u32) -> Vec<f32> {
+pub(crate) fn run(context: &mut Context, shape: &[usize], x: &[f32], threads: u32) -> Vec<f32> {
     context.set_threads(threads).expect("threads");
-    let input = TensorRef::new(&shape, x).expect("sized");
+    let input = TensorRef::new(shape, x).expect("sized");
     let outputs = context.run_views(&[input]).expect("in range");
     outputs.get(0).elems::<f32>().expect("floats").to_vec()
 }
@@ -128,9 +128,9 @@ fn assert_same_on_threads(
     x: &[f32],
     numbers: [u32; 3],
 ) -> Vec<f32> {
-    let alone = run(context, shape, x, 1);
+    let alone = run(context, &shape, x, 1);
     for threads in numbers {
-        let shared = run(context, shape, x, threads);
+        let shared = run(context, &shape, x, threads);
         assert_same_bits(&shared, &alone, format_args!("{shape:?}, {threads} threads"));
     }
     alone
@@ -142,7 +142,7 @@ fn check(size: [usize; 4], model: &Model) {
     let mut context = Context::new(model).expect("memory");
     let x = numbers(5 * height * width * cin, 1);
     let mut run = |n: usize, threads: u32| {
-        run(&mut context, [n, height, width, cin], &x[..n * height * width * cin], threads)
+        run(&mut context, &[n, height, width, cin], &x[..n * height * width * cin], threads)
     };
 
     let all = run(5, 1);

@@ -28,8 +28,19 @@ const MAX_BYTES_OF_SECOND: i64 = 12 << 20;
 const MAX_SIDE: i64 = 64;
 
 /// The cost for each channel of the change of basis of a tile's inputs and outputs, in multiply-adds of one lane.
-const fn change_cost(form: &Form, is_whole: bool) -> (i64, i64) {
-    match (form.outputs(), is_whole) {
+fn change_cost(form: &Form, is_whole: bool) -> (i64, i64) {
+    let square = square_change_cost(form, is_whole);
+    if form.axis(1).taps() > 1 {
+        return square;
+    }
+    // A column of tiles has the cost of one of its columns.
+    let columns = form.axis(0).inputs() as i64;
+    (square.0 / columns, square.1 / columns)
+}
+
+/// The same for a form with a window on both axes and the same number of outputs down a column.
+const fn square_change_cost(form: &Form, is_whole: bool) -> (i64, i64) {
+    match (form.axis(0).outputs(), is_whole) {
         (2, false) => (70, 60),
         (_, false) => (220, 200),
         // Multiply-adds of pairs, the unit here, are faster than those of floats.
@@ -60,7 +71,8 @@ pub(super) fn variants(convolution: &Convolution, multiplies_bytes: bool) -> Vec
         return only(small);
     }
 
-    let is_faster = |side: &i64| costs.of(large, [*side; 2]) < costs.of(small, [*side; 2]);
+    let sizes = |side: i64| if convolution.is_column() { [side * side, 1] } else { [side; 2] };
+    let is_faster = |side: &i64| costs.of(large, sizes(*side)) < costs.of(small, sizes(*side));
     let Some(side) = (1..=MAX_SIDE).find(is_faster) else { return only(small) };
     let area = Dim::product(convolution.size.iter().map(|axis| axis.extent.clone()));
     let is_large = area.floor_div(side * side).min(Dim::one());
@@ -85,22 +97,24 @@ impl Costs<'_> {
 
     /// The time of a form or of the plain convolution.
     fn of(&self, form: Option<&Form>, [height, width]: [i64; 2]) -> Option<i64> {
-        let Convolution { channels, columns, is_whole, .. } = *self.convolution;
-        let times = |points: i64, rows: i64| {
-            points.checked_mul(channels)?.checked_mul(columns)?.checked_mul(rows.max(ROWS_TO_HIDE_READING))
+        let Convolution { columns, is_whole, .. } = *self.convolution;
+        let depth = self.convolution.depth();
+        let products = |points: i64, depth: i64, rows: i64| {
+            points.checked_mul(depth)?.checked_mul(columns)?.checked_mul(rows.max(ROWS_TO_HIDE_READING))
         };
 
         let Some(form) = form else {
-            let plain = times(9, height.checked_mul(width)?)?;
+            let channels = self.convolution.channels;
+            let plain = products(self.convolution.plain_products(), channels, height.checked_mul(width)?)?;
             return Some(if self.multiplies_bytes { plain / 2 } else { plain });
         };
 
-        let m = form.outputs() as i64;
-        let points = (form.inputs() * form.inputs()) as i64;
-        let tiles = ((height + m - 1) / m).checked_mul((width + m - 1) / m)?;
+        let [down, across] = form.outputs().map(|outputs| outputs as i64);
+        let points = form.points() as i64;
+        let tiles = ((height + down - 1) / down).checked_mul((width + across - 1) / across)?;
         let (before, after) = change_cost(form, is_whole);
         let lanes = |channels: i64| (channels as u64).next_multiple_of(8) as i64;
-        let changes = (before * lanes(channels)).checked_add(after * lanes(columns))?;
-        times(points, tiles)?.checked_add(tiles.checked_mul(changes)?)
+        let changes = (before * lanes(depth)).checked_add(after * lanes(columns))?;
+        products(points, depth, tiles)?.checked_add(tiles.checked_mul(changes)?)
     }
 }

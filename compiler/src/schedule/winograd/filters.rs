@@ -1,6 +1,6 @@
 //! Changes the basis of packed filters, on all cores, when they are read.
 
-use super::form::{FilterChange, Form, TAPS};
+use super::form::Form;
 use crate::{
     parallel,
     tensor::{Computation, Tensor},
@@ -8,12 +8,19 @@ use crate::{
 use std::convert::Infallible;
 use symshape_runtime::DType;
 
-/// Filters in panels: the taps of each channel, each with `width` adjacent columns.
+/// Filters in panels: the windows of each outer slice, the channels of each tap, and `width` adjacent columns of each
+/// channel.
 #[derive(Clone)]
 pub(super) struct Filters {
     pub(super) packed: Tensor,
     /// Whether taps are bytes.
     pub(super) is_whole: bool,
+    /// The number of windows whose sums are added.
+    pub(super) outer_slices: usize,
+    /// The number of slices of a window. All have as many taps as the form, but the last may have fewer.
+    pub(super) segments: usize,
+    /// The number of taps of a window.
+    pub(super) taps: usize,
     pub(super) channels: usize,
     pub(super) width: usize,
     pub(super) panels: usize,
@@ -35,12 +42,12 @@ impl Filters {
     }
 
     fn panel_elems(&self) -> usize {
-        self.channels * self.width
+        self.outer_slices * self.segments * self.channels * self.width
     }
 
     /// Bytes of a packed panel.
     fn packed_panel_bytes(&self) -> usize {
-        TAPS * TAPS * self.panel_elems() * self.packed.dtype().size_bytes()
+        self.outer_slices * self.taps * self.channels * self.width * self.packed.dtype().size_bytes()
     }
 
     /// The filters in the basis of `form`, with panels for each point. `None` if a sum could exceed the range that the
@@ -70,19 +77,24 @@ impl Filters {
     }
 
     /// Changes one packed panel.
-    fn change(&self, panel: &[u8], change: &mut FilterChange, out: &mut PointSlices<'_>) {
+    fn change(&self, panel: &[u8], form: &Form, out: &mut PointSlices<'_>) {
+        let (mut change, taps_of_form) = (form.filter_change(), form.taps());
         let taps: Vec<f32> = if self.is_whole {
             panel.iter().map(|byte| f32::from(*byte as i8)).collect()
         } else {
             panel.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
         };
-        for channel in 0..self.channels {
+        let zeros = vec![0.0; self.width];
+        for at in 0..self.outer_slices * self.segments * self.channels {
+            let (slice, channel) = (at / self.channels, at % self.channels);
+            let (outer, segment) = (slice / self.segments, slice % self.segments);
             let tap = |tap: usize| {
-                let from = (tap * self.channels + channel) * self.width;
-                &taps[from..from + self.width]
+                let tap = segment * taps_of_form + tap;
+                let from = ((outer * self.taps + tap) * self.channels + channel) * self.width;
+                if tap < self.taps { &taps[from..from + self.width] } else { &zeros[..] }
             };
-            let window = [0, 1, 2].map(|i| [tap(i * TAPS), tap(i * TAPS + 1), tap(i * TAPS + 2)]);
-            let lanes = channel * self.width..(channel + 1) * self.width;
+            let window: Vec<&[f32]> = (0..taps_of_form).map(tap).collect();
+            let lanes = at * self.width..(at + 1) * self.width;
             change.apply(&window, |point, values| {
                 if self.is_whole {
                     let slots = &mut out[point].as_chunks_mut::<2>().0[lanes.clone()];
@@ -104,7 +116,7 @@ impl Filters {
 
 impl ChangedFilters {
     fn points(&self) -> usize {
-        self.form.inputs() * self.form.inputs()
+        self.form.points()
     }
 
     /// Bytes of one panel at one point.
@@ -141,7 +153,7 @@ impl Computation for ChangedFilters {
             debug_assert_eq!(chunk.len() % packed_bytes, 0, "a panel is divided");
             let jobs = chunk.chunks_exact(packed_bytes).zip(&mut panels).collect();
             parallel::map(jobs, parallel::cores(), |(packed, mut out)| {
-                self.filters.change(packed, &mut self.form.filter_change(), &mut out);
+                self.filters.change(packed, self.form, &mut out);
             });
             Ok(())
         });
@@ -153,7 +165,7 @@ impl Computation for ChangedFilters {
         let mut points: PointSlices<'_> = first.chunks_exact_mut(self.panel_bytes()).collect();
         let packed_bytes = self.filters.packed_panel_bytes();
         let end_after_first = self.filters.packed.visit(packed_bytes, &mut |packed| {
-            self.filters.change(packed, &mut self.form.filter_change(), &mut points);
+            self.filters.change(packed, self.form, &mut points);
             Err(())
         });
         debug_assert!(end_after_first.is_err());
@@ -172,15 +184,20 @@ mod tests {
 
     #[test]
     fn changed_filters_begin_with_their_head() {
-        let floats: Vec<f32> = (0..3 * 9 * 5 * 8).map(|at| (at % 101) as f32 - 50.0).collect();
-        let packed = Tensor::from_f32(vec![floats.len()], &floats).expect("floats");
-        let filters = Filters { packed, is_whole: false, channels: 5, width: 8, panels: 3 };
-        for form in &Form::FLOATS {
-            let changed = ChangedFilters { filters: filters.clone(), form };
+        let columns = &Form::COLUMNS_OF_FLOATS[1];
+        let cases = [(1, 1, 9, &Form::FLOATS[0]), (2, 1, 9, &Form::FLOATS[1]), (2, 3, 7, columns)];
+        for (outer_slices, segments, taps, form) in cases {
+            let count = 3 * outer_slices * taps * 5 * 8;
+            let floats: Vec<f32> = (0..count).map(|at| (at % 101) as f32 - 50.0).collect();
+            let packed = Tensor::from_f32(vec![count], &floats).expect("floats");
+            let is_whole = false;
+            let filters =
+                Filters { packed, is_whole, outer_slices, segments, taps, channels: 5, width: 8, panels: 3 };
+            let changed = ChangedFilters { filters, form };
             let mut all = vec![0; changed.len()];
             changed.compute(0, &mut all);
             let head = changed.head();
-            assert_eq!(head.len(), 5 * 8 * 4);
+            assert_eq!(head.len(), outer_slices * segments * 5 * 8 * 4);
             assert!(all.starts_with(&head));
         }
     }

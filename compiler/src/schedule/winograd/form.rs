@@ -4,7 +4,7 @@
 //! at `m + 1` points and its leading coefficient determine it (Toom and Cook). The points are zero and pairs `±p`,
 //! which share half of the work. Two axes change their basis one after the other. Rounding errors grow with powers of
 //! the points, so the points are as close to one as possible. The error of the larger form is about twice that of
-//! plain sums in single precision.
+//! plain sums in single precision. An axis without a window keeps its basis.
 //!
 //! Integers use points that are integers. Filters are multiplied by the least common multiple of their divisors. So
 //! sums are `scale` times too large, modulo 2³², and are divided exactly at the end, see [`Form::restored`].
@@ -16,23 +16,28 @@ use crate::{
 use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
 use symshape_runtime::DType;
 
-/// Taps of a filter along one axis.
+/// Taps of a window along one axis.
 pub(super) const TAPS: usize = 3;
 
-/// A basis: the positive points of its pairs.
+/// A basis along one axis: the positive points of its pairs. An axis without a window has none; its basis is the usual
+/// one.
 #[derive(Debug)]
-pub(super) struct Form {
+pub(super) struct Basis {
     pairs: &'static [f64],
     /// Whether elements are integers.
     whole: bool,
 }
 
+/// The bases down and across a tile.
+#[derive(Debug)]
+pub(super) struct Form([Basis; 2]);
+
 /// Changes filters to the basis, several at a time.
 pub(super) struct FilterChange {
-    /// The coefficients of the taps for each point.
-    matrix: Vec<[f64; TAPS]>,
+    /// The coefficients of the taps for each point, down and across.
+    matrices: [Vec<Vec<f64>>; 2],
     /// A row of taps whose columns are in the basis already.
-    row: [Vec<f64>; TAPS],
+    row: Vec<Vec<f64>>,
     /// The values of all lanes at a point.
     values: Vec<f64>,
 }
@@ -40,103 +45,115 @@ pub(super) struct FilterChange {
 impl FilterChange {
     /// Calls `visit` for each point with the filters' values, row by row of points. Each tap has an element for each
     /// lane.
-    pub(super) fn apply(&mut self, taps: &[[&[f32]; TAPS]; TAPS], mut visit: impl FnMut(usize, &[f64])) {
-        let FilterChange { matrix, row, values } = self;
-        for (i, down) in matrix.iter().enumerate() {
+    pub(super) fn apply(&mut self, taps: &[&[f32]], mut visit: impl FnMut(usize, &[f64])) {
+        let FilterChange { matrices: [downs, acrosses], row, values } = self;
+        let width = row.len();
+        for (i, down) in downs.iter().enumerate() {
             for (j, row) in row.iter_mut().enumerate() {
-                row.clear();
-                let lanes = taps[0][j].iter().zip(taps[1][j]).zip(taps[2][j]);
-                let sum = |((a, b), c): ((&f32, &f32), &f32)| {
-                    down[0] * f64::from(*a) + down[1] * f64::from(*b) + down[2] * f64::from(*c)
-                };
-                row.extend(lanes.map(sum));
+                let column = down.iter().zip(taps[j..].iter().step_by(width));
+                weighted_sum(
+                    row,
+                    column.map(|(factor, tap)| (*factor, tap.iter().map(|tap| f64::from(*tap)))),
+                );
             }
-
-            let [a, b, c] = &*row;
-            for (j, across) in matrix.iter().enumerate() {
-                let lanes = a.iter().zip(b).zip(c);
-                values.clear();
-                values.extend(lanes.map(|((a, b), c)| across[0] * a + across[1] * b + across[2] * c));
-                visit(i * matrix.len() + j, values);
+            for (j, across) in acrosses.iter().enumerate() {
+                weighted_sum(
+                    values,
+                    across.iter().zip(&*row).map(|(factor, tap)| (*factor, tap.iter().copied())),
+                );
+                visit(i * acrosses.len() + j, values);
             }
         }
     }
 }
 
+/// Writes the sum of these multiples of lanes.
+fn weighted_sum<L: Iterator<Item = f64>>(sum: &mut Vec<f64>, terms: impl Iterator<Item = (f64, L)>) {
+    for (idx, (factor, lanes)) in terms.enumerate() {
+        if idx == 0 {
+            sum.clear();
+            sum.extend(lanes.map(|lane| factor * lane));
+        } else {
+            sum.iter_mut().zip(lanes).for_each(|(sum, lane)| *sum += factor * lane);
+        }
+    }
+}
+
 impl Form {
-    /// All forms for floats.
+    /// The forms for windows of floats on both axes.
     pub(super) const FLOATS: [Form; 2] =
-        [Form { pairs: &[1.0], whole: false }, Form { pairs: &[FRAC_1_SQRT_2, SQRT_2], whole: false }];
+        [Form::square(&[1.0], false), Form::square(&[FRAC_1_SQRT_2, SQRT_2], false)];
 
-    /// All forms for integers.
-    pub(super) const INTEGERS: [Form; 2] =
-        [Form { pairs: &[1.0], whole: true }, Form { pairs: &[1.0, 2.0], whole: true }];
+    /// The forms for windows of integers on both axes.
+    pub(super) const INTEGERS: [Form; 2] = [Form::square(&[1.0], true), Form::square(&[1.0, 2.0], true)];
 
-    /// The number of outputs of a tile along one axis.
-    pub(super) const fn outputs(&self) -> usize {
-        2 * self.pairs.len()
+    /// The forms for windows of floats down a column.
+    pub(super) const COLUMNS_OF_FLOATS: [Form; 2] =
+        [Form::column(&[1.0], false), Form::column(&[FRAC_1_SQRT_2, SQRT_2], false)];
+
+    /// The forms for windows of integers down a column.
+    pub(super) const COLUMNS_OF_INTEGERS: [Form; 2] =
+        [Form::column(&[1.0], true), Form::column(&[1.0, 2.0], true)];
+
+    const fn square(pairs: &'static [f64], whole: bool) -> Form {
+        Form([Basis { pairs, whole }, Basis { pairs, whole }])
     }
 
-    /// The number of inputs of a tile along one axis, which is the number of points.
-    pub(super) const fn inputs(&self) -> usize {
-        self.outputs() + TAPS - 1
+    const fn column(pairs: &'static [f64], whole: bool) -> Form {
+        Form([Basis { pairs, whole }, Basis { pairs: &[], whole }])
     }
 
-    /// The finite points in the order of the basis. The point at infinity comes last and is not included.
-    fn points(&self) -> Vec<f64> {
-        let pairs = self.pairs.iter().flat_map(|point| [*point, -point]);
-        [0.0].into_iter().chain(pairs).collect()
+    /// The basis down or across a tile.
+    pub(super) const fn axis(&self, axis: usize) -> &Basis {
+        &self.0[axis]
+    }
+
+    /// The number of outputs of a tile down and across.
+    pub(super) const fn outputs(&self) -> [usize; 2] {
+        [self.0[0].outputs(), self.0[1].outputs()]
+    }
+
+    /// The number of inputs of a tile down and across.
+    pub(super) const fn inputs(&self) -> [usize; 2] {
+        [self.0[0].inputs(), self.0[1].inputs()]
+    }
+
+    /// The number of points: of inputs of a tile.
+    pub(super) const fn points(&self) -> usize {
+        self.0[0].inputs() * self.0[1].inputs()
+    }
+
+    /// The number of taps of a window.
+    pub(super) const fn taps(&self) -> usize {
+        self.0[0].taps() * self.0[1].taps()
     }
 
     /// The change of filters to the basis.
     pub(super) fn filter_change(&self) -> FilterChange {
-        FilterChange { matrix: self.filter_matrix(), row: Default::default(), values: Vec::new() }
-    }
-
-    /// The coefficients of the taps for each point.
-    fn filter_matrix(&self) -> Vec<[f64; TAPS]> {
-        let points = self.points();
-        let at = |(idx, point): (usize, &f64)| {
-            let others = points.iter().enumerate().filter(|(other, _)| *other != idx);
-            let scale: f64 = others.map(|(_, other)| point - other).product();
-            [1.0 / scale, point / scale, point * point / scale]
-        };
-
-        let finite = points.iter().enumerate().map(at);
-        let whole = self.axis_scale() as f64;
-
-        // Filters have 16 bits, so half of the scale at infinity is multiplied after the contraction.
-        let last = if self.whole { whole / 2.0 } else { 1.0 };
-        if self.whole {
-            let scaled = finite.map(|row: [f64; TAPS]| row.map(|tap| (tap * whole).round()));
-            scaled.chain([[0.0, 0.0, last]]).collect()
-        } else {
-            finite.chain([[0.0, 0.0, last]]).collect()
+        FilterChange {
+            matrices: [0, 1].map(|axis| self.0[axis].filter_matrix()),
+            row: vec![Vec::new(); self.0[1].taps()],
+            values: Vec::new(),
         }
     }
 
-    /// The scale of integer sums along one axis: an even multiple of the divisors of the filters.
-    const fn axis_scale(&self) -> i64 {
-        match (self.whole, self.pairs.len()) {
-            (false, _) => 1,
-            (true, 1) => 2,
-            (true, _) => 24,
-        }
+    /// The scale of integer sums.
+    const fn scale(&self) -> i64 {
+        self.0[0].scale() * self.0[1].scale()
     }
 
     /// The largest magnitude of a sum that [`Form::restored`] restores.
     pub(super) const fn max_sum(&self) -> i64 {
-        let twos = (self.axis_scale() * self.axis_scale()).trailing_zeros();
-        (1 << (31 - twos)) - 1
+        (1 << (31 - self.scale().trailing_zeros())) - 1
     }
 
-    /// Divides a sum by the square of the axis' scale, modulo 2³². It multiplies by the inverse of the odd part, and
-    /// shifts by the power of two.
+    /// Divides a sum by its scale, modulo 2³². It multiplies by the inverse of the odd part, and shifts by the power of
+    /// two.
     pub(super) fn restored(&self, code: &mut InstSeq, sum: Reg) -> Reg {
-        if !self.whole {
+        let scale = self.scale();
+        if scale == 1 {
             return sum;
         }
-        let scale = self.axis_scale() * self.axis_scale();
         let twos = scale.trailing_zeros();
         let odd = (scale >> twos) as u32;
 
@@ -152,6 +169,68 @@ impl Form {
         let twos = code.push(Inst::Const(Scalar::from_i64(DType::I32, i64::from(twos))));
         code.push(Inst::Binary(BinaryOp::Shr, sum, twos))
     }
+}
+
+impl Basis {
+    /// Whether the axis has no window.
+    const fn is_usual(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// The number of outputs of a tile.
+    pub(super) const fn outputs(&self) -> usize {
+        if self.is_usual() { 1 } else { 2 * self.pairs.len() }
+    }
+
+    /// The number of inputs of a tile, which is the number of points.
+    pub(super) const fn inputs(&self) -> usize {
+        self.outputs() + self.taps() - 1
+    }
+
+    /// The number of taps of the window.
+    pub(super) const fn taps(&self) -> usize {
+        if self.is_usual() { 1 } else { TAPS }
+    }
+
+    /// The finite points in the order of the basis. The point at infinity comes last and is not included.
+    fn points(&self) -> Vec<f64> {
+        let pairs = self.pairs.iter().flat_map(|point| [*point, -point]);
+        [0.0].into_iter().chain(pairs).collect()
+    }
+
+    /// The coefficients of the taps for each point.
+    fn filter_matrix(&self) -> Vec<Vec<f64>> {
+        if self.is_usual() {
+            return vec![vec![1.0]];
+        }
+        let points = self.points();
+        let at = |(idx, point): (usize, &f64)| {
+            let others = points.iter().enumerate().filter(|(other, _)| *other != idx);
+            let scale: f64 = others.map(|(_, other)| point - other).product();
+            vec![1.0 / scale, point / scale, point * point / scale]
+        };
+
+        let finite = points.iter().enumerate().map(at);
+        let whole = self.scale() as f64;
+
+        // Filters have 16 bits, so half of the scale at infinity is multiplied after the contraction.
+        let last = if self.whole { whole / 2.0 } else { 1.0 };
+        let mut matrix: Vec<_> = finite.chain([vec![0.0, 0.0, last]]).collect();
+        if self.whole {
+            let (_, finite) = matrix.split_last_mut().expect("there is a point at infinity");
+            finite.iter_mut().flatten().for_each(|tap| *tap = (*tap * whole).round());
+        }
+        matrix
+    }
+
+    /// The scale of integer sums: an even multiple of the divisors of the filters.
+    const fn scale(&self) -> i64 {
+        match (self.whole, self.pairs.len()) {
+            (false, _) | (_, 0) => 1,
+            (true, 1) => 2,
+            (true, _) => 24,
+        }
+    }
 
     /// A constant of the type in which the change of basis runs.
     pub(super) fn constant(&self, value: f64) -> Scalar {
@@ -160,6 +239,9 @@ impl Form {
 
     /// The inputs along one axis in the basis. `None` means zero.
     pub(super) fn change_inputs(&self, code: &mut InstSeq, inputs: &[Option<Reg>]) -> Vec<Option<Reg>> {
+        if self.is_usual() {
+            return inputs.to_vec();
+        }
         let combine = |code: &mut InstSeq, terms: &[(f64, Option<Reg>)]| self.combine(code, terms);
         // The polynomial of a point is zero at all other points. For zero and infinity it is a polynomial in x².
         let all = even_product(self.pairs);
@@ -186,6 +268,9 @@ impl Form {
 
     /// The first `count` outputs along one axis, from the products at each point.
     pub(super) fn change_outputs(&self, code: &mut InstSeq, products: &[Reg], count: usize) -> Vec<Reg> {
+        if self.is_usual() {
+            return products.to_vec();
+        }
         let mut halves = Vec::new();
         for (idx, point) in self.pairs.iter().enumerate() {
             let plus = products[1 + 2 * idx];
@@ -229,7 +314,7 @@ fn even_product(points: &[f64]) -> Vec<f64> {
     })
 }
 
-impl Form {
+impl Basis {
     /// A factor, rounded to the type of the elements.
     fn rounded(&self, factor: f64) -> f64 {
         if self.whole { factor } else { f64::from(factor as f32) }

@@ -1,4 +1,4 @@
-//! Convolutions with 3×3 windows at stride 1 by fewer multiplications: Winograd's minimal filtering.
+//! Convolutions at stride 1 by fewer multiplications: Winograd's minimal filtering.
 //!
 //! A tile of `m × m` outputs needs `(m + 2)²` multiplications for each pair of channels instead of `9 m²`, if tiles
 //! and filters are written in another basis ([`form`]). Filters change their basis here, at compile time. Tiles are
@@ -11,6 +11,11 @@
 //!   for tile { strip n { outputs = M[..][tile][n] in the old basis; the epilogue of each } }
 //! }
 //! ```
+//!
+//! Windows of 3×3 taps have tiles on both axes. Other windows have tiles of `m` outputs along one axis, with `m + 2`
+//! points. They are sums of slices of three taps, and the last slice may have fewer: a window of 5×7 taps has 15
+//! slices, and one of 3×3×3 taps has three slices of 3×3. `V` then has the channels of all slices, so `M` is their sum.
+//! Windows with a dilation have none after a division of their axis ([`split`]).
 //!
 //! Tiles at the end of an axis are smaller, and have separate loops. Inputs beyond the image count as zero, and
 //! outputs beyond it are not stored. Every output is computed from its tile alone, in an order that depends only on
@@ -29,6 +34,7 @@ mod choice;
 mod filters;
 mod form;
 mod recognise;
+mod split;
 
 use super::fresh_symbols::FreshSymbols;
 use crate::{
@@ -46,7 +52,9 @@ pub(super) fn transform(program: &mut Program) -> Result<()> {
     }
     let mut symbols = FreshSymbols::new(program);
     for at in 0..program.kernels.len() {
-        let Some(convolution) = Convolution::of(program, &program.kernels[at]) else { continue };
+        let Some(convolution) = Convolution::of(program, &program.kernels[at], &mut symbols) else {
+            continue;
+        };
         if convolution.is_whole && (!multiplies_pairs(program) || convolution.channels % 2 != 0) {
             continue;
         }
@@ -71,16 +79,18 @@ fn written(
     at: usize,
     variants: &[Variant],
 ) -> Option<Vec<Stmt>> {
-    let has_plain = variants.iter().any(|variant| variant.form.is_none());
+    let has_plain = convolution.rest.is_some() || variants.iter().any(|variant| variant.form.is_none());
     let mut body = Vec::new();
     for (idx, variant) in variants.iter().enumerate() {
         let Some(form) = variant.form else {
-            body.extend(plain(&program.kernels[at], &variant.selected));
+            body.extend(program.kernels[at].body.iter().map(|stmt| where_selected(stmt, &variant.selected)));
             continue;
         };
         let keep_panels = has_plain || idx + 1 < variants.len();
         let filters = convolution.filters(program, form, keep_panels)?;
         body.extend(blocks::write(program, symbols, convolution, form, filters, &variant.selected));
+        let rest = convolution.rest.clone().map(|rest| Stmt::Contraction(Box::new(rest)));
+        body.extend(rest.map(|rest| where_selected(&rest, &variant.selected)));
     }
     variants.iter().any(|variant| variant.form.is_some()).then_some(body)
 }
@@ -92,15 +102,13 @@ fn is_proven(program: &Program, at: usize, body: &[Stmt]) -> bool {
     verify::is_proven(program, &kernel)
 }
 
-/// The plain contraction of a kernel, with no rows unless it is selected.
-fn plain(kernel: &Kernel, selected: &Dim) -> Vec<Stmt> {
-    let mut body = kernel.body.clone();
-    for stmt in &mut body {
-        if let Stmt::Contraction(contraction) = stmt {
-            contraction.m[0].extent = &contraction.m[0].extent * selected;
-        }
+/// A contraction, with no rows unless it is selected.
+fn where_selected(stmt: &Stmt, selected: &Dim) -> Stmt {
+    let mut stmt = stmt.clone();
+    if let Stmt::Contraction(contraction) = &mut stmt {
+        contraction.m[0].extent = &contraction.m[0].extent * selected;
     }
-    body
+    stmt
 }
 
 /// Whether integers of 16 bits are multiplied at half the speed of bytes or faster. Tile registers multiply bytes at

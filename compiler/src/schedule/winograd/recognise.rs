@@ -1,8 +1,9 @@
-//! Recognises convolutions with 3×3 windows by the addresses of a kernel.
+//! Recognises convolutions with windows of three taps on one or two axes by the addresses of a kernel.
 
 use super::{
     filters::Filters,
     form::{Form, TAPS},
+    split::{self, Divided},
 };
 use crate::{
     kernel::{
@@ -10,6 +11,7 @@ use crate::{
         WeightForm, walk,
     },
     scalar::Precision,
+    schedule::fresh_symbols::FreshSymbols,
 };
 use symshape::{Bounds, Dim, Facts, Symbol};
 use symshape_runtime::DType;
@@ -17,17 +19,26 @@ use symshape_runtime::DType;
 /// With fewer channels, changing the basis takes longer than it saves.
 const MIN_CHANNELS: i64 = 16;
 
-/// A contraction over windows that move by one element.
+/// A contraction over windows that move by one element, down and across an image. The image of a window on one axis is
+/// a column.
 pub(super) struct Convolution {
-    /// The axis of images, if there is one.
-    pub(super) images: Option<Axis>,
+    /// The axes outside of an image, such as that of images and that of the slices of a volume.
+    pub(super) outer: Vec<Axis>,
     /// Rows and columns of an image of outputs.
     pub(super) size: [Axis; 2],
     /// Elements from input row to input row, and from column to column.
     pub(super) steps: [Dim; 2],
-    /// The element of the input for tap zero of the output at row and column zero. Its index contains the axis of
-    /// images. Channels are adjacent.
+    /// The element of the input for tap zero of the output at row and column zero. Its index contains the outer axes.
+    /// Channels are adjacent.
     pub(super) input: Access,
+    /// The slices of a window, such as those of a window on three axes, whose sums are added. A window of more than
+    /// three taps on one axis has slices of up to three.
+    pub(super) slices: Vec<Slices>,
+    /// The number of taps of a window. Its slices have three taps on each axis with a window, but the last may have
+    /// fewer.
+    pub(super) taps: usize,
+    /// Whether there is a window across an image, besides that down an image.
+    pub(super) is_square: bool,
     /// Channels of the input.
     pub(super) channels: i64,
     /// Channels of the output.
@@ -36,11 +47,21 @@ pub(super) struct Convolution {
     pub(super) column: Symbol,
     /// The code that runs on each sum.
     pub(super) epilogue: InstSeq,
+    /// Outputs that don't belong to whole rows.
+    pub(super) rest: Option<Contraction>,
     /// Whether inputs are bytes and sums are integers.
     pub(super) is_whole: bool,
     /// The packed filters, and the number of columns of a panel.
     panels: (BufferId, i64),
     facts: Facts,
+}
+
+/// Slices of a window.
+#[derive(Clone)]
+pub(super) struct Slices {
+    pub(super) count: i64,
+    /// Elements from one to the next.
+    pub(super) step: Dim,
 }
 
 /// A tile at the end of an axis that is smaller than the others.
@@ -53,7 +74,7 @@ pub(super) struct Rest {
 
 impl Convolution {
     /// The convolution that `kernel` computes, if it computes one.
-    pub(super) fn of(program: &Program, kernel: &Kernel) -> Option<Convolution> {
+    pub(super) fn of(program: &Program, kernel: &Kernel, symbols: &mut FreshSymbols) -> Option<Convolution> {
         let [Stmt::Contraction(contraction)] = &kernel.body[..] else { return None };
         let Rhs::Panels { buffer, base, width } = &contraction.rhs else { return None };
         let is_plain = |inst: &Inst| !matches!(inst, Inst::Bind(..) | Inst::Check(_) | Inst::Index(..));
@@ -70,28 +91,25 @@ impl Convolution {
             return None;
         }
 
-        let (images, y, x) = match &contraction.m[..] {
-            [y, x] => (None, y, x),
-            [images, y, x] => (Some(images.clone()), y, x),
-            _ => return None,
-        };
-
+        let panels = (*buffer, i64::from(*width));
         let facts = contraction.facts_inside(&program.facts);
-        let (channels, input, steps) = windows(&facts, contraction, y, x)?;
-        let convolution = Convolution {
-            images,
-            size: [y.clone(), x.clone()],
-            steps,
-            input,
-            channels,
-            columns: contraction.n.extent.as_i64()?,
-            column: contraction.n.var.clone(),
-            epilogue: contraction.epilogue.clone(),
-            is_whole,
-            panels: (*buffer, i64::from(*width)),
-            facts,
-        };
-        (channels >= MIN_CHANNELS && convolution.columns >= MIN_CHANNELS).then_some(convolution)
+        if let Some(windows) = Windows::of(&facts, contraction) {
+            return windows.convolution(contraction, panels, is_whole, facts.clone(), symbols);
+        }
+        let Divided { rows, rest } = split::divided(&facts, contraction, TAPS, symbols)?;
+        let facts = rows.facts_inside(&program.facts);
+        let windows = Windows::of(&facts, &rows)?;
+        Some(Convolution { rest, ..windows.convolution(&rows, panels, is_whole, facts.clone(), symbols)? })
+    }
+
+    /// The axis of images, the last of the outer axes.
+    pub(super) fn images(&self) -> Option<&Axis> {
+        self.outer.last()
+    }
+
+    /// Whether an image has one column.
+    pub(super) fn is_column(&self) -> bool {
+        self.size[1].extent.as_i64() == Some(1)
     }
 
     /// The smallest height and width, and the largest ones.
@@ -103,44 +121,76 @@ impl Convolution {
         [bounds.each_ref().map(least), bounds.each_ref().map(most)]
     }
 
-    /// Whether all images have one size.
+    /// Whether all images have one size, and the numbers of all outer axes but the first are known.
     pub(super) fn is_fixed(&self) -> bool {
-        self.size.iter().all(|axis| axis.extent.as_i64().is_some())
+        self.size.iter().chain(self.outer.iter().skip(1)).all(|axis| axis.extent.as_i64().is_some())
     }
 
-    /// The smaller tile at the end of an axis. `None` if its size is unknown.
-    pub(super) fn rest(&self, axis: usize, form: &Form) -> Option<Rest> {
+    /// The smaller tiles at the end of an axis, of which at most one exists. `None` if their sizes are unknown.
+    pub(super) fn rests(&self, axis: usize, form: &Form) -> Option<Vec<Rest>> {
         let extent = &self.size[axis].extent;
-        let m = form.outputs() as i64;
+        let m = form.axis(axis).outputs() as i64;
         let divides = |divisor: i64| self.facts.divides(&divisor.into(), extent).is_yes();
-        let (outputs, count) = match extent.as_i64() {
-            Some(extent) => (extent % m, Dim::from((extent % m).min(1))),
-            None if divides(m) => (0, Dim::zero()),
+        let rest =
+            |outputs: i64, count: Dim| Rest { outputs: outputs as usize, count: self.facts.simplify(&count) };
+        match extent.as_i64().map(|extent| extent % m) {
+            Some(0) => Some(Vec::new()),
+            Some(outputs) => Some(vec![rest(outputs, Dim::one())]),
+            None if divides(m) => Some(Vec::new()),
             // The tile has half of the outputs if it exists.
-            None => {
-                let half = m / 2;
-                let count = extent.floor_div(half) - extent.floor_div(m) * 2;
-                divides(half).then(|| (half, self.facts.simplify(&count)))?
+            None if divides(m / 2) => {
+                Some(vec![rest(m / 2, extent.floor_div(m / 2) - extent.floor_div(m) * 2)])
             }
-        };
-        Some(Rest { outputs: outputs as usize, count })
+            // Code for many sizes of tiles is long where both axes have windows.
+            None if self.is_square => None,
+            None => {
+                let count = |outputs: i64| {
+                    (extent + m - outputs).floor_div(m) - (extent + m - outputs - 1).floor_div(m)
+                };
+                Some((1..m).map(|outputs| rest(outputs, count(outputs))).collect())
+            }
+        }
     }
 
     /// Whether the sizes of all tiles are known.
     pub(super) fn allows(&self, form: &Form) -> bool {
-        self.rest(0, form).is_some() && self.rest(1, form).is_some()
+        self.rests(0, form).is_some() && self.rests(1, form).is_some()
     }
 
-    /// The forms for the type of its elements.
+    /// The forms for its windows and the type of its elements.
     pub(super) fn forms(&self) -> &'static [Form] {
-        if self.is_whole { &Form::INTEGERS } else { &Form::FLOATS }
+        match (self.is_square, self.is_whole) {
+            (true, true) => &Form::INTEGERS,
+            (true, false) => &Form::FLOATS,
+            (false, true) => &Form::COLUMNS_OF_INTEGERS,
+            (false, false) => &Form::COLUMNS_OF_FLOATS,
+        }
+    }
+
+    /// The number of slices.
+    pub(super) fn slice_count(&self) -> i64 {
+        self.slices.iter().map(|slices| slices.count).product()
+    }
+
+    /// The number of slices that the taps of a window are divided into.
+    pub(super) fn segments(&self) -> usize {
+        if self.is_square { 1 } else { self.taps.div_ceil(TAPS) }
+    }
+
+    /// The number of channels of all slices, over which products are added.
+    pub(super) fn depth(&self) -> i64 {
+        self.slice_count() * self.channels
+    }
+
+    /// The number of products of the plain convolution for each output and channel.
+    pub(super) fn plain_products(&self) -> i64 {
+        self.slice_count() / self.segments() as i64 * self.taps as i64
     }
 
     /// Bytes of the filters in the basis of a form.
     pub(super) fn filter_bytes(&self, form: &Form) -> i64 {
-        let points = (form.inputs() * form.inputs()) as i64;
         let element_bytes = if self.is_whole { 2 } else { 4 };
-        points * self.channels * self.columns * element_bytes
+        form.points() as i64 * self.depth() * self.columns * element_bytes
     }
 
     /// The buffer of the filters in the other basis, with panels for each point, and the number of elements of a point.
@@ -156,6 +206,9 @@ impl Convolution {
         let filters = Filters {
             packed,
             is_whole: self.is_whole,
+            outer_slices: self.slice_count() as usize / self.segments(),
+            segments: self.segments(),
+            taps: self.taps,
             channels: self.channels as usize,
             width: width as usize,
             panels: (self.columns as u64).div_ceil(width as u64) as usize,
@@ -193,43 +246,115 @@ fn reads(kernel: &Kernel, buffer: BufferId) -> bool {
     reads
 }
 
-/// The number of channels, the first element of the input, and its steps from row to row and from column to column.
-/// `None` unless the left operand is a window of taps that moves with the output.
-fn windows(facts: &Facts, contraction: &Contraction, y: &Axis, x: &Axis) -> Option<(i64, Access, [Dim; 2])> {
-    let taps = TAPS as i64;
-    let mut at = contraction.lhs.index.clone();
-    let mut step = |axis: &Axis| {
-        let (step, rest) = facts.linear_in(&at, &axis.var)?;
-        let open =
-            [&contraction.n, y, x].into_iter().chain(&contraction.k).any(|axis| step.contains(&axis.var));
-        at = rest;
-        (!open).then_some(step)
-    };
+/// The left operand of a convolution.
+struct Windows<'c> {
+    outer: &'c [Axis],
+    /// The axes down and across an image. An image of windows on one axis may be a column.
+    size: (&'c Axis, Option<&'c Axis>),
+    steps: [Dim; 2],
+    input: Access,
+    slices: Vec<Slices>,
+    taps: usize,
+    is_square: bool,
+    channels: i64,
+}
 
-    let steps = [step(y)?, step(x)?];
-    let inner = contraction.k.last()?;
-    let row = step(contraction.k.first()?)?;
-    let unit = step(inner)?;
+/// An axis of taps.
+#[derive(Clone)]
+struct Taps {
+    count: i64,
+    step: Dim,
+    /// Whether taps are as far apart as adjacent outputs of the axis down or across an image.
+    moves: [bool; 2],
+}
 
-    let channels = match &contraction.k[..] {
+impl<'c> Windows<'c> {
+    /// `None` unless the left operand is a window of taps that moves with the output.
+    fn of(facts: &Facts, contraction: &'c Contraction) -> Option<Windows<'c>> {
+        let m = &contraction.m[..];
+        let index = &contraction.lhs.index;
+        let step_of = |axis: &Axis| {
+            let (step, _) = facts.linear_in(index, &axis.var)?;
+            let axes = m.iter().chain(&contraction.k).chain([&contraction.n]);
+            (!axes.into_iter().any(|axis| step.contains(&axis.var))).then_some(step)
+        };
+        let (x, before_x) = m.split_last()?;
+        let x_step = step_of(x)?;
+        let y = before_x.last().and_then(|y| Some((y, step_of(y)?)));
+
+        let is = |a: &Dim, b: &Dim| facts.prove_eq(a, b).is_yes();
+        let (inner, outer) = contraction.k.split_last()?;
+        let elems =
+            inner.extent.as_i64().filter(|_| step_of(inner).is_some_and(|step| step.as_i64() == Some(1)))?;
+        let mut taps = Vec::new();
+        for axis in outer {
+            let (count, step) = (axis.extent.as_i64()?, step_of(axis)?);
+            let moves = [y.as_ref().is_some_and(|(_, y_step)| is(&step, y_step)), is(&step, &x_step)];
+            taps.push(Taps { count, step, moves });
+        }
         // If the window takes all channels, its columns are adjacent and merged into one axis.
-        [_, inner] => {
-            let elems = inner.extent.as_i64()?;
-            let channels = elems / taps;
-            (elems % taps == 0 && facts.prove_eq(&steps[1], &channels.into()).is_yes()).then_some(channels)?
+        let merged = x_step.as_i64().filter(|step| (1..elems).contains(step) && elems % step == 0);
+        let channels = merged.unwrap_or(elems);
+        if merged.is_some() {
+            taps.push(Taps { count: elems / channels, step: x_step.clone(), moves: [false, true] });
         }
-        [_, column, inner] => {
-            let moved = step(column)?;
-            let is_window =
-                column.extent.as_i64() == Some(taps) && facts.prove_eq(&moved, &steps[1]).is_yes();
-            is_window.then(|| inner.extent.as_i64()).flatten()?
-        }
-        _ => return None,
-    };
 
-    let is_window = contraction.k[0].extent.as_i64() == Some(taps)
-        && unit.as_i64() == Some(1)
-        && facts.prove_eq(&row, &steps[0]).is_yes()
-        && !at.contains(&contraction.n.var);
-    is_window.then(|| (channels, Access { buffer: contraction.lhs.buffer, index: at }, steps))
+        let (last, outer_taps) = taps.split_last().filter(|(last, _)| last.count >= TAPS as i64)?;
+        let second = outer_taps.last().filter(|taps| taps.moves[0] && taps.count == TAPS as i64);
+        let is_square = last.moves[1] && last.count == TAPS as i64 && second.is_some();
+        let (outer, size, steps) = match (y, last.moves) {
+            (Some((y, y_step)), [_, true]) if is_square => {
+                (&m[..m.len() - 2], (y, Some(x)), [y_step, x_step])
+            }
+            (_, [_, true]) => (before_x, (x, None), [x_step, Dim::zero()]),
+            (Some((y, y_step)), [true, false]) => (&m[..m.len() - 2], (y, Some(x)), [y_step, x_step]),
+            _ => return None,
+        };
+
+        let outer_taps = if is_square { &outer_taps[..outer_taps.len() - 1] } else { outer_taps };
+        let segments = if is_square { 1 } else { last.count.unsigned_abs().div_ceil(TAPS as u64) as i64 };
+        let mut slices: Vec<Slices> =
+            outer_taps.iter().map(|taps| Slices { count: taps.count, step: taps.step.clone() }).collect();
+        slices.push(Slices { count: segments, step: &last.step * TAPS as i64 });
+        slices.retain(|slices| slices.count != 1);
+
+        // Without the axes that have steps, the index is that of the first window.
+        let mut moving = contraction.k.iter().chain([size.0]).chain(size.1);
+        let first = moving.try_fold(index.clone(), |at, axis| Some(facts.linear_in(&at, &axis.var)?.1))?;
+        let taps = if is_square { TAPS * TAPS } else { last.count as usize };
+        let input = Access { buffer: contraction.lhs.buffer, index: first };
+        let is_input = !input.index.contains(&contraction.n.var);
+        is_input.then_some(Windows { outer, size, steps, input, slices, taps, is_square, channels })
+    }
+
+    /// The convolution of these windows. `None` if it has few channels.
+    fn convolution(
+        self,
+        contraction: &Contraction,
+        panels: (BufferId, i64),
+        is_whole: bool,
+        facts: Facts,
+        symbols: &mut FreshSymbols,
+    ) -> Option<Convolution> {
+        let columns = contraction.n.extent.as_i64()?;
+        let (height, width) = self.size;
+        let unit = || Axis { var: symbols.fresh(), extent: Dim::one() };
+        (self.channels.min(columns) >= MIN_CHANNELS).then(|| Convolution {
+            outer: self.outer.to_vec(),
+            size: [height.clone(), width.map_or_else(unit, Axis::clone)],
+            steps: self.steps,
+            input: self.input,
+            slices: self.slices,
+            taps: self.taps,
+            is_square: self.is_square,
+            channels: self.channels,
+            columns,
+            column: contraction.n.var.clone(),
+            epilogue: contraction.epilogue.clone(),
+            rest: None,
+            is_whole,
+            panels,
+            facts,
+        })
+    }
 }
