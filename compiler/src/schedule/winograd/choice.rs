@@ -11,8 +11,14 @@ pub(super) struct Variant {
     pub(super) selected: Dim,
 }
 
-/// The number of rows whose multiply-adds take as long as reading their weight from beyond the second-level cache.
-const ROWS_TO_HIDE_READING: i64 = 11;
+/// The number of rows whose multiply-adds take as long as reading their weight from the third-level cache.
+const ROWS_TO_HIDE_CACHE: i64 = 11;
+
+/// The same for reading it from main memory.
+const ROWS_TO_HIDE_MEMORY: i64 = 22;
+
+/// The most bytes of the weights of a model that stay in the third-level cache from one call to the next.
+const MAX_CACHED_BYTES: i64 = 16 << 20;
 
 /// The largest ratio of a form's estimated time to that of the plain convolution.
 const MAX_RATIO: (i64, i64) = (9, 10);
@@ -22,7 +28,7 @@ const MAX_RATIO: (i64, i64) = (9, 10);
 const MAX_RATIO_OF_SECOND: (i64, i64) = (6, 10);
 
 /// The most bytes of the filters of a form that is used for large images only.
-const MAX_BYTES_OF_SECOND: i64 = 12 << 20;
+const MAX_BYTES_OF_SECOND: i64 = 16 << 20;
 
 /// The largest side of an image up to which two methods are compared.
 const MAX_SIDE: i64 = 64;
@@ -54,22 +60,38 @@ struct Costs<'c> {
     convolution: &'c Convolution,
     /// Whether the plain convolution multiplies four bytes in one step, and the forms two integers.
     multiplies_bytes: bool,
+    /// The number of rows whose multiply-adds take as long as reading their weight.
+    rows_to_hide_reading: i64,
 }
 
 /// The methods for a convolution: one for all sizes, or one for small images and one for large ones.
-pub(super) fn variants(convolution: &Convolution, multiplies_bytes: bool) -> Vec<Variant> {
-    let costs = Costs { convolution, multiplies_bytes: multiplies_bytes && convolution.is_whole };
+///
+/// The weights of the model have `weight_bytes` bytes.
+pub(super) fn variants(convolution: &Convolution, multiplies_bytes: bool, weight_bytes: i64) -> Vec<Variant> {
+    let is_cached = weight_bytes <= MAX_CACHED_BYTES;
+    let costs = Costs {
+        convolution,
+        multiplies_bytes: multiplies_bytes && convolution.is_whole,
+        rows_to_hide_reading: if is_cached { ROWS_TO_HIDE_CACHE } else { ROWS_TO_HIDE_MEMORY },
+    };
     let [min_size, max_size] = convolution.sizes();
-    let [small, large] = [min_size, max_size].map(|size| costs.cheapest(size));
+    let [small, large] = [min_size, max_size].map(|size| costs.cheapest(size, i64::MAX));
     let outputs = |form: Option<&'static Form>| form.map(Form::outputs);
     let only = |form| vec![Variant { form, selected: Dim::one() }];
     if outputs(small) == outputs(large) {
         return only(large);
     }
-    let pays = |form| costs.is_below(form, small, max_size, MAX_RATIO_OF_SECOND) == Some(true);
-    if large.is_some_and(|form| !pays(form) || convolution.filter_bytes(form) > MAX_BYTES_OF_SECOND) {
-        return only(small);
-    }
+    let pays = |form: &Form| costs.is_below(form, small, max_size, MAX_RATIO_OF_SECOND) == Some(true);
+    let large = if large.is_some() {
+        let second = costs.cheapest(max_size, MAX_BYTES_OF_SECOND);
+        let second = second.filter(|form| outputs(small) != Some(form.outputs()) && pays(form));
+        if second.is_none() {
+            return only(small);
+        }
+        second
+    } else {
+        None
+    };
 
     let sizes = |side: i64| if convolution.is_column() { [side * side, 1] } else { [side; 2] };
     let is_faster = |side: &i64| costs.of(large, sizes(*side)) < costs.of(small, sizes(*side));
@@ -81,9 +103,13 @@ pub(super) fn variants(convolution: &Convolution, multiplies_bytes: bool) -> Vec
 }
 
 impl Costs<'_> {
-    /// The form with the smallest time, if that is well below the plain convolution's.
-    fn cheapest(&self, size: [i64; 2]) -> Option<&'static Form> {
-        let forms = self.convolution.forms().iter().filter(|form| self.convolution.allows(form));
+    /// The form with the smallest time, if that is well below the plain convolution's, and filters of at most so many
+    /// bytes.
+    fn cheapest(&self, size: [i64; 2], max_bytes: i64) -> Option<&'static Form> {
+        let forms =
+            self.convolution.forms().iter().filter(|form| {
+                self.convolution.allows(form) && self.convolution.filter_bytes(form) <= max_bytes
+            });
         let timed = forms.filter_map(|form| Some((form, self.of(Some(form), size)?)));
         let (form, _) = timed.min_by_key(|(_, time)| *time)?;
         self.is_below(form, None, size, MAX_RATIO)?.then_some(form)
@@ -100,7 +126,7 @@ impl Costs<'_> {
         let Convolution { columns, is_whole, .. } = *self.convolution;
         let depth = self.convolution.depth();
         let products = |points: i64, depth: i64, rows: i64| {
-            points.checked_mul(depth)?.checked_mul(columns)?.checked_mul(rows.max(ROWS_TO_HIDE_READING))
+            points.checked_mul(depth)?.checked_mul(columns)?.checked_mul(rows.max(self.rows_to_hide_reading))
         };
 
         let Some(form) = form else {

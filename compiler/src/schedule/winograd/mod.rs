@@ -50,6 +50,7 @@ pub(super) fn transform(program: &mut Program) -> Result<()> {
     if !program.microkernels.is_native() {
         return Ok(());
     }
+    let weight_bytes = program.const_bytes();
     let mut symbols = FreshSymbols::new(program);
     for at in 0..program.kernels.len() {
         let Some(convolution) = Convolution::of(program, &program.kernels[at], &mut symbols) else {
@@ -59,7 +60,7 @@ pub(super) fn transform(program: &mut Program) -> Result<()> {
             continue;
         }
 
-        let variants = choice::variants(&convolution, program.microkernels.multiplies_bytes());
+        let variants = choice::variants(&convolution, program.microkernels.multiplies_bytes(), weight_bytes);
         let before = (!convolution.is_fixed()).then(|| (program.buffers.clone(), program.weights.clone()));
         match (written(program, &mut symbols, &convolution, at, &variants), before) {
             (Some(body), None) => program.kernels[at].body = body,
