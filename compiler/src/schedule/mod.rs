@@ -15,6 +15,7 @@ mod invariants;
 mod leaves;
 mod lhs_blocks;
 mod merge_constants;
+mod narrow_strips;
 mod neighbours;
 mod pack_buffers;
 mod pages;
@@ -22,6 +23,7 @@ mod panels;
 mod pieces;
 mod reductions;
 mod result_blocks;
+mod row_order;
 mod rows;
 mod share_panels;
 mod state_products;
@@ -47,11 +49,13 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("reductions", reductions::fuse),
     ("panels", panels::pack),
     ("lhs_blocks", lhs_blocks::copy),
+    ("row_order", row_order::reorder),
     ("winograd", winograd::transform),
     ("result_blocks", result_blocks::fuse),
     ("unroll_and_jam", unroll_and_jam::unroll_and_jam),
     ("clamped_strips", clamped_strips::split),
     ("strips", strips::fuse),
+    ("narrow_strips", narrow_strips::interchange),
     ("in_place_rows", in_place_rows::rewrite),
     ("indices", indices::tabulate),
     ("widen", widen::widen),

@@ -37,6 +37,8 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("layer_norm", layer_norm),
     ("embedding", embedding),
     ("crossed_gather", crossed_gather),
+    ("encoded_places", encoded_places),
+    ("sequence_first", sequence_first),
     ("concat", concat),
     ("channels_concat", channels_concat),
     ("pixel_shuffle", pixel_shuffle),
@@ -701,6 +703,27 @@ fn crossed_gather() -> Result<Graph> {
     let columns = g.transpose(rows, &[1, 0])?;
     let scores = g.contract(x, b"ik", x, b"jk", b"ij")?;
     let y = g.add(scores, columns)?;
+    let y = g.relu(y)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+/// Places in space next to their sines and cosines, whose rows are shorter than a vector.
+fn encoded_places() -> Result<Graph> {
+    let mut g = graph("encoded_places", &[("P", 0, 70)]);
+    let x = g.input("x", DType::F32, vec![sym("P"), 3.into()])?;
+    let (sines, cosines) = (g.sin(x)?, g.cos(x)?);
+    let y = g.concat(&[x, sines, cosines], 1)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+/// A product with rows of several sequences, of which the first rows come first.
+fn sequence_first() -> Result<Graph> {
+    let mut g = graph("sequence_first", &[("N", 1, 5), ("S", 1, 37)]);
+    let x = g.input("x", DType::F32, vec![sym("N"), sym("S"), 24.into()])?;
+    let x = g.transpose(x, &[1, 0, 2])?;
+    let y = dense(&mut g, x, 24, 40, 1)?;
     let y = g.relu(y)?;
     g.output("y", y)?;
     Ok(g)
