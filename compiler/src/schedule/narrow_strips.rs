@@ -3,18 +3,19 @@
 //!
 //! ```text
 //! for row parallel { strip c in 0..3 { y[row, c] = sin(x[row, c]) } }
-//! ⇒  for c in 0..3 parallel { strip row { y[row, c] = sin(x[row, c]) } }
+//! ⇒  for block of rows parallel { for c in 0..3 { strip row { y[row, c] = sin(x[row, c]) } } }
 //! ```
 //!
 //! Each element is computed by the same instructions. Its loads and stores take longer, because their addresses are no
-//! longer adjacent.
+//! longer adjacent. Threads share the blocks.
 
 use crate::{
     Result,
-    kernel::{Axis, Inst, InstSeq, Program, Stmt, lanes::op},
+    kernel::{Axis, Inst, InstSeq, Program, Stmt, lanes::op, walk::Rewrite},
     scalar::BinaryOp,
+    schedule::fresh_symbols::FreshSymbols,
 };
-use symshape::Facts;
+use symshape::{Dim, Facts, Symbol};
 
 /// Most elements of a strip whose loops are interchanged: half of a vector of 256 bits.
 const MAX_ELEMS: i64 = 4;
@@ -22,14 +23,19 @@ const MAX_ELEMS: i64 = 4;
 /// The least number of rows that pays: a vector of 512 bits.
 const MIN_ROWS: i64 = 16;
 
+/// The rows of a block.
+const BLOCK_ROWS: i64 = 256;
+
 /// Interchanges all such loops.
 pub(super) fn interchange(program: &mut Program) -> Result<()> {
     if !program.microkernels.is_native() {
         return Ok(());
     }
+    let symbols = FreshSymbols::for_one_kernel(program);
     for kernel in &mut program.kernels {
+        let mut symbols = symbols.outside_of(&kernel.body);
         for stmt in &mut kernel.body {
-            if let Some(interchanged) = interchanged(&program.facts, stmt) {
+            if let Some(interchanged) = interchanged(&program.facts, &mut symbols, stmt) {
                 *stmt = interchanged;
             }
         }
@@ -38,16 +44,32 @@ pub(super) fn interchange(program: &mut Program) -> Result<()> {
 }
 
 /// The loop with its axes interchanged, if that pays and the iterations are independent.
-fn interchanged(facts: &Facts, stmt: &Stmt) -> Option<Stmt> {
+fn interchanged(facts: &Facts, symbols: &mut FreshSymbols, stmt: &Stmt) -> Option<Stmt> {
     let Stmt::For { axis: rows, parallel: true, body } = stmt else { return None };
     let [Stmt::Strip { axis: elems, code }] = &body[..] else { return None };
     let is_narrow = elems.extent.as_i64().is_some_and(|elems| elems <= MAX_ELEMS);
     let has_rows = facts.bounds(&rows.extent).hi.is_none_or(|most| most >= MIN_ROWS.into());
-    let [elems, rows] = [elems, rows].map(Axis::clone);
-    (is_narrow && has_rows && takes_long(code)).then(|| {
-        let strip = Stmt::Strip { axis: rows, code: code.clone() };
-        Stmt::For { axis: elems, parallel: true, body: vec![strip] }
-    })
+    if !(is_narrow && has_rows && takes_long(code)) {
+        return None;
+    }
+
+    let blocks = Axis { var: symbols.fresh(), extent: rows.extent.ceil_div(BLOCK_ROWS) };
+    let start = Dim::from(&blocks.var) * BLOCK_ROWS;
+    let mut inner = facts.clone();
+    inner.declare_index(&blocks.var, &blocks.extent);
+    let extent = inner.simplify(&(&rows.extent - &start).min(BLOCK_ROWS.into()));
+    let row = Axis { var: symbols.fresh(), extent };
+    inner.declare_index(&row.var, &row.extent);
+    let at = start + Dim::from(&row.var);
+    let by = Rewrite {
+        dim: &|dim| inner.simplify(&dim.substitute(&|symbol| (*symbol == rows.var).then(|| at.clone()))),
+        access: &|access| access,
+        symbol: &Symbol::clone,
+        local: &|local| local,
+    };
+    let strip = Stmt::Strip { axis: row, code: by.code(code) };
+    let columns = Stmt::For { axis: elems.clone(), parallel: false, body: vec![strip] };
+    Some(Stmt::For { axis: blocks, parallel: true, body: vec![columns] })
 }
 
 /// Whether a code has a function that takes hundreds of instructions, and no state between iterations.

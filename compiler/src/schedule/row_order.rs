@@ -15,6 +15,9 @@ use crate::{
 use num_traits::ToPrimitive;
 use symshape::Facts;
 
+/// With less depth, storing results takes longest. Rows that are adjacent in the result are faster then.
+const MIN_DEPTH: i64 = 64;
+
 /// Another axis is worth moving if the product of its smallest and its largest extent is this many times as large.
 const LEAST_GAIN: f64 = 4.0;
 
@@ -30,9 +33,11 @@ pub(super) fn reorder(program: &mut Program) -> Result<()> {
     Ok(())
 }
 
-/// Whether a contraction is a product with panels of weights. The order of the axes of an image has other uses.
+/// Whether a contraction is a deep product with panels of weights. The order of the axes of an image has other uses.
 fn is_product(contraction: &Contraction) -> bool {
-    matches!(contraction.rhs, Rhs::Panels { .. }) && contraction.k.len() == 1 && contraction.padding.is_none()
+    let [depth] = &contraction.k[..] else { return false };
+    let is_deep = depth.extent.as_i64().is_some_and(|depth| depth >= MIN_DEPTH);
+    is_deep && matches!(contraction.rhs, Rhs::Panels { .. }) && contraction.padding.is_none()
 }
 
 fn move_longest_inwards(facts: &Facts, rows: &mut Vec<Axis>) {

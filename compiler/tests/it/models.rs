@@ -721,9 +721,9 @@ fn encoded_places() -> Result<Graph> {
 /// A product with rows of several sequences, of which the first rows come first.
 fn sequence_first() -> Result<Graph> {
     let mut g = graph("sequence_first", &[("N", 1, 5), ("S", 1, 37)]);
-    let x = g.input("x", DType::F32, vec![sym("N"), sym("S"), 24.into()])?;
+    let x = g.input("x", DType::F32, vec![sym("N"), sym("S"), 96.into()])?;
     let x = g.transpose(x, &[1, 0, 2])?;
-    let y = dense(&mut g, x, 24, 40, 1)?;
+    let y = dense(&mut g, x, 96, 40, 1)?;
     let y = g.relu(y)?;
     g.output("y", y)?;
     Ok(g)

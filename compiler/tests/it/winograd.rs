@@ -250,3 +250,15 @@ fn small_images_and_large_ones_have_different_forms() {
     assert_eq!(forms((8, 8)), 2, "small images have the smaller form");
     assert_eq!(forms((16, 4)), 1, "all images have the larger form");
 }
+
+/// With 768 channels, the weights of the model don't stay in the cache from call to call. Its larger filters would take
+/// longer to read than they save.
+#[test]
+fn few_tiles_are_plain_where_filters_come_from_memory() {
+    let is_transformed = |channels| {
+        let lowered = Pipeline::new(&fixed([4, 9, channels, channels])).lower().expect("supported");
+        is_transformed(&lowered.program)
+    };
+    assert!(is_transformed(512));
+    assert!(!is_transformed(768));
+}

@@ -93,7 +93,7 @@ pub(super) fn write(
     let most = |dim: &Dim| facts.bounds(dim).hi.and_then(|hi| i64::try_from(hi).ok()).unwrap_or(1);
     let widest = most(&across);
     let most_tiles = most_tiles(convolution, form);
-    let by_images = most(&down).checked_mul(widest).filter(|tiles| *tiles <= MAX_TILES);
+    let by_images = most(&down).checked_mul(widest).filter(|tiles| *tiles <= most_tiles);
     // With unknown sizes, the verifier does not prove that the images of a block are within the batch.
     let is_known = down.as_i64().is_some() && across.as_i64().is_some() && convolution.images().is_some();
     let group =

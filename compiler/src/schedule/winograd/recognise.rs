@@ -1,4 +1,5 @@
-//! Recognises convolutions with windows of three taps on one or two axes by the addresses of a kernel.
+//! Recognises convolutions with windows of three taps on two axes, or of at least three on one, by the addresses of a
+//! kernel.
 
 use super::{
     filters::Filters,
@@ -19,6 +20,9 @@ use symshape_runtime::DType;
 /// With fewer channels, changing the basis takes longer than it saves.
 const MIN_CHANNELS: i64 = 16;
 
+/// With more slices, a block that holds all of them has too few tiles to hide the reading of filters.
+const MAX_SLICES: i64 = 24;
+
 /// A contraction over windows that move by one element, down and across an image. The image of a window on one axis is
 /// a column.
 pub(super) struct Convolution {
@@ -31,8 +35,8 @@ pub(super) struct Convolution {
     /// The element of the input for tap zero of the output at row and column zero. Its index contains the outer axes.
     /// Channels are adjacent.
     pub(super) input: Access,
-    /// The slices of a window, such as those of a window on three axes, whose sums are added. A window of more than
-    /// three taps on one axis has slices of up to three.
+    /// The slices of a window, whose sums are added, outermost first. Windows on three axes have slices, and so have
+    /// those of more than three taps on one axis: up to three taps each.
     pub(super) slices: Vec<Slices>,
     /// The number of taps of a window. Its slices have three taps on each axis with a window, but the last may have
     /// fewer.
@@ -94,7 +98,7 @@ impl Convolution {
         let panels = (*buffer, i64::from(*width));
         let facts = contraction.facts_inside(&program.facts);
         if let Some(windows) = Windows::of(&facts, contraction) {
-            return windows.convolution(contraction, panels, is_whole, facts.clone(), symbols);
+            return windows.convolution(contraction, panels, is_whole, facts, symbols);
         }
         let Divided { rows, rest } = split::divided(&facts, contraction, TAPS, symbols)?;
         let facts = rows.facts_inside(&program.facts);
@@ -260,7 +264,6 @@ struct Windows<'c> {
 }
 
 /// An axis of taps.
-#[derive(Clone)]
 struct Taps {
     count: i64,
     step: Dim,
@@ -327,7 +330,7 @@ impl<'c> Windows<'c> {
         is_input.then_some(Windows { outer, size, steps, input, slices, taps, is_square, channels })
     }
 
-    /// The convolution of these windows. `None` if it has few channels.
+    /// The convolution of these windows. `None` if it has few channels or many slices.
     fn convolution(
         self,
         contraction: &Contraction,
@@ -337,9 +340,11 @@ impl<'c> Windows<'c> {
         symbols: &mut FreshSymbols,
     ) -> Option<Convolution> {
         let columns = contraction.n.extent.as_i64()?;
+        let slices: i64 = self.slices.iter().map(|slices| slices.count).product();
         let (height, width) = self.size;
         let unit = || Axis { var: symbols.fresh(), extent: Dim::one() };
-        (self.channels.min(columns) >= MIN_CHANNELS).then(|| Convolution {
+        let pays = self.channels.min(columns) >= MIN_CHANNELS && slices <= MAX_SLICES;
+        pays.then(|| Convolution {
             outer: self.outer.to_vec(),
             size: [height.clone(), width.map_or_else(unit, Axis::clone)],
             steps: self.steps,
