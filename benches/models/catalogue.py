@@ -1,8 +1,10 @@
 """All models of the table."""
 
-from families import audio, converted, decoders, dense, diffusion, encoders, plain, real_widths, series, vision
+from families import (
+    audio, converted, decoders, dense, diffusion, encoders, images, plain, real_widths, series, signals, vision,
+)
 
-FAMILIES = [decoders, plain, encoders, converted, vision, dense, diffusion, audio, series, real_widths]
+FAMILIES = [decoders, plain, encoders, converted, vision, dense, diffusion, audio, series, images, signals, real_widths]
 
 
 def entries():

@@ -43,6 +43,18 @@ class Entry:
     opset: int = 0
 
 
+def seeded(make):
+    """`make` with the same random weights in every call."""
+
+    def build():
+        import torch
+
+        torch.manual_seed(0)
+        return make()
+
+    return build
+
+
 def export(entry, folder):
     """Writes `model.onnx`, `contract.json` and, where ONNX Runtime needs another file, `reference.onnx`."""
     warnings.filterwarnings("ignore")
