@@ -198,7 +198,12 @@ pub(crate) fn rewrite(body: &[Stmt], by: &Rewrite<'_>) -> Vec<Stmt> {
     body.iter().map(|stmt| by.stmt(stmt)).collect()
 }
 
-impl Rewrite<'_> {
+impl<'a> Rewrite<'a> {
+    /// Replaces index expressions and extents, and keeps everything else.
+    pub(crate) fn dims(dim: &'a dyn Fn(&Dim) -> Dim) -> Rewrite<'a> {
+        Rewrite { dim, access: &|access| access, symbol: &Symbol::clone, local: &|local| local }
+    }
+
     /// Copies one statement and applies the replacements.
     pub(crate) fn stmt(&self, stmt: &Stmt) -> Stmt {
         match stmt {

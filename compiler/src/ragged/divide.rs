@@ -4,7 +4,7 @@ use super::batch::Batch;
 use crate::{
     error::{Error, ErrorKind, Result},
     kernel::{
-        Access, Axis, Buffer, BufferId, Kernel, MemorySpace, Port, Program, Ragged, SequencePart,
+        Axis, Buffer, BufferId, Kernel, MemorySpace, Port, Program, Ragged, SequencePart,
         items::{Items, Reason},
         walk,
     },
@@ -252,13 +252,8 @@ fn reasons(classes: Vec<Class>) -> BTreeMap<usize, String> {
 /// The kernel over all rows instead of the rows of one sequence.
 fn at_all_rows(kernel: &Kernel, batch: &Batch) -> Kernel {
     let rows = Dim::from(&batch.rows);
-    let by = walk::Rewrite {
-        dim: &|dim| dim.substitute(&|symbol| (*symbol == batch.length).then(|| rows.clone())),
-        access: &|access: Access| access,
-        symbol: &Symbol::clone,
-        local: &|local| local,
-    };
-    Kernel { body: walk::rewrite(&kernel.body, &by), ..kernel.clone() }
+    let at_rows = |dim: &Dim| dim.substitute(&|symbol| (*symbol == batch.length).then(|| rows.clone()));
+    Kernel { body: walk::rewrite(&kernel.body, &walk::Rewrite::dims(&at_rows)), ..kernel.clone() }
 }
 
 /// Gives every buffer the size for all sequences, in symbols of the call.

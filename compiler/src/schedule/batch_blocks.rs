@@ -244,6 +244,5 @@ fn at_block(kernel: &Kernel, count: &Symbol, block: i64) -> Kernel {
 
 /// The kernel with other extents and addresses.
 fn with_dims(kernel: &Kernel, dim: &dyn Fn(&Dim) -> Dim) -> Kernel {
-    let by = walk::Rewrite { dim, access: &|access| access, symbol: &Symbol::clone, local: &|local| local };
-    Kernel { body: walk::rewrite(&kernel.body, &by), ..kernel.clone() }
+    Kernel { body: walk::rewrite(&kernel.body, &walk::Rewrite::dims(dim)), ..kernel.clone() }
 }

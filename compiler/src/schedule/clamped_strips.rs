@@ -97,13 +97,9 @@ fn part(var: &Symbol, facts: &Facts, axis: &Axis, code: &InstSeq, [start, end]: 
     let mut inner = facts.clone();
     inner.declare_index(var, &extent);
     let moved = start + Dim::from(var);
-    let rewrite = Rewrite {
-        dim: &|dim| inner.simplify(&dim.substitute(&|symbol| (*symbol == axis.var).then(|| moved.clone()))),
-        access: &|access| access,
-        symbol: &Symbol::clone,
-        local: &|local| local,
-    };
-    let code = rewrite.code(code);
+    let moved_dim =
+        |dim: &Dim| inner.simplify(&dim.substitute(&|symbol| (*symbol == axis.var).then(|| moved.clone())));
+    let code = Rewrite::dims(&moved_dim).code(code);
     let are_linear = dims(&code).all(|dim| inner.linear_in(dim, var).is_some());
     are_linear.then(|| Stmt::Strip { axis: Axis { var: var.clone(), extent }, code })
 }

@@ -11,17 +11,17 @@
 
 use crate::{
     Result,
-    kernel::{Axis, Inst, InstSeq, Program, Stmt, lanes::op, walk::Rewrite},
+    kernel::{Axis, Inst, InstSeq, Program, Stmt, cost, lanes::op},
     scalar::BinaryOp,
-    schedule::fresh_symbols::FreshSymbols,
+    schedule::{epilogues, fresh_symbols::FreshSymbols},
 };
-use symshape::{Dim, Facts, Symbol};
+use symshape::{Dim, Facts};
 
 /// Most elements of a strip whose loops are interchanged: half of a vector of 256 bits.
 const MAX_ELEMS: i64 = 4;
 
 /// The least number of rows that pays: a vector of 512 bits.
-const MIN_ROWS: i64 = 16;
+const MIN_ROWS: f64 = 16.0;
 
 /// The rows of a block.
 const BLOCK_ROWS: i64 = 256;
@@ -48,7 +48,7 @@ fn interchanged(facts: &Facts, symbols: &mut FreshSymbols, stmt: &Stmt) -> Optio
     let Stmt::For { axis: rows, parallel: true, body } = stmt else { return None };
     let [Stmt::Strip { axis: elems, code }] = &body[..] else { return None };
     let is_narrow = elems.extent.as_i64().is_some_and(|elems| elems <= MAX_ELEMS);
-    let has_rows = facts.bounds(&rows.extent).hi.is_none_or(|most| most >= MIN_ROWS.into());
+    let has_rows = cost::most_iterations(facts, &rows.extent) >= MIN_ROWS;
     if !(is_narrow && has_rows && takes_long(code)) {
         return None;
     }
@@ -61,18 +61,12 @@ fn interchanged(facts: &Facts, symbols: &mut FreshSymbols, stmt: &Stmt) -> Optio
     let row = Axis { var: symbols.fresh(), extent };
     inner.declare_index(&row.var, &row.extent);
     let at = start + Dim::from(&row.var);
-    let by = Rewrite {
-        dim: &|dim| inner.simplify(&dim.substitute(&|symbol| (*symbol == rows.var).then(|| at.clone()))),
-        access: &|access| access,
-        symbol: &Symbol::clone,
-        local: &|local| local,
-    };
-    let strip = Stmt::Strip { axis: row, code: by.code(code) };
+    let strip = Stmt::Strip { axis: row, code: epilogues::at(&inner, code, &rows.var, &at) };
     let columns = Stmt::For { axis: elems.clone(), parallel: false, body: vec![strip] };
     Some(Stmt::For { axis: blocks, parallel: true, body: vec![columns] })
 }
 
-/// Whether a code has a function that takes hundreds of instructions, and no state between iterations.
+/// Whether a code has a function that takes hundreds of instructions, and no state that one iteration leaves to the next.
 fn takes_long(code: &InstSeq) -> bool {
     let is_stateless = |inst: &Inst| {
         use Inst::*;

@@ -15,7 +15,7 @@ use super::{neighbours::BufferUse, rows};
 use crate::{
     Result,
     kernel::{
-        Access, Axis, BufferId, Control, Inst, InstSeq, Kernel, Local, MemorySpace, Program, Stmt,
+        Access, Axis, BufferId, Control, Inst, InstSeq, Kernel, MemorySpace, Program, Stmt,
         at_distance::AtDistance,
         walk::{self, Rewrite},
     },
@@ -140,8 +140,6 @@ fn merged(program: &Program, kernel: &Kernel) -> Option<Kernel> {
         let Ok((merged, distance)) = known.borrow_mut().get((), dim, compute);
         facts.simplify(&(merged + distance))
     };
-    let rewrite =
-        Rewrite { dim: &dim, access: &|access| access, symbol: &Symbol::clone, local: &|local: Local| local };
-    let body = walk::rewrite(body, &rewrite);
+    let body = walk::rewrite(body, &Rewrite::dims(&dim));
     Some(Kernel { body: vec![Stmt::For { axis, parallel: true, body }], ..kernel.clone() })
 }

@@ -10,7 +10,7 @@
 
 use crate::{
     Result,
-    kernel::{Axis, Contraction, Program, Rhs, Stmt},
+    kernel::{Axis, Contraction, Program, Rhs, Stmt, cost},
 };
 use num_traits::ToPrimitive;
 use symshape::Facts;
@@ -54,8 +54,6 @@ fn move_longest_inwards(facts: &Facts, rows: &mut Vec<Axis>) {
 
 /// The product of an axis' smallest and largest extent.
 fn length(facts: &Facts, axis: &Axis) -> f64 {
-    let bounds = facts.bounds(&axis.extent);
-    let least = bounds.lo.and_then(|least| least.to_f64()).unwrap_or(1.0);
-    let most = bounds.hi.and_then(|most| most.to_f64()).unwrap_or(least);
-    least.max(1.0) * most.max(1.0)
+    let least = facts.bounds(&axis.extent).lo.and_then(|least| least.to_f64()).unwrap_or(1.0);
+    least.max(1.0) * cost::most_iterations(facts, &axis.extent).max(1.0)
 }

@@ -136,13 +136,7 @@ fn looped(
 
 /// The statement with another variable of a loop around it.
 pub(super) fn renamed(stmt: &Stmt, from: &Symbol, to: &Symbol) -> Stmt {
-    let by = Rewrite {
-        dim: &|dim| replaced(dim, from, &Dim::from(to)),
-        access: &|access| access,
-        symbol: &Symbol::clone,
-        local: &|local| local,
-    };
-    by.stmt(stmt)
+    Rewrite::dims(&|dim| replaced(dim, from, &Dim::from(to))).stmt(stmt)
 }
 
 fn replaced(dim: &Dim, var: &Symbol, to: &Dim) -> Dim {

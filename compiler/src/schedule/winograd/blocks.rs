@@ -8,7 +8,7 @@ use super::{form::Form, recognise::Convolution};
 use crate::{
     kernel::{Access, Axis, Buffer, BufferId, Contraction, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt},
     scalar::{Precision, Reg},
-    schedule::fresh_symbols::FreshSymbols,
+    schedule::{epilogues, fresh_symbols::FreshSymbols},
 };
 use std::ops::Range;
 use symshape::{Dim, Facts, Symbol};
@@ -100,7 +100,7 @@ pub(super) fn write(
         by_images.filter(|_| is_known).map_or(1, |tiles| (ENOUGH_TILES.min(most_tiles) / tiles).max(1));
     let rows = rows_of_block(convolution, form, widest);
     let max_tiles = by_images.map_or(rows * widest, |tiles| group * tiles);
-    let points = form.points() as i64;
+    let points = form.point_count() as i64;
 
     let mut scratch = |name: &str, channels: i64, dtype: DType| {
         let elems = Dim::from(points * max_tiles * channels);
@@ -118,7 +118,7 @@ pub(super) fn write(
 
 /// The largest number of tiles of a block that holds all slices of each tile.
 fn most_tiles(convolution: &Convolution, form: &Form) -> i64 {
-    (MAX_POINTS / (form.points() as i64 * convolution.slice_count())).clamp(1, MAX_TILES)
+    (MAX_POINTS / (form.point_count() as i64 * convolution.slice_count())).clamp(1, MAX_TILES)
 }
 
 /// The number of tiles along an axis.
@@ -149,13 +149,13 @@ impl KernelBuilder<'_> {
         let m = self.form.axis(axis).outputs();
         let extent = &self.convolution.size[axis].extent;
         let whole = self.facts.simplify(&extent.floor_div(m));
-        let rests = self.convolution.rests(axis, self.form).unwrap_or_default();
+        let last_tiles = self.convolution.last_tiles(axis, self.form).unwrap_or_default();
         let full = TileRun { first: Dim::zero(), count: whole, outputs: m, last: None };
-        let last = rests.into_iter().map(|rest| TileRun {
+        let last = last_tiles.into_iter().map(|tile| TileRun {
             first: self.facts.simplify(&(extent.ceil_div(m) - 1)),
-            count: rest.count,
-            outputs: rest.outputs,
-            last: Some(extent - rest.outputs as i64),
+            count: tile.count,
+            outputs: tile.outputs,
+            last: Some(extent - tile.outputs as i64),
         });
         let is_none = |run: &TileRun| run.count.as_i64() == Some(0);
         [full].into_iter().chain(last).filter(|run| !is_none(run)).collect()
@@ -174,7 +174,7 @@ impl KernelBuilder<'_> {
         axes.iter().for_each(|axis| self.facts.declare_index(&axis.var, &axis.extent));
         let values: Vec<Dim> = axes.iter().map(|axis| Dim::from(&axis.var)).collect();
         let body = write(self, symbols, &values);
-        axes.into_iter().rev().fold(body, |body, axis| in_loop(Some(axis), true, body))
+        epilogues::loops(&axes, true, body)
     }
 
     /// Blocks of `group` whole images.
@@ -194,9 +194,9 @@ impl KernelBuilder<'_> {
             builder.facts.declare_index(&blocks.var, &blocks.extent);
 
             let start = Dim::from(&blocks.var) * group;
-            let rest = &images.extent - &start;
+            let remaining = &images.extent - &start;
             let extent =
-                if group == 1 { Dim::one() } else { builder.facts.simplify(&rest.min(group.into())) };
+                if group == 1 { Dim::one() } else { builder.facts.simplify(&remaining.min(group.into())) };
             let images = Some((Axis { var: symbols.fresh(), extent }, start));
             let block =
                 TileBlock { batch, images, first: Dim::zero(), rows: rows.clone(), runs: runs.clone() };
@@ -312,8 +312,8 @@ impl KernelBuilder<'_> {
                 };
 
                 let inner = write(self, &tile, symbols);
-                let axes = image.map(|(axis, _)| axis).into_iter().chain([row, column]);
-                body.extend(axes.rev().fold(inner, |body, axis| in_loop(Some(axis), false, body)));
+                let axes: Vec<Axis> = image.map(|(axis, _)| axis).into_iter().chain([row, column]).collect();
+                body.extend(epilogues::loops(&axes, false, inner));
             }
         }
     }
@@ -321,7 +321,7 @@ impl KernelBuilder<'_> {
     /// The index of each point of a tile in a buffer with `channels` channels.
     fn indices(&self, tile: &OutputTile, channels: i64, channel: &Dim) -> Vec<Dim> {
         let first = tile.facts.simplify(&(&tile.index * channels + channel));
-        let points = self.form.points() as i64;
+        let points = self.form.point_count() as i64;
         (0..points).map(|point| &first + point * self.max_tiles * channels).collect()
     }
 
@@ -330,12 +330,12 @@ impl KernelBuilder<'_> {
         let taps = self.form.axis(0).taps();
         let count = self.convolution.slices.last().map_or(1, |slices| slices.count);
         match self.convolution.taps % taps {
-            0 => vec![self.change_slices(tile, symbols, 0..count, taps)],
+            0 => self.change_slices(tile, symbols, 0..count, taps),
             // The last slice of a window has fewer taps.
-            taps_of_last => vec![
-                self.change_slices(tile, symbols, 0..count - 1, taps),
-                self.change_slices(tile, symbols, count - 1..count, taps_of_last),
-            ],
+            taps_of_last => {
+                let whole = self.change_slices(tile, symbols, 0..count - 1, taps);
+                [whole, self.change_slices(tile, symbols, count - 1..count, taps_of_last)].concat()
+            }
         }
     }
 
@@ -346,7 +346,7 @@ impl KernelBuilder<'_> {
         symbols: &mut FreshSymbols,
         innermost: Range<i64>,
         taps: usize,
-    ) -> Stmt {
+    ) -> Vec<Stmt> {
         let convolution = self.convolution;
         let channel = Axis { var: symbols.fresh(), extent: convolution.channels.into() };
         let mut axes = Vec::new();
@@ -369,8 +369,8 @@ impl KernelBuilder<'_> {
         let indices = self.indices(tile, convolution.depth(), &in_depth);
         let code = self.change_code(&corner, tile.outputs, taps, &indices);
         let strip = Stmt::Strip { axis: channel, code };
-        let loops = axes.into_iter().rev().filter(|axis| axis.extent.as_i64() != Some(1));
-        loops.fold(strip, |stmt, axis| Stmt::For { axis, parallel: false, body: vec![stmt] })
+        axes.retain(|axis| axis.extent.as_i64() != Some(1));
+        epilogues::loops(&axes, false, vec![strip])
     }
 
     /// The change of the inputs of a window with `taps` taps down a column, from those at `corner` to `points`.
@@ -411,7 +411,7 @@ impl KernelBuilder<'_> {
     /// The contractions at all points.
     fn multiply(&self, symbols: &mut FreshSymbols, block: &TileBlock) -> Stmt {
         let [point, tile, column, channel] = [(); 4].map(|()| symbols.fresh());
-        let points = self.form.points();
+        let points = self.form.point_count();
         let images = block.images.as_ref().map_or(Dim::one(), |(axis, _)| axis.extent.clone());
         let tiles = self.facts.simplify(&(images * &block.rows * &self.across));
         let (depth, columns) = (self.convolution.depth(), self.convolution.columns);

@@ -136,7 +136,7 @@ impl Costs<'_> {
         };
 
         let [down, across] = form.outputs().map(|outputs| outputs as i64);
-        let points = form.points() as i64;
+        let points = form.point_count() as i64;
         let tiles = ((height + down - 1) / down).checked_mul((width + across - 1) / across)?;
         let (before, after) = change_cost(form, is_whole);
         let lanes = |channels: i64| (channels as u64).next_multiple_of(8) as i64;

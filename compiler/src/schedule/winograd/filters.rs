@@ -116,7 +116,7 @@ impl Filters {
 
 impl ChangedFilters {
     fn points(&self) -> usize {
-        self.form.points()
+        self.form.point_count()
     }
 
     /// Bytes of one panel at one point.

@@ -19,8 +19,8 @@ use symshape_runtime::DType;
 /// Taps of a window along one axis.
 pub(super) const TAPS: usize = 3;
 
-/// A basis along one axis: the positive points of its pairs. An axis without a window has none; its basis is the usual
-/// one.
+/// A basis along one axis: the positive points of its pairs. An axis without a window has none, and its
+/// change of basis is the identity.
 #[derive(Debug)]
 pub(super) struct Basis {
     pairs: &'static [f64],
@@ -118,8 +118,8 @@ impl Form {
         [self.0[0].inputs(), self.0[1].inputs()]
     }
 
-    /// The number of points: of inputs of a tile.
-    pub(super) const fn points(&self) -> usize {
+    /// The number of points, which is that of the inputs of a tile.
+    pub(super) const fn point_count(&self) -> usize {
         self.0[0].inputs() * self.0[1].inputs()
     }
 
@@ -173,13 +173,13 @@ impl Form {
 
 impl Basis {
     /// Whether the axis has no window.
-    const fn is_usual(&self) -> bool {
+    const fn is_identity(&self) -> bool {
         self.pairs.is_empty()
     }
 
     /// The number of outputs of a tile.
     pub(super) const fn outputs(&self) -> usize {
-        if self.is_usual() { 1 } else { 2 * self.pairs.len() }
+        if self.is_identity() { 1 } else { 2 * self.pairs.len() }
     }
 
     /// The number of inputs of a tile, which is the number of points.
@@ -189,7 +189,7 @@ impl Basis {
 
     /// The number of taps of the window.
     pub(super) const fn taps(&self) -> usize {
-        if self.is_usual() { 1 } else { TAPS }
+        if self.is_identity() { 1 } else { TAPS }
     }
 
     /// The finite points in the order of the basis. The point at infinity comes last and is not included.
@@ -200,7 +200,7 @@ impl Basis {
 
     /// The coefficients of the taps for each point.
     fn filter_matrix(&self) -> Vec<Vec<f64>> {
-        if self.is_usual() {
+        if self.is_identity() {
             return vec![vec![1.0]];
         }
         let points = self.points();
@@ -239,7 +239,7 @@ impl Basis {
 
     /// The inputs along one axis in the basis. `None` means zero.
     pub(super) fn change_inputs(&self, code: &mut InstSeq, inputs: &[Option<Reg>]) -> Vec<Option<Reg>> {
-        if self.is_usual() {
+        if self.is_identity() {
             return inputs.to_vec();
         }
         let combine = |code: &mut InstSeq, terms: &[(f64, Option<Reg>)]| self.combine(code, terms);
@@ -268,7 +268,7 @@ impl Basis {
 
     /// The first `count` outputs along one axis, from the products at each point.
     pub(super) fn change_outputs(&self, code: &mut InstSeq, products: &[Reg], count: usize) -> Vec<Reg> {
-        if self.is_usual() {
+        if self.is_identity() {
             return products.to_vec();
         }
         let mut halves = Vec::new();

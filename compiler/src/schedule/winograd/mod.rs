@@ -80,7 +80,7 @@ fn written(
     at: usize,
     variants: &[Variant],
 ) -> Option<Vec<Stmt>> {
-    let has_plain = convolution.rest.is_some() || variants.iter().any(|variant| variant.form.is_none());
+    let has_plain = convolution.remainder.is_some() || variants.iter().any(|variant| variant.form.is_none());
     let mut body = Vec::new();
     for (idx, variant) in variants.iter().enumerate() {
         let Some(form) = variant.form else {
@@ -90,8 +90,7 @@ fn written(
         let keep_panels = has_plain || idx + 1 < variants.len();
         let filters = convolution.filters(program, form, keep_panels)?;
         body.extend(blocks::write(program, symbols, convolution, form, filters, &variant.selected));
-        let rest = convolution.rest.clone().map(|rest| Stmt::Contraction(Box::new(rest)));
-        body.extend(rest.map(|rest| where_selected(&rest, &variant.selected)));
+        body.extend(convolution.remainder.iter().map(|stmt| where_selected(stmt, &variant.selected)));
     }
     variants.iter().any(|variant| variant.form.is_some()).then_some(body)
 }

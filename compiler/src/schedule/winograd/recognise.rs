@@ -51,8 +51,8 @@ pub(super) struct Convolution {
     pub(super) column: Symbol,
     /// The code that runs on each sum.
     pub(super) epilogue: InstSeq,
-    /// Outputs that don't belong to whole rows.
-    pub(super) rest: Option<Contraction>,
+    /// The contraction for outputs that don't belong to whole rows.
+    pub(super) remainder: Option<Stmt>,
     /// Whether inputs are bytes and sums are integers.
     pub(super) is_whole: bool,
     /// The packed filters, and the number of columns of a panel.
@@ -69,7 +69,7 @@ pub(super) struct Slices {
 }
 
 /// A tile at the end of an axis that is smaller than the others.
-pub(super) struct Rest {
+pub(super) struct LastTile {
     /// The number of its outputs along the axis.
     pub(super) outputs: usize,
     /// The number of such tiles: one, or zero at some or all sizes of the image.
@@ -80,30 +80,54 @@ impl Convolution {
     /// The convolution that `kernel` computes, if it computes one.
     pub(super) fn of(program: &Program, kernel: &Kernel, symbols: &mut FreshSymbols) -> Option<Convolution> {
         let [Stmt::Contraction(contraction)] = &kernel.body[..] else { return None };
-        let Rhs::Panels { buffer, base, width } = &contraction.rhs else { return None };
         let is_plain = |inst: &Inst| !matches!(inst, Inst::Bind(..) | Inst::Check(_) | Inst::Index(..));
-        let buffers = &program.buffers;
-        let types = [buffers[contraction.lhs.buffer].dtype, buffers[*buffer].dtype, contraction.dtype];
-        let is_whole = matches!(types, [DType::U8 | DType::I8, DType::I8, DType::I32]);
-        // Other precisions promise an error that a change of basis would exceed. Where tile registers multiply exactly,
-        // their peak is 171 multiply-adds a cycle. That of vectors is 32, which the larger form turns into 128.
-        let is_float = types == [DType::F32; 3]
-            && contraction.precision == Precision::F32
-            && !program.is_exact_in_bf16(contraction);
-        let wanted = (is_whole || is_float) && kernel.control.is_none() && base.as_i64() == Some(0);
-        if !wanted || !contraction.epilogue.insts.iter().all(is_plain) {
+        if kernel.control.is_some() || !contraction.epilogue.insts.iter().all(is_plain) {
+            return None;
+        }
+        Convolution::of_windows(program, contraction, None, symbols).or_else(|| {
+            let facts = contraction.facts_inside(&program.facts);
+            let Divided { rows, remainder } = split::divided(&facts, contraction, TAPS, symbols)?;
+            Convolution::of_windows(program, &rows, remainder, symbols)
+        })
+    }
+
+    /// The convolution of a contraction whose left operand consists of windows, and of another one for the remainder
+    /// of the outputs. `None` if it has few channels or many slices.
+    fn of_windows(
+        program: &Program,
+        contraction: &Contraction,
+        remainder: Option<Stmt>,
+        symbols: &mut FreshSymbols,
+    ) -> Option<Convolution> {
+        let Rhs::Panels { buffer, base, width } = &contraction.rhs else { return None };
+        let is_whole = has_integers(program, contraction, *buffer)?;
+        let facts = contraction.facts_inside(&program.facts);
+        let windows = Windows::of(&facts, contraction).filter(|_| base.as_i64() == Some(0))?;
+        let columns = contraction.n.extent.as_i64()?;
+        let slice_count: i64 = windows.slices.iter().map(|slices| slices.count).product();
+        if windows.channels.min(columns) < MIN_CHANNELS || slice_count > MAX_SLICES {
             return None;
         }
 
-        let panels = (*buffer, i64::from(*width));
-        let facts = contraction.facts_inside(&program.facts);
-        if let Some(windows) = Windows::of(&facts, contraction) {
-            return windows.convolution(contraction, panels, is_whole, facts, symbols);
-        }
-        let Divided { rows, rest } = split::divided(&facts, contraction, TAPS, symbols)?;
-        let facts = rows.facts_inside(&program.facts);
-        let windows = Windows::of(&facts, &rows)?;
-        Some(Convolution { rest, ..windows.convolution(&rows, panels, is_whole, facts.clone(), symbols)? })
+        let unit = || Axis { var: symbols.fresh(), extent: Dim::one() };
+        let (height, width_axis) = windows.size;
+        Some(Convolution {
+            outer: windows.outer.to_vec(),
+            size: [height.clone(), width_axis.map_or_else(unit, Axis::clone)],
+            steps: windows.steps,
+            input: windows.input,
+            slices: windows.slices,
+            taps: windows.taps,
+            is_square: windows.is_square,
+            channels: windows.channels,
+            columns,
+            column: contraction.n.var.clone(),
+            epilogue: contraction.epilogue.clone(),
+            remainder,
+            is_whole,
+            panels: (*buffer, i64::from(*width)),
+            facts,
+        })
     }
 
     /// The axis of images, the last of the outer axes.
@@ -131,19 +155,21 @@ impl Convolution {
     }
 
     /// The smaller tiles at the end of an axis, of which at most one exists. `None` if their sizes are unknown.
-    pub(super) fn rests(&self, axis: usize, form: &Form) -> Option<Vec<Rest>> {
+    pub(super) fn last_tiles(&self, axis: usize, form: &Form) -> Option<Vec<LastTile>> {
         let extent = &self.size[axis].extent;
         let m = form.axis(axis).outputs() as i64;
         let divides = |divisor: i64| self.facts.divides(&divisor.into(), extent).is_yes();
-        let rest =
-            |outputs: i64, count: Dim| Rest { outputs: outputs as usize, count: self.facts.simplify(&count) };
+        let tile = |outputs: i64, count: Dim| LastTile {
+            outputs: outputs as usize,
+            count: self.facts.simplify(&count),
+        };
         match extent.as_i64().map(|extent| extent % m) {
             Some(0) => Some(Vec::new()),
-            Some(outputs) => Some(vec![rest(outputs, Dim::one())]),
+            Some(outputs) => Some(vec![tile(outputs, Dim::one())]),
             None if divides(m) => Some(Vec::new()),
             // The tile has half of the outputs if it exists.
             None if divides(m / 2) => {
-                Some(vec![rest(m / 2, extent.floor_div(m / 2) - extent.floor_div(m) * 2)])
+                Some(vec![tile(m / 2, extent.floor_div(m / 2) - extent.floor_div(m) * 2)])
             }
             // Code for many sizes of tiles is long where both axes have windows.
             None if self.is_square => None,
@@ -151,14 +177,14 @@ impl Convolution {
                 let count = |outputs: i64| {
                     (extent + m - outputs).floor_div(m) - (extent + m - outputs - 1).floor_div(m)
                 };
-                Some((1..m).map(|outputs| rest(outputs, count(outputs))).collect())
+                Some((1..m).map(|outputs| tile(outputs, count(outputs))).collect())
             }
         }
     }
 
     /// Whether the sizes of all tiles are known.
     pub(super) fn allows(&self, form: &Form) -> bool {
-        self.rests(0, form).is_some() && self.rests(1, form).is_some()
+        [0, 1].iter().all(|axis| self.last_tiles(*axis, form).is_some())
     }
 
     /// The forms for its windows and the type of its elements.
@@ -194,7 +220,7 @@ impl Convolution {
     /// Bytes of the filters in the basis of a form.
     pub(super) fn filter_bytes(&self, form: &Form) -> i64 {
         let element_bytes = if self.is_whole { 2 } else { 4 };
-        form.points() as i64 * self.depth() * self.columns * element_bytes
+        form.point_count() as i64 * self.depth() * self.columns * element_bytes
     }
 
     /// The buffer of the filters in the other basis, with panels for each point, and the number of elements of a point.
@@ -248,6 +274,19 @@ fn reads(kernel: &Kernel, buffer: BufferId) -> bool {
     let mut reads = kernel.control.as_ref().is_some_and(|control| control.touched().0.contains(&buffer));
     walk::accesses(&kernel.body, &mut |site| reads |= site.access.buffer == buffer);
     reads
+}
+
+/// Whether elements are integers, if their types and precision allow another basis.
+fn has_integers(program: &Program, contraction: &Contraction, filters: BufferId) -> Option<bool> {
+    let buffers = &program.buffers;
+    let types = [buffers[contraction.lhs.buffer].dtype, buffers[filters].dtype, contraction.dtype];
+    let is_whole = matches!(types, [DType::U8 | DType::I8, DType::I8, DType::I32]);
+    // Other precisions promise an error that a change of basis would exceed. Where tile registers multiply exactly,
+    // their peak is 171 multiply-adds a cycle. That of vectors is 32, which the larger form turns into 128.
+    let is_float = types == [DType::F32; 3]
+        && contraction.precision == Precision::F32
+        && !program.is_exact_in_bf16(contraction);
+    (is_whole || is_float).then_some(is_whole)
 }
 
 /// The left operand of a convolution.
@@ -328,38 +367,5 @@ impl<'c> Windows<'c> {
         let input = Access { buffer: contraction.lhs.buffer, index: first };
         let is_input = !input.index.contains(&contraction.n.var);
         is_input.then_some(Windows { outer, size, steps, input, slices, taps, is_square, channels })
-    }
-
-    /// The convolution of these windows. `None` if it has few channels or many slices.
-    fn convolution(
-        self,
-        contraction: &Contraction,
-        panels: (BufferId, i64),
-        is_whole: bool,
-        facts: Facts,
-        symbols: &mut FreshSymbols,
-    ) -> Option<Convolution> {
-        let columns = contraction.n.extent.as_i64()?;
-        let slices: i64 = self.slices.iter().map(|slices| slices.count).product();
-        let (height, width) = self.size;
-        let unit = || Axis { var: symbols.fresh(), extent: Dim::one() };
-        let pays = self.channels.min(columns) >= MIN_CHANNELS && slices <= MAX_SLICES;
-        pays.then(|| Convolution {
-            outer: self.outer.to_vec(),
-            size: [height.clone(), width.map_or_else(unit, Axis::clone)],
-            steps: self.steps,
-            input: self.input,
-            slices: self.slices,
-            taps: self.taps,
-            is_square: self.is_square,
-            channels: self.channels,
-            columns,
-            column: contraction.n.var.clone(),
-            epilogue: contraction.epilogue.clone(),
-            rest: None,
-            is_whole,
-            panels,
-            facts,
-        })
     }
 }

@@ -8,21 +8,20 @@
 //! m y in 0..X//d, m p in 0..d, k t in 0..3: lhs[d*(y + t) + p]
 //! ```
 //!
-//! The last `X mod d` outputs are a contraction of their own.
+//! The last `X mod d` outputs are computed by a separate contraction.
 
 use crate::{
-    kernel::{Axis, Contraction, walk::Rewrite},
-    schedule::fresh_symbols::FreshSymbols,
+    kernel::{Axis, Contraction, Stmt, walk::Rewrite},
+    schedule::{epilogues, fresh_symbols::FreshSymbols},
 };
-use std::collections::BTreeMap;
 use symshape::{Dim, Facts, Symbol};
 
 /// A contraction that is divided.
 pub(super) struct Divided {
     /// The outputs that form whole rows; its last two axes are those rows and their columns.
     pub(super) rows: Contraction,
-    /// The other outputs, if there are any.
-    pub(super) rest: Option<Contraction>,
+    /// The contraction for the other outputs, if there are any.
+    pub(super) remainder: Option<Stmt>,
 }
 
 /// Divides a contraction. `None` if no window of at least `taps` taps is several elements apart.
@@ -40,10 +39,8 @@ pub(super) fn divided(
     let step = |axis: &Axis| Some(facts.linear_in(&contraction.lhs.index, &axis.var)?.0);
     let (tap_step, x_step) = (step(tap)?, step(x)?);
     let width = facts.simplify(&tap_step.floor_div(x_step.clone()));
-    let is_apart = width.as_i64() != Some(1)
-        && facts.prove_le(&1.into(), &width).is_yes()
-        && facts.prove_eq(&(&width * &x_step), &tap_step).is_yes();
-    if !is_apart {
+    let is_multiple = facts.prove_eq(&(&width * &x_step), &tap_step).is_yes();
+    if width.as_i64() == Some(1) || !facts.prove_le(&1.into(), &width).is_yes() || !is_multiple {
         return None;
     }
 
@@ -59,35 +56,17 @@ pub(super) fn divided(
     let mut rows = moved(contraction, &x.var, &at);
     rows.m = outer.iter().cloned().chain([row, column]).collect();
 
-    let rest = (!are_all).then(|| {
+    let remainder = (!are_all).then(|| {
         let last = Axis { var: symbols.fresh(), extent: facts.simplify(&(&x.extent - &in_rows)) };
-        let mut rest = moved(contraction, &x.var, &(in_rows + Dim::from(&last.var)));
-        rest.m = outer.iter().cloned().chain([last]).collect();
-        renamed(&rest, symbols)
+        let mut remainder = moved(contraction, &x.var, &(in_rows + Dim::from(&last.var)));
+        remainder.m = outer.iter().cloned().chain([last]).collect();
+        epilogues::renamed(symbols, &Stmt::Contraction(Box::new(remainder)))
     });
-    Some(Divided { rows, rest })
+    Some(Divided { rows, remainder })
 }
 
 /// A contraction whose outputs along an axis are elsewhere.
 fn moved(contraction: &Contraction, var: &Symbol, to: &Dim) -> Contraction {
-    let by = Rewrite {
-        dim: &|dim| dim.substitute(&|symbol| (symbol == var).then(|| to.clone())),
-        access: &|access| access,
-        symbol: &Symbol::clone,
-        local: &|local| local,
-    };
-    by.contraction(contraction)
-}
-
-/// A contraction with other names of loop variables, which may follow the first one in a kernel.
-fn renamed(contraction: &Contraction, symbols: &mut FreshSymbols) -> Contraction {
-    let axes = contraction.m.iter().chain(&contraction.k).chain([&contraction.n]);
-    let names: BTreeMap<Symbol, Symbol> = axes.map(|axis| (axis.var.clone(), symbols.fresh())).collect();
-    let by = Rewrite {
-        dim: &|dim| dim.substitute(&|symbol| names.get(symbol).map(Dim::from)),
-        access: &|access| access,
-        symbol: &|symbol| names.get(symbol).unwrap_or(symbol).clone(),
-        local: &|local| local,
-    };
-    by.contraction(contraction)
+    Rewrite::dims(&|dim| dim.substitute(&|symbol| (symbol == var).then(|| to.clone())))
+        .contraction(contraction)
 }
