@@ -708,9 +708,10 @@ fn crossed_gather() -> Result<Graph> {
     Ok(g)
 }
 
-/// Places in space next to their sines and cosines, whose rows are shorter than a vector.
+/// Places in space next to their sines and cosines, whose rows are shorter than a vector. Blocks of rows are shared by
+/// threads.
 fn encoded_places() -> Result<Graph> {
-    let mut g = graph("encoded_places", &[("P", 0, 70)]);
+    let mut g = graph("encoded_places", &[("P", 0, 600)]);
     let x = g.input("x", DType::F32, vec![sym("P"), 3.into()])?;
     let (sines, cosines) = (g.sin(x)?, g.cos(x)?);
     let y = g.concat(&[x, sines, cosines], 1)?;

@@ -10,37 +10,39 @@ use symshape_compiler::{Result, graph::Graph, scalar::Scalar, tensor::Tensor};
 use symshape_runtime::{Context, DType};
 
 /// A convolution over one to three axes of an image, channels last.
+#[derive(Clone, Copy)]
 struct Case {
     channels: [usize; 2],
-    /// The sizes of the axes of an image: a step and the most and least number of steps.
+    /// The sizes of the axes of an image: a step and the least and most number of steps.
     sides: &'static [(i64, i64, i64)],
     taps: &'static [usize],
     dilations: &'static [usize],
+    strides: &'static [usize],
 }
 
-/// Axes whose last tiles have every size, known sizes and unknown ones.
-const CASES: [Case; 11] = [
-    Case { channels: [128, 112], sides: &[(1, 12, 90)], taps: &[3], dilations: &[1] },
-    Case { channels: [48, 66], sides: &[(4, 5, 40)], taps: &[3], dilations: &[1] },
-    Case { channels: [64, 64], sides: &[(1, 48, 75)], taps: &[5], dilations: &[1] },
-    Case { channels: [64, 64], sides: &[(1, 48, 75)], taps: &[7], dilations: &[3] },
-    Case { channels: [64, 64], sides: &[(2, 24, 40)], taps: &[11], dilations: &[5] },
-    Case { channels: [128, 96], sides: &[(1, 60, 60)], taps: &[4], dilations: &[2] },
-    Case { channels: [64, 64], sides: &[(1, 9, 17), (1, 6, 11)], taps: &[3, 1], dilations: &[1, 1] },
-    Case { channels: [64, 64], sides: &[(1, 6, 9), (2, 24, 26)], taps: &[1, 7], dilations: &[1, 1] },
-    Case { channels: [64, 64], sides: &[(1, 6, 9), (4, 12, 13)], taps: &[5, 3], dilations: &[1, 1] },
-    Case {
-        channels: [16, 20],
-        sides: &[(1, 1, 7), (1, 9, 9), (1, 12, 12)],
-        taps: &[3, 3, 3],
-        dilations: &[1, 1, 1],
-    },
-    Case {
-        channels: [64, 64],
-        sides: &[(1, 8, 15), (1, 6, 6), (1, 5, 5)],
-        taps: &[3, 1, 1],
-        dilations: &[1, 1, 1],
-    },
+/// A convolution that moves by one element, without dilation.
+const fn case(channels: [usize; 2], sides: &'static [(i64, i64, i64)], taps: &'static [usize]) -> Case {
+    Case { channels, sides, taps, dilations: &[1; 3], strides: &[1; 3] }
+}
+
+/// Axes whose last tiles have every size, known sizes and unknown ones. The last cases stay plain, or have a stride
+/// along the axis without a window.
+const CASES: [Case; 15] = [
+    case([128, 112], &[(1, 12, 90)], &[3]),
+    case([48, 66], &[(4, 5, 40)], &[3]),
+    case([64, 64], &[(1, 48, 75)], &[5]),
+    Case { dilations: &[3], ..case([64, 64], &[(1, 48, 75)], &[7]) },
+    Case { dilations: &[5], ..case([64, 64], &[(2, 24, 40)], &[11]) },
+    Case { dilations: &[2], ..case([128, 96], &[(1, 60, 60)], &[4]) },
+    case([64, 64], &[(1, 9, 17), (1, 6, 11)], &[3, 1]),
+    case([64, 64], &[(1, 6, 9), (2, 24, 26)], &[1, 7]),
+    case([64, 64], &[(1, 6, 9), (4, 12, 13)], &[5, 3]),
+    case([16, 20], &[(1, 1, 7), (1, 9, 9), (1, 12, 12)], &[3, 3, 3]),
+    case([64, 64], &[(1, 8, 15), (1, 6, 6), (1, 5, 5)], &[3, 1, 1]),
+    Case { strides: &[1, 2], ..case([64, 64], &[(1, 16, 19), (2, 8, 8)], &[3, 1]) },
+    Case { strides: &[2, 1], ..case([64, 64], &[(2, 4, 5), (1, 32, 35)], &[1, 5]) },
+    Case { strides: &[2], ..case([64, 64], &[(2, 24, 30)], &[3]) },
+    case([16, 16], &[(1, 90, 93)], &[77]),
 ];
 
 impl Case {
@@ -77,9 +79,9 @@ impl Case {
             self.padding().map(|zeros| [0, 0].into_iter().chain(zeros).map(Dim::from).collect::<Vec<_>>());
         let x = g.pad(x, &before, &after, Scalar::f32(0.0))?;
         let axes: Vec<usize> = (2..2 + rank).collect();
-        let [taps, dilations] =
-            [self.taps, self.dilations].map(|numbers| numbers.iter().map(|k| *k as i64).collect::<Vec<_>>());
-        let seen = g.window(x, &axes, &taps, &vec![1; rank], &dilations)?;
+        let [taps, strides, dilations] = [self.taps, self.strides, self.dilations]
+            .map(|numbers| numbers[..rank].iter().map(|k| *k as i64).collect::<Vec<_>>());
+        let seen = g.window(x, &axes, &taps, &strides, &dilations)?;
 
         let filters: Vec<usize> = [cout, cin].into_iter().chain(self.taps.iter().copied()).collect();
         let w = g.constant(Tensor::from_f32(filters, &self.weights()).expect("sized"))?;
@@ -103,16 +105,21 @@ impl Case {
         let (weights, [cin, cout]) = (self.weights(), self.channels);
         let window: usize = self.taps.iter().product();
         let [before, _] = self.padding();
-        let area: usize = sizes.iter().product();
+        let outputs: Vec<usize> =
+            sizes.iter().zip(self.strides).map(|(size, stride)| size.div_ceil(*stride)).collect();
+        let area: usize = outputs.iter().product();
         let mut all = Vec::new();
         for place in 0..n * area {
-            let output = positions(place % area, sizes);
+            let output = positions(place % area, &outputs);
             let mut sums = vec![0.0; cout];
             for tap in 0..window {
-                let moved =
-                    positions(tap, self.taps).into_iter().zip(self.dilations).zip(&before).zip(&output);
-                let seen: Vec<usize> = moved
-                    .map(|(((tap, dilation), before), at)| (at + tap * dilation).wrapping_sub(*before))
+                let taps = positions(tap, self.taps).into_iter().zip(self.dilations);
+                let firsts = output.iter().zip(self.strides).zip(&before);
+                let seen: Vec<usize> = taps
+                    .zip(firsts)
+                    .map(|((tap, dilation), ((at, stride), before))| {
+                        (at * stride + tap * dilation).wrapping_sub(*before)
+                    })
                     .collect();
                 if seen.iter().zip(sizes).any(|(at, size)| at >= size) {
                     continue;
