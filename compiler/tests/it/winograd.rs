@@ -74,7 +74,7 @@ fn expected([height, width, cin, cout]: [usize; 4], x: &[f32], n: usize) -> Vec<
     all
 }
 
-fn is_transformed(program: &Program) -> bool {
+pub(crate) fn is_transformed(program: &Program) -> bool {
     program.buffers.values().any(|buffer| buffer.name == "tiles of inputs")
 }
 

@@ -3,10 +3,10 @@
 
 use crate::{
     bits::assert_same_bits,
-    winograd::{assert_near, compiled, numbers, run},
+    winograd::{assert_near, compiled, is_transformed, numbers, run},
 };
 use symshape::{Declaration, Dim};
-use symshape_compiler::{Result, graph::Graph, scalar::Scalar, tensor::Tensor};
+use symshape_compiler::{Result, graph::Graph, pipeline::Pipeline, scalar::Scalar, tensor::Tensor};
 use symshape_runtime::{Context, DType};
 
 /// A convolution over one to three axes of an image, channels last.
@@ -25,9 +25,8 @@ const fn case(channels: [usize; 2], sides: &'static [(i64, i64, i64)], taps: &'s
     Case { channels, sides, taps, dilations: &[1; 3], strides: &[1; 3] }
 }
 
-/// Axes whose last tiles have every size, known sizes and unknown ones. The last cases stay plain, or have a stride
-/// along the axis without a window.
-const CASES: [Case; 15] = [
+/// Axes whose last tiles have every size, known sizes and unknown ones.
+const CASES: [Case; 19] = [
     case([128, 112], &[(1, 12, 90)], &[3]),
     case([48, 66], &[(4, 5, 40)], &[3]),
     case([64, 64], &[(1, 48, 75)], &[5]),
@@ -41,8 +40,19 @@ const CASES: [Case; 15] = [
     case([64, 64], &[(1, 8, 15), (1, 6, 6), (1, 5, 5)], &[3, 1, 1]),
     Case { strides: &[1, 2], ..case([64, 64], &[(1, 16, 19), (2, 8, 8)], &[3, 1]) },
     Case { strides: &[2, 1], ..case([64, 64], &[(2, 4, 5), (1, 32, 35)], &[1, 5]) },
-    Case { strides: &[2], ..case([64, 64], &[(2, 24, 30)], &[3]) },
+    Case { strides: &[2], ..case([128, 112], &[(2, 74, 81)], &[3]) },
+    Case { strides: &[2], ..case([64, 64], &[(2, 149, 155)], &[8]) },
+    Case { strides: &[2, 2], ..case([64, 48], &[(1, 52, 52), (1, 27, 27)], &[3, 3]) },
+    Case { strides: &[2, 2], ..case([64, 64], &[(8, 6, 8), (4, 12, 15)], &[3, 3]) },
+    Case { strides: &[2, 2], ..case([64, 66], &[(2, 30, 32), (2, 28, 31)], &[3, 3]) },
+    Case { strides: &[1, 2, 2], ..case([64, 64], &[(1, 2, 4), (1, 29, 29), (1, 32, 32)], &[3, 3, 3]) },
+];
+
+/// Windows of many slices, few channels, and a stride of three.
+const PLAIN: [Case; 3] = [
     case([16, 16], &[(1, 90, 93)], &[77]),
+    case([8, 64], &[(1, 90, 93)], &[3]),
+    Case { strides: &[3], ..case([64, 64], &[(3, 40, 43)], &[3]) },
 ];
 
 impl Case {
@@ -187,5 +197,13 @@ fn windows_of_any_shape() {
                 assert_same_bits(&y, &all[..y.len()], format_args!("{place}, N = {n}, {threads} threads"));
             }
         }
+    }
+}
+
+#[test]
+fn convolutions_that_stay_plain() {
+    for case in &PLAIN {
+        let lowered = Pipeline::new(&case.graph().expect("valid")).lower().expect("supported");
+        assert!(!is_transformed(&lowered.program), "{:?} taps", case.taps);
     }
 }

@@ -4,13 +4,12 @@
 //! to run at full speed, and is small enough for intermediate values to stay in the caches. If there are few blocks,
 //! threads share their columns (`codegen/body/column_split.rs`).
 
-use super::{form::Form, recognise::Convolution};
+use super::{form::Form, recognise::Convolution, tiles::OutputTile};
 use crate::{
-    kernel::{Access, Axis, Buffer, BufferId, Contraction, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt},
-    scalar::{Precision, Reg},
+    kernel::{Axis, Buffer, BufferId, MemorySpace, Program, Stmt},
     schedule::{epilogues, fresh_symbols::FreshSymbols},
+    target::LINE_BYTES,
 };
-use std::ops::Range;
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
 
@@ -49,32 +48,61 @@ impl TileRun {
     }
 }
 
+/// A buffer with the channels of the tiles of a block at each point.
+///
+/// Points that are a multiple of 4 KB apart would share one set of the first-level cache. So the number of rows is odd,
+/// and a row is not a multiple of 1 KB.
+#[derive(Clone, Copy)]
+pub(super) struct PointBuffer {
+    pub(super) buffer: BufferId,
+    /// Elements from one tile to the next.
+    pub(super) row_elems: i64,
+    /// Elements from one point to the next.
+    pub(super) point_elems: i64,
+}
+
+impl PointBuffer {
+    fn new(
+        program: &mut Program,
+        name: &str,
+        [points, tiles, channels]: [i64; 3],
+        dtype: DType,
+    ) -> PointBuffer {
+        let size = dtype.size_bytes() as i64;
+        let padding = if channels * size % 1024 == 0 { LINE_BYTES / size } else { 0 };
+        let row_elems = channels + padding;
+        let point_elems = (tiles | 1) * row_elems;
+        let elems = Dim::from(points * point_elems);
+        let space = MemorySpace::Scratch;
+        let buffer = program.buffers.push(Buffer { name: name.into(), dtype, elems, space });
+        PointBuffer { buffer, row_elems, point_elems }
+    }
+}
+
 /// The facts and buffers that all blocks share.
-struct KernelBuilder<'a> {
-    convolution: &'a Convolution,
-    form: &'a Form,
-    facts: Facts,
+pub(super) struct KernelBuilder<'a> {
+    pub(super) convolution: &'a Convolution,
+    pub(super) form: &'a Form,
+    pub(super) facts: Facts,
     /// The number of tiles across an image.
-    across: Dim,
-    /// The number of tiles that the buffers of a block hold.
-    max_tiles: i64,
-    inputs: BufferId,
-    products: BufferId,
+    pub(super) across: Dim,
+    pub(super) inputs: PointBuffer,
+    pub(super) products: PointBuffer,
     /// The filters, and the number of filter elements at a point.
-    filters: (BufferId, i64),
+    pub(super) filters: (BufferId, i64),
     /// One where the form is used, and zero elsewhere.
     selected: &'a Dim,
 }
 
 /// The images and rows of tiles of a block.
-struct TileBlock<'b> {
+pub(super) struct TileBlock<'b> {
     /// The values of the outer axes but that of images.
     batch: &'b [Dim],
     /// The loop over its images, and the first of them.
-    images: Option<(Axis, Dim)>,
+    pub(super) images: Option<(Axis, Dim)>,
     /// Its first row of tiles.
     first: Dim,
-    rows: Dim,
+    pub(super) rows: Dim,
     /// The rows of tiles by size.
     runs: Vec<TileRun>,
 }
@@ -100,19 +128,14 @@ pub(super) fn write(
         by_images.filter(|_| is_known).map_or(1, |tiles| (ENOUGH_TILES.min(most_tiles) / tiles).max(1));
     let rows = rows_of_block(convolution, form, widest);
     let max_tiles = by_images.map_or(rows * widest, |tiles| group * tiles);
-    let points = form.point_count() as i64;
-
-    let mut scratch = |name: &str, channels: i64, dtype: DType| {
-        let elems = Dim::from(points * max_tiles * channels);
-        program.buffers.push(Buffer { name: name.into(), dtype, elems, space: MemorySpace::Scratch })
-    };
     let (narrow, wide) =
         if convolution.is_whole { (DType::I16, DType::I32) } else { (DType::F32, DType::F32) };
-    let inputs = scratch("tiles of inputs", convolution.depth(), narrow);
-    let products = scratch("products", convolution.columns, wide);
+    let points = form.point_count() as i64;
+    let sizes = [points, max_tiles, convolution.depth()];
+    let inputs = PointBuffer::new(program, "tiles of inputs", sizes, narrow);
+    let products = PointBuffer::new(program, "products", [points, max_tiles, convolution.columns], wide);
 
-    let mut builder =
-        KernelBuilder { convolution, form, facts, across, max_tiles, inputs, products, filters, selected };
+    let mut builder = KernelBuilder { convolution, form, facts, across, inputs, products, filters, selected };
     if by_images.is_some() { builder.by_images(symbols, group) } else { builder.by_rows(symbols, rows) }
 }
 
@@ -263,7 +286,7 @@ impl KernelBuilder<'_> {
     fn block(&self, symbols: &mut FreshSymbols, block: &TileBlock) -> Vec<Stmt> {
         let mut body = Vec::new();
         self.tiles(symbols, block, &mut body, &|builder, tile, symbols| builder.change_inputs(tile, symbols));
-        body.push(self.multiply(symbols, block));
+        body.extend(self.multiply(symbols, block));
         self.tiles(symbols, block, &mut body, &|builder, tile, symbols| {
             vec![builder.change_outputs(tile, symbols)]
         });
@@ -316,207 +339,5 @@ impl KernelBuilder<'_> {
                 body.extend(epilogues::loops(&axes, false, inner));
             }
         }
-    }
-
-    /// The index of each point of a tile in a buffer with `channels` channels.
-    fn indices(&self, tile: &OutputTile, channels: i64, channel: &Dim) -> Vec<Dim> {
-        let first = tile.facts.simplify(&(&tile.index * channels + channel));
-        let points = self.form.point_count() as i64;
-        (0..points).map(|point| &first + point * self.max_tiles * channels).collect()
-    }
-
-    /// The change of the inputs of all slices.
-    fn change_inputs(&self, tile: &OutputTile, symbols: &mut FreshSymbols) -> Vec<Stmt> {
-        let taps = self.form.axis(0).taps();
-        let count = self.convolution.slices.last().map_or(1, |slices| slices.count);
-        match self.convolution.taps % taps {
-            0 => self.change_slices(tile, symbols, 0..count, taps),
-            // The last slice of a window has fewer taps.
-            taps_of_last => {
-                let whole = self.change_slices(tile, symbols, 0..count - 1, taps);
-                [whole, self.change_slices(tile, symbols, count - 1..count, taps_of_last)].concat()
-            }
-        }
-    }
-
-    /// The change of the inputs of slices with `taps` taps down a column, in a range of the innermost slices.
-    fn change_slices(
-        &self,
-        tile: &OutputTile,
-        symbols: &mut FreshSymbols,
-        innermost: Range<i64>,
-        taps: usize,
-    ) -> Vec<Stmt> {
-        let convolution = self.convolution;
-        let channel = Axis { var: symbols.fresh(), extent: convolution.channels.into() };
-        let mut axes = Vec::new();
-        let (mut slice, mut offset) = (Dim::zero(), Dim::zero());
-        for (idx, slices) in convolution.slices.iter().enumerate() {
-            let is_innermost = idx + 1 == convolution.slices.len();
-            let range = if is_innermost { innermost.clone() } else { 0..slices.count };
-            let axis = Axis { var: symbols.fresh(), extent: (range.end - range.start).into() };
-            let index = if axis.extent.as_i64() == Some(1) { Dim::zero() } else { Dim::from(&axis.var) };
-            let index = index + range.start;
-            slice = slice * slices.count + &index;
-            offset = offset + index * &slices.step;
-            axes.push(axis);
-        }
-
-        let origin = convolution.input.index.substitute(&|symbol| tile.outer_value(convolution, symbol));
-        let [y, x] = [0, 1].map(|axis| &tile.corner[axis] * &convolution.steps[axis]);
-        let corner = tile.facts.simplify(&(origin + y + x + offset + Dim::from(&channel.var)));
-        let in_depth = slice * convolution.channels + Dim::from(&channel.var);
-        let indices = self.indices(tile, convolution.depth(), &in_depth);
-        let code = self.change_code(&corner, tile.outputs, taps, &indices);
-        let strip = Stmt::Strip { axis: channel, code };
-        axes.retain(|axis| axis.extent.as_i64() != Some(1));
-        epilogues::loops(&axes, false, vec![strip])
-    }
-
-    /// The change of the inputs of a window with `taps` taps down a column, from those at `corner` to `points`.
-    fn change_code(&self, corner: &Dim, outputs: [usize; 2], taps: usize, points: &[Dim]) -> InstSeq {
-        let convolution = self.convolution;
-        let [height, width] = self.form.inputs();
-        let present = [outputs[0] + taps - 1, outputs[1] + self.form.axis(1).taps() - 1];
-        let mut code = InstSeq::default();
-        let mut columns = Vec::new();
-        for j in 0..width {
-            let load = |i: usize| {
-                let [y, x] = [(0, i), (1, j)].map(|(axis, k)| &convolution.steps[axis] * k as i64);
-                let load = Inst::Load(Access { buffer: convolution.input.buffer, index: corner + y + x });
-                (i < present[0] && j < present[1]).then(|| {
-                    let loaded = code.push(load);
-                    if convolution.is_whole { code.push(Inst::Cast(DType::I32, loaded)) } else { loaded }
-                })
-            };
-
-            let loaded: Vec<Option<Reg>> = (0..height).map(load).collect();
-            columns.push(self.form.axis(0).change_inputs(&mut code, &loaded));
-        }
-
-        for i in 0..height {
-            let row: Vec<Option<Reg>> = columns.iter().map(|column| column[i]).collect();
-            for (j, value) in self.form.axis(1).change_inputs(&mut code, &row).into_iter().enumerate() {
-                let zero = self.form.axis(0).constant(0.0);
-                let value = value.unwrap_or_else(|| code.push(Inst::Const(zero)));
-                let value =
-                    if convolution.is_whole { code.push(Inst::Cast(DType::I16, value)) } else { value };
-                let at = points[i * width + j].clone();
-                code.push(Inst::Store(Access { buffer: self.inputs, index: at }, value));
-            }
-        }
-        code
-    }
-
-    /// The contractions at all points.
-    fn multiply(&self, symbols: &mut FreshSymbols, block: &TileBlock) -> Stmt {
-        let [point, tile, column, channel] = [(); 4].map(|()| symbols.fresh());
-        let points = self.form.point_count();
-        let images = block.images.as_ref().map_or(Dim::one(), |(axis, _)| axis.extent.clone());
-        let tiles = self.facts.simplify(&(images * &block.rows * &self.across));
-        let (depth, columns) = (self.convolution.depth(), self.convolution.columns);
-        let at = |channels: i64, last: &Symbol| {
-            (Dim::from(&point) * self.max_tiles + Dim::from(&tile)) * channels + Dim::from(last)
-        };
-        let (filters, point_elems) = self.filters;
-        let mut epilogue = InstSeq::default();
-        let sum = epilogue.push(Inst::Sum);
-        let to = Access { buffer: self.products, index: self.facts.simplify(&at(columns, &column)) };
-        epilogue.push(Inst::Store(to, sum));
-
-        let contraction = Contraction {
-            m: vec![Axis { var: tile.clone(), extent: tiles }],
-            n: Axis { var: column.clone(), extent: columns.into() },
-            k: vec![Axis { var: channel.clone(), extent: depth.into() }],
-            lhs: Access { buffer: self.inputs, index: self.facts.simplify(&at(depth, &channel)) },
-            rhs: Rhs::Panels {
-                buffer: filters,
-                base: Dim::from(&point) * point_elems,
-                width: self.convolution.panel_width() as u32,
-            },
-            dtype: if self.convolution.is_whole { DType::I32 } else { DType::F32 },
-            precision: Precision::F32,
-            padding: None,
-            pack_buffer: None,
-            epilogue,
-        };
-
-        let axis = Axis { var: point.clone(), extent: points.into() };
-        Stmt::For { axis, parallel: false, body: vec![Stmt::Contraction(Box::new(contraction))] }
-    }
-
-    fn change_outputs(&self, tile: &OutputTile, symbols: &mut FreshSymbols) -> Stmt {
-        let column = Axis { var: symbols.fresh(), extent: self.convolution.columns.into() };
-        let [rows_of_points, columns_of_points] = self.form.inputs();
-        let [height, width] = tile.outputs;
-        let indices = self.indices(tile, self.convolution.columns, &Dim::from(&column.var));
-        let mut code = InstSeq::default();
-        let mut columns = Vec::new();
-        for j in 0..columns_of_points {
-            let load = |i: usize| {
-                let at = indices[i * columns_of_points + j].clone();
-                code.push(Inst::Load(Access { buffer: self.products, index: at }))
-            };
-            let loaded: Vec<Reg> = (0..rows_of_points).map(load).collect();
-            columns.push(self.form.axis(0).change_outputs(&mut code, &loaded, height));
-        }
-
-        for i in 0..height {
-            let row: Vec<Reg> = columns.iter().map(|column| column[i]).collect();
-            for (j, sum) in self.form.axis(1).change_outputs(&mut code, &row, width).into_iter().enumerate() {
-                let sum = self.form.restored(&mut code, sum);
-                self.finish(tile, [i, j], &column.var, &mut code, sum);
-            }
-        }
-        Stmt::Strip { axis: column, code }
-    }
-
-    /// Appends the epilogue of one output of a tile.
-    fn finish(&self, tile: &OutputTile, output: [usize; 2], column: &Symbol, code: &mut InstSeq, sum: Reg) {
-        let convolution = self.convolution;
-        let value = |symbol: &Symbol| {
-            let axis = convolution.size.iter().position(|axis| axis.var == *symbol);
-            match axis {
-                Some(axis) => Some(&tile.corner[axis] + output[axis] as i64),
-                None if *symbol == convolution.column => Some(Dim::from(column)),
-                None => tile.outer_value(convolution, symbol),
-            }
-        };
-
-        let moved = |access: &Access| Access {
-            buffer: access.buffer,
-            index: tile.facts.simplify(&access.index.substitute(&value)),
-        };
-        let mut regs: Vec<Reg> = Vec::with_capacity(convolution.epilogue.insts.len());
-        for inst in &convolution.epilogue.insts {
-            let reg = match inst {
-                Inst::Sum => sum,
-                Inst::Load(access) => code.push(Inst::Load(moved(access))),
-                Inst::Store(access, reg) => code.push(Inst::Store(moved(access), regs[reg.0 as usize])),
-                other => code.push(other.with_operands(&|reg| regs[reg.0 as usize])),
-            };
-            regs.push(reg);
-        }
-    }
-}
-
-/// A tile within its loops.
-struct OutputTile {
-    /// The values of the outer axes.
-    outer: Vec<Dim>,
-    /// The row and column of its first output.
-    corner: [Dim; 2],
-    /// The number of its outputs down and across.
-    outputs: [usize; 2],
-    /// The index of the tile in its block.
-    index: Dim,
-    facts: Facts,
-}
-
-impl OutputTile {
-    /// The value of an outer axis.
-    fn outer_value(&self, convolution: &Convolution, symbol: &Symbol) -> Option<Dim> {
-        let axis = convolution.outer.iter().position(|axis| axis.var == *symbol)?;
-        Some(self.outer[axis].clone())
     }
 }

@@ -46,12 +46,15 @@ fn change_cost(form: &Form, is_whole: bool) -> (i64, i64) {
 
 /// The same for a form with a window on both axes and the same number of outputs down a column.
 const fn square_change_cost(form: &Form, is_whole: bool) -> (i64, i64) {
-    match (form.axis(0).outputs(), is_whole) {
-        (2, false) => (70, 60),
-        (_, false) => (220, 200),
+    let axis = form.axis(0);
+    match (axis.outputs(), axis.stride, is_whole) {
+        (2, 1, false) => (70, 60),
+        (2, _, false) => (100, 90),
+        (_, 1, false) => (220, 200),
+        (_, _, false) => (400, 360),
         // Multiply-adds of pairs, the unit here, are faster than those of floats.
-        (2, true) => (120, 110),
-        (_, true) => (380, 350),
+        (2, _, true) => (120, 110),
+        (_, _, true) => (380, 350),
     }
 }
 
@@ -136,11 +139,16 @@ impl Costs<'_> {
         };
 
         let [down, across] = form.outputs().map(|outputs| outputs as i64);
-        let points = form.point_count() as i64;
         let tiles = ((height + down - 1) / down).checked_mul((width + across - 1) / across)?;
         let (before, after) = change_cost(form, is_whole);
         let lanes = |channels: i64| (channels as u64).next_multiple_of(8) as i64;
         let changes = (before * lanes(depth)).checked_add(after * lanes(columns))?;
-        products(points, depth, tiles)?.checked_add(tiles.checked_mul(changes)?)
+        let groups = form.groups();
+        let of_groups = groups.iter().map(|group| {
+            let rows = tiles.checked_mul(group.points_of_filter() as i64)?;
+            products(group.filter_count() as i64, depth, rows)
+        });
+        let multiplied = of_groups.sum::<Option<i64>>()?;
+        multiplied.checked_add(tiles.checked_mul(changes)?)
     }
 }

@@ -115,11 +115,11 @@ impl Filters {
 }
 
 impl ChangedFilters {
-    fn points(&self) -> usize {
-        self.form.point_count()
+    fn count(&self) -> usize {
+        self.form.filter_count()
     }
 
-    /// Bytes of one panel at one point.
+    /// Bytes of one panel of one filter in the basis.
     fn panel_bytes(&self) -> usize {
         let element_bytes = if self.filters.is_whole { 2 } else { 4 };
         self.filters.panel_elems() * element_bytes
@@ -131,7 +131,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 impl Computation for ChangedFilters {
     fn len(&self) -> usize {
-        self.points() * self.filters.panels * self.panel_bytes()
+        self.count() * self.filters.panels * self.panel_bytes()
     }
 
     /// A panel is changed at all points together, so there is one unit.
@@ -142,7 +142,7 @@ impl Computation for ChangedFilters {
     fn compute(&self, _: usize, out: &mut [u8]) {
         let n_panels = self.filters.panels;
         let mut panels: Vec<PointSlices<'_>> =
-            (0..n_panels).map(|_| Vec::with_capacity(self.points())).collect();
+            (0..n_panels).map(|_| Vec::with_capacity(self.count())).collect();
         let slices = out.chunks_exact_mut(self.panel_bytes());
         slices.enumerate().for_each(|(idx, slice)| panels[idx % n_panels].push(slice));
 
@@ -161,7 +161,7 @@ impl Computation for ChangedFilters {
     }
 
     fn head(&self) -> Vec<u8> {
-        let mut first = vec![0; self.points() * self.panel_bytes()];
+        let mut first = vec![0; self.count() * self.panel_bytes()];
         let mut points: PointSlices<'_> = first.chunks_exact_mut(self.panel_bytes()).collect();
         let packed_bytes = self.filters.packed_panel_bytes();
         let end_after_first = self.filters.packed.visit(packed_bytes, &mut |packed| {

@@ -29,12 +29,14 @@
 //! The choice of a form depends on the size of an image, never on the batch ([`choice`]). Otherwise the bits of an
 //! image would depend on the batch. If sizes vary, small images and large ones may have different forms.
 
+mod basis;
 mod blocks;
 mod choice;
 mod filters;
 mod form;
 mod recognise;
 mod split;
+mod tiles;
 
 use super::fresh_symbols::FreshSymbols;
 use crate::{

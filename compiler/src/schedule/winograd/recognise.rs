@@ -2,8 +2,9 @@
 //! kernel.
 
 use super::{
+    basis::TAPS,
     filters::Filters,
-    form::{Form, TAPS},
+    form::Form,
     split::{self, Divided},
 };
 use crate::{
@@ -30,7 +31,8 @@ pub(super) struct Convolution {
     pub(super) outer: Vec<Axis>,
     /// Rows and columns of an image of outputs.
     pub(super) size: [Axis; 2],
-    /// Elements from input row to input row, and from column to column.
+    /// Elements from input row to input row, and from column to column. Along an axis without a window, those of
+    /// adjacent outputs count.
     pub(super) steps: [Dim; 2],
     /// The element of the input for tap zero of the output at row and column zero. Its index contains the outer axes.
     /// Channels are adjacent.
@@ -43,6 +45,8 @@ pub(super) struct Convolution {
     pub(super) taps: usize,
     /// Whether there is a window across an image, besides that down an image.
     pub(super) is_square: bool,
+    /// The number of taps between the windows of adjacent outputs: one or two.
+    pub(super) stride: i64,
     /// Channels of the input.
     pub(super) channels: i64,
     /// Channels of the output.
@@ -102,7 +106,9 @@ impl Convolution {
         let Rhs::Panels { buffer, base, width } = &contraction.rhs else { return None };
         let is_whole = has_integers(program, contraction, *buffer)?;
         let facts = contraction.facts_inside(&program.facts);
-        let windows = Windows::of(&facts, contraction).filter(|_| base.as_i64() == Some(0))?;
+        let max_stride = if is_whole { 1 } else { 2 };
+        let windows = (1..=max_stride).find_map(|stride| Windows::of(&facts, contraction, stride));
+        let windows = windows.filter(|_| base.as_i64() == Some(0))?;
         let columns = contraction.n.extent.as_i64()?;
         let slice_count: i64 = windows.slices.iter().map(|slices| slices.count).product();
         if windows.channels.min(columns) < MIN_CHANNELS || slice_count > MAX_SLICES {
@@ -119,6 +125,7 @@ impl Convolution {
             slices: windows.slices,
             taps: windows.taps,
             is_square: windows.is_square,
+            stride: windows.stride,
             channels: windows.channels,
             columns,
             column: contraction.n.var.clone(),
@@ -189,11 +196,13 @@ impl Convolution {
 
     /// The forms for its windows and the type of its elements.
     pub(super) fn forms(&self) -> &'static [Form] {
-        match (self.is_square, self.is_whole) {
-            (true, true) => &Form::INTEGERS,
-            (true, false) => &Form::FLOATS,
-            (false, true) => &Form::COLUMNS_OF_INTEGERS,
-            (false, false) => &Form::COLUMNS_OF_FLOATS,
+        match (self.is_square, self.is_whole, self.stride) {
+            (true, true, _) => &Form::INTEGERS,
+            (false, true, _) => &Form::COLUMNS_OF_INTEGERS,
+            (true, false, 1) => &Form::FLOATS,
+            (true, false, _) => &Form::FLOATS_AT_STRIDE_2,
+            (false, false, 1) => &Form::COLUMNS_OF_FLOATS,
+            (false, false, _) => &Form::COLUMNS_OF_FLOATS_AT_STRIDE_2,
         }
     }
 
@@ -220,7 +229,7 @@ impl Convolution {
     /// Bytes of the filters in the basis of a form.
     pub(super) fn filter_bytes(&self, form: &Form) -> i64 {
         let element_bytes = if self.is_whole { 2 } else { 4 };
-        form.point_count() as i64 * self.depth() * self.columns * element_bytes
+        form.filter_count() as i64 * self.depth() * self.columns * element_bytes
     }
 
     /// The buffer of the filters in the other basis, with panels for each point, and the number of elements of a point.
@@ -299,6 +308,7 @@ struct Windows<'c> {
     slices: Vec<Slices>,
     taps: usize,
     is_square: bool,
+    stride: i64,
     channels: i64,
 }
 
@@ -306,13 +316,13 @@ struct Windows<'c> {
 struct Taps {
     count: i64,
     step: Dim,
-    /// Whether taps are as far apart as adjacent outputs of the axis down or across an image.
+    /// Whether adjacent outputs of the axis down or across an image are `stride` taps apart.
     moves: [bool; 2],
 }
 
 impl<'c> Windows<'c> {
-    /// `None` unless the left operand is a window of taps that moves with the output.
-    fn of(facts: &Facts, contraction: &'c Contraction) -> Option<Windows<'c>> {
+    /// `None` unless the left operand is a window of taps that moves by `stride` taps with the output.
+    fn of(facts: &Facts, contraction: &'c Contraction, stride: i64) -> Option<Windows<'c>> {
         let m = &contraction.m[..];
         let index = &contraction.lhs.index;
         let step_of = |axis: &Axis| {
@@ -324,32 +334,36 @@ impl<'c> Windows<'c> {
         let x_step = step_of(x)?;
         let y = before_x.last().and_then(|y| Some((y, step_of(y)?)));
 
-        let is = |a: &Dim, b: &Dim| facts.prove_eq(a, b).is_yes();
+        let moves_by = |tap: &Dim, output: &Dim| facts.prove_eq(&(tap * stride), output).is_yes();
         let (inner, outer) = contraction.k.split_last()?;
         let elems =
             inner.extent.as_i64().filter(|_| step_of(inner).is_some_and(|step| step.as_i64() == Some(1)))?;
         let mut taps = Vec::new();
         for axis in outer {
             let (count, step) = (axis.extent.as_i64()?, step_of(axis)?);
-            let moves = [y.as_ref().is_some_and(|(_, y_step)| is(&step, y_step)), is(&step, &x_step)];
+            let moves =
+                [y.as_ref().is_some_and(|(_, y_step)| moves_by(&step, y_step)), moves_by(&step, &x_step)];
             taps.push(Taps { count, step, moves });
         }
         // If the window takes all channels, its columns are adjacent and merged into one axis.
-        let merged = x_step.as_i64().filter(|step| (1..elems).contains(step) && elems % step == 0);
+        let merged = x_step.as_i64().filter(|step| step % stride == 0).map(|step| step / stride);
+        let merged = merged.filter(|step| (1..elems).contains(step) && elems % step == 0);
         let channels = merged.unwrap_or(elems);
         if merged.is_some() {
-            taps.push(Taps { count: elems / channels, step: x_step.clone(), moves: [false, true] });
+            taps.push(Taps { count: elems / channels, step: channels.into(), moves: [false, true] });
         }
 
         let (last, outer_taps) = taps.split_last().filter(|(last, _)| last.count >= TAPS as i64)?;
         let second = outer_taps.last().filter(|taps| taps.moves[0] && taps.count == TAPS as i64);
         let is_square = last.moves[1] && last.count == TAPS as i64 && second.is_some();
-        let (outer, size, steps) = match (y, last.moves) {
-            (Some((y, y_step)), [_, true]) if is_square => {
-                (&m[..m.len() - 2], (y, Some(x)), [y_step, x_step])
+        let (outer, size, steps) = match (y, second) {
+            (Some((y, _)), Some(second)) if is_square => {
+                (&m[..m.len() - 2], (y, Some(x)), [second.step.clone(), last.step.clone()])
             }
-            (_, [_, true]) => (before_x, (x, None), [x_step, Dim::zero()]),
-            (Some((y, y_step)), [true, false]) => (&m[..m.len() - 2], (y, Some(x)), [y_step, x_step]),
+            _ if last.moves[1] => (before_x, (x, None), [last.step.clone(), Dim::zero()]),
+            (Some((y, _)), _) if last.moves[0] => {
+                (&m[..m.len() - 2], (y, Some(x)), [last.step.clone(), x_step])
+            }
             _ => return None,
         };
 
@@ -366,6 +380,6 @@ impl<'c> Windows<'c> {
         let taps = if is_square { TAPS * TAPS } else { last.count as usize };
         let input = Access { buffer: contraction.lhs.buffer, index: first };
         let is_input = !input.index.contains(&contraction.n.var);
-        is_input.then_some(Windows { outer, size, steps, input, slices, taps, is_square, channels })
+        is_input.then_some(Windows { outer, size, steps, input, slices, taps, is_square, stride, channels })
     }
 }
