@@ -4,6 +4,9 @@
 //! queries. If its readers gathered the elements, each lane of a vector would load its address, and then its element,
 //! from another row. So such a gather is stored in row-major order, by lanes that read one row, and its readers move
 //! the elements.
+//!
+//! The opposite is a gather that reads a view in a row, whose elements are not adjacent in an input. Then the view is
+//! stored in row-major order.
 
 use super::index::innermost;
 use crate::graph::{Graph, Op, Value, axis};
@@ -18,6 +21,16 @@ pub(super) fn crossed_gathers(graph: &Graph) -> HashSet<Value> {
         matches!(graph.op(view.operands[0]), Op::Gather { .. }) && crosses(graph, view.results[0])
     });
     crossing.map(|view| view.operands[0]).collect()
+}
+
+/// The views of inputs whose elements gathers read in a row, see `opt/gathered_channels.rs`.
+pub(super) fn gathered_views(graph: &Graph) -> HashSet<Value> {
+    let gathers = graph.nodes.values().filter(|node| matches!(node.op, Op::Gather { .. }));
+    let is_crossed = |view: &Value| {
+        let is_view = matches!(graph.op(*view), Op::View { .. });
+        is_view && matches!(graph.op(graph.operands(*view)[0]), Op::Input(_)) && crosses(graph, *view)
+    };
+    gathers.map(|node| node.operands[0]).filter(is_crossed).collect()
 }
 
 /// Whether the innermost axis of a view moves along other axes of its operand than the innermost one.

@@ -9,7 +9,7 @@
 //! would scatter the columns of the contraction does not absorb it (`scattered_columns.rs`).
 
 use super::{
-    crossed_gathers::crossed_gathers,
+    crossed_gathers::{crossed_gathers, gathered_views},
     index::{address, elems, identity, mixed_radix, row_major, substitute, with_digits},
     scattered_columns::{are_scattered, interleaves_runs},
 };
@@ -51,7 +51,8 @@ impl Fusion {
         self.roots[value] && !self.absorbed.contains_key(&value)
     }
 
-    /// Whether views read the gather `value` across, see [`crossed_gathers`].
+    /// Whether `value` is a gather or a view that is stored in row-major order, see [`crossed_gathers`] and
+    /// [`gathered_views`].
     pub(super) fn is_crossed(&self, value: Value) -> bool {
         self.crossed.contains(&value)
     }
@@ -75,7 +76,7 @@ impl Fusion {
 /// Decides for all values of `graph`.
 pub(super) fn fuse(graph: &Graph) -> Fusion {
     let users = users(graph);
-    let crossed = crossed_gathers(graph);
+    let crossed: HashSet<Value> = crossed_gathers(graph).into_iter().chain(gathered_views(graph)).collect();
     let roots = roots(graph, &users, &crossed);
     let mut fusion = Fusion {
         roots,
@@ -149,6 +150,7 @@ fn roots(graph: &Graph, users: &Users, crossed: &HashSet<Value>) -> SecondaryMap
             let own_bytes = graph.dtype(*result).size_bytes();
             let is_root = is_root
                 || own_bytes < below && matches!(node.op, Op::Map(_)) && is_reduced(graph, users, *result);
+            let is_root = is_root || crossed.contains(result);
             roots[*result] = is_root;
             // All its readers share the cost of computing it once.
             let shared = if together { own.div_ceil(readers.len().max(1) as u32) } else { own };

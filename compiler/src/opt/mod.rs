@@ -14,6 +14,7 @@ pub(crate) mod concats;
 pub(crate) mod dead;
 pub(crate) mod f32_arithmetic;
 pub(crate) mod fold;
+pub(crate) mod gathered_channels;
 pub(crate) mod index_ranges;
 pub(crate) mod keep_f32;
 pub(crate) mod kn2row;
@@ -70,6 +71,7 @@ pub const LATE_PASSES: &[(&str, Pass)] = &[
     ("state_operands", state_operands::state_operands),
     ("concats", concats::concats),
     ("kn2row", kn2row::kn2row),
+    ("gathered_channels", gathered_channels::gathered_channels),
 ];
 
 /// Runs the passes that save copies or fill vectors.

@@ -37,6 +37,7 @@ pub(crate) const MODELS: &[(&str, Make)] = &[
     ("layer_norm", layer_norm),
     ("embedding", embedding),
     ("crossed_gather", crossed_gather),
+    ("gathered_channels", gathered_channels),
     ("encoded_places", encoded_places),
     ("sequence_first", sequence_first),
     ("concat", concat),
@@ -704,6 +705,20 @@ fn crossed_gather() -> Result<Graph> {
     let scores = g.contract(x, b"ik", x, b"jk", b"ij")?;
     let y = g.add(scores, columns)?;
     let y = g.relu(y)?;
+    g.output("y", y)?;
+    Ok(g)
+}
+
+/// The channels of an input at positions that are loaded, twice.
+fn gathered_channels() -> Result<Graph> {
+    let mut g = graph("gathered_channels", &[("P", 0, 70)]);
+    let x = g.input("x", DType::F32, vec![20.into(), 9.into()])?;
+    let ids = g.input("ids", DType::I64, vec![sym("P")])?;
+    let weights = g.input("weights", DType::F32, vec![sym("P")])?;
+    let seen = g.gather(x, ids, 1)?;
+    let weighted = g.mul(seen, weights)?;
+    let again = g.gather(x, ids, 1)?;
+    let y = g.add(weighted, again)?;
     g.output("y", y)?;
     Ok(g)
 }

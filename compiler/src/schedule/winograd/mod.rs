@@ -1,7 +1,7 @@
-//! Convolutions at stride 1 by fewer multiplications: Winograd's minimal filtering.
+//! Convolutions at stride 1 or 2 by fewer multiplications: Winograd's minimal filtering.
 //!
 //! A tile of `m × m` outputs needs `(m + 2)²` multiplications for each pair of channels instead of `9 m²`, if tiles
-//! and filters are written in another basis ([`form`]). Filters change their basis here, at compile time. Tiles are
+//! and filters are written in another basis ([`basis`]). Filters change their basis here, at compile time. Tiles are
 //! processed in blocks:
 //!
 //! ```text
@@ -16,6 +16,9 @@
 //! points. They are sums of slices of three taps, and the last slice may have fewer: a window of 5×7 taps has 15
 //! slices, and one of 3×3×3 taps has three slices of 3×3. `V` then has the channels of all slices, so `M` is their sum.
 //! Windows with a dilation have none after a division of their axis ([`split`]).
+//!
+//! At stride 2, a tile has `(2 m + 1)²` points instead of `9 m²` products ([`basis`]). They are four groups: by even or
+//! odd rows and columns of inputs. The middle tap has one filter for `m` points, so `U` has `(m + 2)²` filters.
 //!
 //! Tiles at the end of an axis are smaller, and have separate loops. Inputs beyond the image count as zero, and
 //! outputs beyond it are not stored. Every output is computed from its tile alone, in an order that depends only on
