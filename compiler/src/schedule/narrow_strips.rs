@@ -66,7 +66,7 @@ fn interchanged(facts: &Facts, symbols: &mut FreshSymbols, stmt: &Stmt) -> Optio
     Some(Stmt::For { axis: blocks, parallel: true, body: vec![columns] })
 }
 
-/// Whether a code has a function that takes hundreds of instructions, and no state that one iteration leaves to the next.
+/// Whether a code has a function that takes hundreds of instructions, and leaves no state to the next iteration.
 fn takes_long(code: &InstSeq) -> bool {
     let is_stateless = |inst: &Inst| {
         use Inst::*;

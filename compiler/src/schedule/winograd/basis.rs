@@ -12,7 +12,8 @@
 //! points.
 //!
 //! Integers use points that are integers. Filters are multiplied by the least common multiple of their divisors. So
-//! sums are `scale` times too large, modulo 2³², and are divided exactly at the end, see [`restored`](super::form::Form::restored).
+//! sums are `scale` times too large, modulo 2³², and are divided exactly at the end
+//! ([`Form::restored`](super::form::Form::restored)).
 
 use crate::{
     kernel::{Inst, InstSeq},
@@ -23,8 +24,8 @@ use symshape_runtime::DType;
 /// Taps of a window along one axis.
 pub(super) const TAPS: usize = 3;
 
-/// A basis along one axis: the positive points of its pairs. An axis without a window has none, and its
-/// change of basis is the identity.
+/// A basis along one axis: the positive points of its pairs. An axis without a window has none, and its change of basis
+/// is the identity.
 #[derive(Debug)]
 pub(super) struct Basis {
     pub(super) pairs: &'static [f64],
@@ -205,8 +206,8 @@ impl Part<'_> {
         }
         let pairs = self.basis.pairs;
         let combine = |code: &mut InstSeq, terms: &[(f64, Option<Reg>)]| self.basis.combine(code, terms);
-        // The polynomial of a point is zero at all other points. For zero and infinity it is a polynomial in x², times x
-        // for infinity if zero is a point.
+        // The polynomial of a point is zero at all other points. For zero and infinity it is a polynomial in x², times
+        // x for infinity if zero is a point.
         let zeros = usize::from(self.has_zero());
         let all = even_product(pairs);
         let spread = |code: &mut InstSeq, polynomial: &[f64], from: usize, scale: f64| {

@@ -4,11 +4,14 @@
 //! to run at full speed, and is small enough for intermediate values to stay in the caches. If there are few blocks,
 //! threads share their columns (`codegen/body/column_split.rs`).
 
-use super::{form::Form, recognise::Convolution, tiles::OutputTile};
+use super::{
+    form::Form,
+    recognise::Convolution,
+    tiles::{KernelBuilder, OutputTile, PointBuffer},
+};
 use crate::{
-    kernel::{Axis, Buffer, BufferId, MemorySpace, Program, Stmt},
+    kernel::{Axis, BufferId, Program, Stmt},
     schedule::{epilogues, fresh_symbols::FreshSymbols},
-    target::LINE_BYTES,
 };
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
@@ -48,61 +51,15 @@ impl TileRun {
     }
 }
 
-/// A buffer with the channels of the tiles of a block at each point.
-///
-/// Points that are a multiple of 4 KB apart would share one set of the first-level cache. So the number of rows is odd,
-/// and a row is not a multiple of 1 KB.
-#[derive(Clone, Copy)]
-pub(super) struct PointBuffer {
-    pub(super) buffer: BufferId,
-    /// Elements from one tile to the next.
-    pub(super) row_elems: i64,
-    /// Elements from one point to the next.
-    pub(super) point_elems: i64,
-}
-
-impl PointBuffer {
-    fn new(
-        program: &mut Program,
-        name: &str,
-        [points, tiles, channels]: [i64; 3],
-        dtype: DType,
-    ) -> PointBuffer {
-        let size = dtype.size_bytes() as i64;
-        let padding = if channels * size % 1024 == 0 { LINE_BYTES / size } else { 0 };
-        let row_elems = channels + padding;
-        let point_elems = (tiles | 1) * row_elems;
-        let elems = Dim::from(points * point_elems);
-        let space = MemorySpace::Scratch;
-        let buffer = program.buffers.push(Buffer { name: name.into(), dtype, elems, space });
-        PointBuffer { buffer, row_elems, point_elems }
-    }
-}
-
-/// The facts and buffers that all blocks share.
-pub(super) struct KernelBuilder<'a> {
-    pub(super) convolution: &'a Convolution,
-    pub(super) form: &'a Form,
-    pub(super) facts: Facts,
-    /// The number of tiles across an image.
-    pub(super) across: Dim,
-    pub(super) inputs: PointBuffer,
-    pub(super) products: PointBuffer,
-    /// The filters, and the number of filter elements at a point.
-    pub(super) filters: (BufferId, i64),
-    /// One where the form is used, and zero elsewhere.
-    selected: &'a Dim,
-}
-
 /// The images and rows of tiles of a block.
-pub(super) struct TileBlock<'b> {
+struct TileBlock<'b> {
     /// The values of the outer axes but that of images.
     batch: &'b [Dim],
     /// The loop over its images, and the first of them.
-    pub(super) images: Option<(Axis, Dim)>,
+    images: Option<(Axis, Dim)>,
     /// Its first row of tiles.
     first: Dim,
-    pub(super) rows: Dim,
+    rows: Dim,
     /// The rows of tiles by size.
     runs: Vec<TileRun>,
 }
@@ -286,7 +243,9 @@ impl KernelBuilder<'_> {
     fn block(&self, symbols: &mut FreshSymbols, block: &TileBlock) -> Vec<Stmt> {
         let mut body = Vec::new();
         self.tiles(symbols, block, &mut body, &|builder, tile, symbols| builder.change_inputs(tile, symbols));
-        body.extend(self.multiply(symbols, block));
+        let images = block.images.as_ref().map_or(Dim::one(), |(axis, _)| axis.extent.clone());
+        let tiles = self.facts.simplify(&(images * &block.rows * &self.across));
+        body.extend(self.multiply(symbols, &tiles));
         self.tiles(symbols, block, &mut body, &|builder, tile, symbols| {
             vec![builder.change_outputs(tile, symbols)]
         });

@@ -1,18 +1,78 @@
 //! The statements for a tile, and the products of a block.
 
 use super::{
-    blocks::{KernelBuilder, PointBuffer, TileBlock},
-    form::Group,
+    form::{Form, Group},
     recognise::Convolution,
 };
 use crate::{
-    kernel::{Access, Axis, Contraction, Inst, InstSeq, Rhs, Stmt},
+    kernel::{Access, Axis, Buffer, BufferId, Contraction, Inst, InstSeq, MemorySpace, Program, Rhs, Stmt},
     scalar::{BinaryOp, Precision, Reg},
     schedule::{epilogues, fresh_symbols::FreshSymbols},
+    target::LINE_BYTES,
 };
 use std::ops::Range;
 use symshape::{Dim, Facts, Symbol};
 use symshape_runtime::DType;
+
+/// A buffer with the channels of the tiles of a block at each point.
+///
+/// Points that are a multiple of 4 KB apart would share one set of the first-level cache. So the number of rows is odd,
+/// and a row is not a multiple of 1 KB.
+#[derive(Clone, Copy)]
+pub(super) struct PointBuffer {
+    pub(super) buffer: BufferId,
+    /// Elements from one tile to the next.
+    pub(super) row_elems: i64,
+    /// Elements from one point to the next.
+    pub(super) point_elems: i64,
+}
+
+impl PointBuffer {
+    pub(super) fn new(
+        program: &mut Program,
+        name: &str,
+        [points, tiles, channels]: [i64; 3],
+        dtype: DType,
+    ) -> PointBuffer {
+        let size = dtype.size_bytes() as i64;
+        let padding = if channels * size % 1024 == 0 { LINE_BYTES / size } else { 0 };
+        let row_elems = channels + padding;
+        let point_elems = (tiles | 1) * row_elems;
+        let elems = Dim::from(points * point_elems);
+        let space = MemorySpace::Scratch;
+        let buffer = program.buffers.push(Buffer { name: name.into(), dtype, elems, space });
+        PointBuffer { buffer, row_elems, point_elems }
+    }
+
+    /// A channel of a row at the points of a filter. Points of one filter are adjacent in each tile.
+    fn row(&self, group: &Group<'_>, filter: &Dim, row: &Dim, channel: &Dim) -> Dim {
+        let first = (filter * group.points_of_filter() as i64 + group.first_point as i64) * self.point_elems;
+        first + row * self.row_elems + channel
+    }
+
+    /// A channel of a tile at these points of the parts.
+    fn at(&self, tile: &OutputTile, group: &Group<'_>, points: [usize; 2], channel: &Dim) -> Access {
+        let (filter, point) = group.place(points);
+        let row = &tile.index * group.points_of_filter() as i64 + point as i64;
+        let index = self.row(group, &Dim::from(filter as i64), &row, channel);
+        Access { buffer: self.buffer, index: tile.facts.simplify(&index) }
+    }
+}
+
+/// The facts and buffers that all blocks share.
+pub(super) struct KernelBuilder<'a> {
+    pub(super) convolution: &'a Convolution,
+    pub(super) form: &'a Form,
+    pub(super) facts: Facts,
+    /// The number of tiles across an image.
+    pub(super) across: Dim,
+    pub(super) inputs: PointBuffer,
+    pub(super) products: PointBuffer,
+    /// The filters, and the number of filter elements at a point.
+    pub(super) filters: (BufferId, i64),
+    /// One where the form is used, and zero elsewhere.
+    pub(super) selected: &'a Dim,
+}
 
 /// A tile within its loops.
 pub(super) struct OutputTile {
@@ -32,22 +92,6 @@ impl OutputTile {
     fn outer_value(&self, convolution: &Convolution, symbol: &Symbol) -> Option<Dim> {
         let axis = convolution.outer.iter().position(|axis| axis.var == *symbol)?;
         Some(self.outer[axis].clone())
-    }
-}
-
-impl PointBuffer {
-    /// A channel of a row at the points of a filter. Points of one filter are adjacent in each tile.
-    fn row(&self, group: &Group<'_>, filter: &Dim, row: &Dim, channel: &Dim) -> Dim {
-        let first = (filter * group.points_of_filter() as i64 + group.first_point as i64) * self.point_elems;
-        first + row * self.row_elems + channel
-    }
-
-    /// A channel of a tile at these points of the parts.
-    fn at(&self, tile: &OutputTile, group: &Group<'_>, points: [usize; 2], channel: &Dim) -> Access {
-        let (filter, point) = group.place(points);
-        let row = &tile.index * group.points_of_filter() as i64 + point as i64;
-        let index = self.row(group, &Dim::from(filter as i64), &row, channel);
-        Access { buffer: self.buffer, index: tile.facts.simplify(&index) }
     }
 }
 
@@ -138,11 +182,9 @@ impl KernelBuilder<'_> {
         code
     }
 
-    /// The contractions at all points.
-    pub(super) fn multiply(&self, symbols: &mut FreshSymbols, block: &TileBlock) -> Vec<Stmt> {
-        let images = block.images.as_ref().map_or(Dim::one(), |(axis, _)| axis.extent.clone());
-        let tiles = self.facts.simplify(&(images * &block.rows * &self.across));
-        self.form.groups().iter().map(|group| self.multiply_group(symbols, group, &tiles)).collect()
+    /// The contractions at all points, for blocks of `tiles` tiles.
+    pub(super) fn multiply(&self, symbols: &mut FreshSymbols, tiles: &Dim) -> Vec<Stmt> {
+        self.form.groups().iter().map(|group| self.multiply_group(symbols, group, tiles)).collect()
     }
 
     /// The contractions at the points of a group: one for each filter.
@@ -182,6 +224,7 @@ impl KernelBuilder<'_> {
         Stmt::For { axis, parallel: false, body: vec![Stmt::Contraction(Box::new(contraction))] }
     }
 
+    /// The change of the products of a tile to its outputs, and their epilogues.
     pub(super) fn change_outputs(&self, tile: &OutputTile, symbols: &mut FreshSymbols) -> Stmt {
         let column = Axis { var: symbols.fresh(), extent: self.convolution.columns.into() };
         let mut code = InstSeq::default();
