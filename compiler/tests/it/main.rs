@@ -49,6 +49,7 @@ mod import;
 mod integrity;
 mod kernel;
 mod lower;
+mod lowest_level;
 mod macos;
 mod math;
 mod merged_branches;

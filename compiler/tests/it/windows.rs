@@ -31,7 +31,12 @@ fn levels() -> Vec<String> {
 }
 
 /// Writes the object and the header of a model to a new folder.
-fn object(lowered: &Lowered, triple: Option<&str>, level: &str, artifact: Artifact) -> (TempDir, String) {
+pub(crate) fn object(
+    lowered: &Lowered,
+    triple: Option<&str>,
+    level: &str,
+    artifact: Artifact,
+) -> (TempDir, String) {
     let target = Target::parse(triple, Some(level)).expect("a target");
     let name = &lowered.program.name;
     let compiled = lowered.compile(&target, artifact).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -91,7 +96,7 @@ fn check(graph: &Graph, form: Form, levels: &[String], dims: &[Vec<i64>]) {
 }
 
 /// The types and shapes of the outputs at these values of the symbols.
-fn output_types(graph: &Graph, dims: &[i64]) -> Vec<(DType, Vec<usize>)> {
+pub(crate) fn output_types(graph: &Graph, dims: &[i64]) -> Vec<(DType, Vec<usize>)> {
     let value_of = |symbol: &symshape::Symbol| {
         graph.symbols.iter().position(|known| known == symbol).map(|idx| dims[idx])
     };

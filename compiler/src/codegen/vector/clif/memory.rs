@@ -19,6 +19,13 @@ impl Translator<'_> {
         self.b.ins().load(dtype, no_trap(), base, disp)
     }
 
+    /// Four lanes. They are loaded as integers: without AVX, Cranelift 0.135 makes a load of floats an operand of their
+    /// comparison (`cmpps`), which needs an alignment that the memory lacks.
+    fn load_vector(&mut self, mem: Mem) -> Value {
+        let lanes = self.load(types::I32X4, mem);
+        self.as_type(types::F32X4, lanes)
+    }
+
     pub(super) fn store(&mut self, mem: Mem, value: Value) {
         let (base, disp) = self.address(mem);
         self.b.ins().store(no_trap(), value, base, disp);
@@ -61,7 +68,7 @@ impl Translator<'_> {
     pub(super) fn memory(&mut self, step: &VInst) {
         match step {
             VInst::Load(dst, mem) => {
-                let value = self.load(types::F32X4, *mem);
+                let value = self.load_vector(*mem);
                 self.set(*dst, value);
             }
             VInst::LoadFirst(dst, mem, n, _) => {
@@ -84,7 +91,7 @@ impl Translator<'_> {
                 }
             }
             VInst::LoadQuads(dst, mems) => {
-                let value = self.load(types::F32X4, mems[0]);
+                let value = self.load_vector(mems[0]);
                 self.set(*dst, value);
             }
             VInst::Gather(dst, _, mem, offsets) => self.gather(*dst, *mem, *offsets),
