@@ -42,7 +42,7 @@ pub(super) struct Fusion {
     placed: HashMap<Value, (Value, usize)>,
     /// Further users of such operands, which their kernels can store to as well.
     places: HashMap<Value, Vec<(Value, usize)>>,
-    crossed: HashSet<Value>,
+    row_major: HashSet<Value>,
 }
 
 impl Fusion {
@@ -53,8 +53,8 @@ impl Fusion {
 
     /// Whether `value` is a gather or a view that is stored in row-major order, see [`crossed_gathers`] and
     /// [`gathered_views`].
-    pub(super) fn is_crossed(&self, value: Value) -> bool {
-        self.crossed.contains(&value)
+    pub(super) fn is_row_major(&self, value: Value) -> bool {
+        self.row_major.contains(&value)
     }
 
     /// The contraction that `root` finishes.
@@ -76,15 +76,15 @@ impl Fusion {
 /// Decides for all values of `graph`.
 pub(super) fn fuse(graph: &Graph) -> Fusion {
     let users = users(graph);
-    let crossed: HashSet<Value> = crossed_gathers(graph).into_iter().chain(gathered_views(graph)).collect();
-    let roots = roots(graph, &users, &crossed);
+    let row_major = &crossed_gathers(graph) | &gathered_views(graph);
+    let roots = roots(graph, &users, &row_major);
     let mut fusion = Fusion {
         roots,
         absorbed: HashMap::new(),
         absorber: HashMap::new(),
         placed: HashMap::new(),
         places: HashMap::new(),
-        crossed,
+        row_major,
     };
     absorb(graph, &users, &mut fusion);
     place(graph, &mut fusion);
@@ -104,7 +104,7 @@ fn users(graph: &Graph) -> Users {
     users
 }
 
-fn roots(graph: &Graph, users: &Users, crossed: &HashSet<Value>) -> SecondaryMap<Value, bool> {
+fn roots(graph: &Graph, users: &Users, row_major: &HashSet<Value>) -> SecondaryMap<Value, bool> {
     let mut roots = SecondaryMap::new();
     for (_, node) in &graph.nodes {
         for operand in &node.operands {
@@ -130,7 +130,7 @@ fn roots(graph: &Graph, users: &Users, crossed: &HashSet<Value>) -> SecondaryMap
     }
 
     let outputs = graph.outputs.iter().map(|(_, value)| value);
-    outputs.chain(crossed).for_each(|value| roots[*value] = true);
+    outputs.chain(row_major).for_each(|value| roots[*value] = true);
     let mut cost: SecondaryMap<Value, u32> = SecondaryMap::new();
 
     // The bytes of a sum, for the definitions that are the only readers of a contraction; 0 for all others.
@@ -150,7 +150,7 @@ fn roots(graph: &Graph, users: &Users, crossed: &HashSet<Value>) -> SecondaryMap
             let own_bytes = graph.dtype(*result).size_bytes();
             let is_root = is_root
                 || own_bytes < below && matches!(node.op, Op::Map(_)) && is_reduced(graph, users, *result);
-            let is_root = is_root || crossed.contains(result);
+            let is_root = is_root || row_major.contains(result);
             roots[*result] = is_root;
             // All its readers share the cost of computing it once.
             let shared = if together { own.div_ceil(readers.len().max(1) as u32) } else { own };

@@ -132,8 +132,11 @@ fn inherited(context: &Context, orders: &HashMap<Value, AxisOrder>, value: Value
         Op::ArgReduce { axis, .. } => reduced_order(graph, orders, value, &[*axis]),
         // Callers want row-major tensors, and moving elements twice takes longer. Maps compute along the order of their
         // operands first.
-        Op::View { .. } | Op::Gather { .. } if context.results.contains(&value) => row_major,
-        Op::View { .. } | Op::Gather { .. } if fusion.is_crossed(value) => row_major,
+        Op::View { .. } | Op::Gather { .. }
+            if context.results.contains(&value) || fusion.is_row_major(value) =>
+        {
+            row_major
+        }
         Op::Map(_) | Op::View { .. } | Op::Gather { .. } => {
             let Some(main) = MainRead::find(graph, orders, value, true) else { return row_major };
             // A value that repeats all that it reads has no order of its own, and its readers mostly none either.

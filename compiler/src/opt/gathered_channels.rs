@@ -10,12 +10,12 @@
 //! This pays if the gather has more elements than the input. Outputs are row-major, so they are gathered in place.
 //! `lower` stores the copy (`lower/crossed_gathers.rs`).
 
-use super::rebuild::rebuild;
+use super::{rebuild::rebuild, share::share};
 use crate::{
     error::Result,
     graph::{Coord, Graph, Node, Op, Value, axis},
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use symshape::Dim;
 
 /// With fewer channels, a vector along them is not full.
@@ -32,7 +32,6 @@ pub(crate) fn gathered_channels(graph: &mut Graph) -> Result<()> {
         return Ok(());
     }
 
-    let mut transposed: HashMap<(Value, usize), Value> = HashMap::new();
     rebuild(graph, |new, node| {
         let (Op::Gather { shape, coords }, Some(channels)) =
             (&node.op, channels(new, node).filter(|_| is_inside(node)))
@@ -41,15 +40,13 @@ pub(crate) fn gathered_channels(graph: &mut Graph) -> Result<()> {
         };
         let image = node.operands[0];
         let order: Vec<usize> = (0..coords.len()).filter(|k| *k != channels).chain([channels]).collect();
-        let copy = match transposed.get(&(image, channels)) {
-            Some(copy) => *copy,
-            None => new.transpose(image, &order)?,
-        };
-        transposed.insert((image, channels), copy);
+        let copy = new.transpose(image, &order)?;
         let coords = order.iter().map(|k| coords[*k].clone()).collect();
         let operands = [&[copy], &node.operands[1..]].concat();
         Ok(Some(vec![new.push(Op::Gather { shape: shape.clone(), coords }, &operands)?]))
-    })
+    })?;
+    // Gathers of one input read one copy.
+    share(graph)
 }
 
 /// The axis of the channels, if a gather reads an input this way.

@@ -5,7 +5,12 @@ use std::{
     path::Path,
     process::{Command, Stdio},
 };
-use symshape_compiler::tensor::{Bytes, Tensor};
+use symshape_compiler::{
+    graph::Graph,
+    pipeline::{Artifact, Lowered},
+    target::Target,
+    tensor::{Bytes, Tensor},
+};
 use symshape_runtime::DType;
 use tempfile::TempDir;
 
@@ -19,6 +24,41 @@ pub(crate) fn compile(folder: &Path, compiler: &str, file: &str, flags: &[&str])
         .unwrap_or_else(|error| panic!("{compiler} is needed by this test: {error}"));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.is_empty(), "{file}: {compiler}: {}\n{text}", output.status);
+}
+
+/// Writes the object and the header of a model to a new folder.
+pub(crate) fn object(
+    lowered: &Lowered,
+    triple: Option<&str>,
+    level: &str,
+    artifact: Artifact,
+) -> (TempDir, String) {
+    let target = Target::parse(triple, Some(level)).expect("a target");
+    let name = &lowered.program.name;
+    let compiled = lowered.compile(&target, artifact).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join(format!("{name}.h")), compiled.header).expect("a header");
+    let bytes = compiled.object.into_bytes().expect("an object");
+    let (file, bytes) = if artifact == Artifact::Archive {
+        (format!("{name}.a"), symshape_compiler::emit::archive(name, &bytes).expect("an archive"))
+    } else {
+        (format!("{name}.o"), bytes)
+    };
+    std::fs::write(folder.path().join(&file), bytes).expect("a file");
+    (folder, file)
+}
+
+/// The types and shapes of the outputs at these values of the symbols.
+pub(crate) fn output_types(graph: &Graph, dims: &[i64]) -> Vec<(DType, Vec<usize>)> {
+    let value_of = |symbol: &symshape::Symbol| {
+        graph.symbols.iter().position(|known| known == symbol).map(|idx| dims[idx])
+    };
+    let outputs = graph.outputs.iter().map(|(_, value)| {
+        let shape = graph.shape(*value).iter();
+        let shape = shape.map(|dim| dim.eval_i64(&value_of).expect("a size") as usize).collect();
+        (graph.dtype(*value), shape)
+    });
+    outputs.collect()
 }
 
 /// The file name of a program. Windows needs its end.

@@ -1,9 +1,8 @@
 //! Artefacts for the lowest level of x86-64.
 
 use crate::{
-    foreign::Program,
+    foreign::{Program, object, output_types},
     models,
-    windows::{object, output_types},
 };
 use symshape_compiler::{
     pipeline::{Artifact, Pipeline},

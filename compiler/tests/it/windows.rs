@@ -3,18 +3,16 @@
 //! Needs Debian's `gcc-mingw-w64-x86-64`, `wine` and `wine64`, so it runs where it is asked for with `--ignored`; `.ci/run` does.
 
 use crate::{
-    foreign::Program,
+    foreign::{Program, object, output_types},
     models, networks,
     shared_libraries::{library, network},
 };
 use std::{path::Path, process::Command};
 use symshape_compiler::{
     graph::Graph,
-    pipeline::{Artifact, Lowered, Pipeline},
-    target::{Level, Target},
+    pipeline::{Artifact, Pipeline},
+    target::Level,
 };
-use symshape_runtime::DType;
-use tempfile::TempDir;
 
 const WINDOWS: &str = "x86_64-pc-windows-gnu";
 const COMPILER: &str = "x86_64-w64-mingw32-gcc";
@@ -28,28 +26,6 @@ fn levels() -> Vec<String> {
         .map(Level::name)
         .collect();
     of_host.iter().map(|name| name.to_string()).chain([of_host.join(",")]).collect()
-}
-
-/// Writes the object and the header of a model to a new folder.
-pub(crate) fn object(
-    lowered: &Lowered,
-    triple: Option<&str>,
-    level: &str,
-    artifact: Artifact,
-) -> (TempDir, String) {
-    let target = Target::parse(triple, Some(level)).expect("a target");
-    let name = &lowered.program.name;
-    let compiled = lowered.compile(&target, artifact).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let folder = tempfile::tempdir().expect("a folder");
-    std::fs::write(folder.path().join(format!("{name}.h")), compiled.header).expect("a header");
-    let bytes = compiled.object.into_bytes().expect("an object");
-    let (file, bytes) = if artifact == Artifact::Archive {
-        (format!("{name}.a"), symshape_compiler::emit::archive(name, &bytes).expect("an archive"))
-    } else {
-        (format!("{name}.o"), bytes)
-    };
-    std::fs::write(folder.path().join(&file), bytes).expect("a file");
-    (folder, file)
 }
 
 /// The form of a model for Windows.
@@ -93,19 +69,6 @@ fn check(graph: &Graph, form: Form, levels: &[String], dims: &[Vec<i64>]) {
             }
         }
     }
-}
-
-/// The types and shapes of the outputs at these values of the symbols.
-pub(crate) fn output_types(graph: &Graph, dims: &[i64]) -> Vec<(DType, Vec<usize>)> {
-    let value_of = |symbol: &symshape::Symbol| {
-        graph.symbols.iter().position(|known| known == symbol).map(|idx| dims[idx])
-    };
-    let outputs = graph.outputs.iter().map(|(_, value)| {
-        let shape = graph.shape(*value).iter();
-        let shape = shape.map(|dim| dim.eval_i64(&value_of).expect("a size") as usize).collect();
-        (graph.dtype(*value), shape)
-    });
-    outputs.collect()
 }
 
 /// Each model at one level and at all levels; the levels take turns.

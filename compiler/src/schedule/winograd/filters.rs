@@ -26,18 +26,18 @@ pub(super) struct Filters {
     pub(super) panels: usize,
 }
 
-/// The elements of one panel at each point, as bytes.
-type PointSlices<'b> = Vec<&'b mut [u8]>;
+/// The elements of one panel for each filter in the basis, as bytes.
+type FilterSlices<'b> = Vec<&'b mut [u8]>;
 
-/// Filters in the basis of a form, with panels for each point.
+/// Filters in the basis of a form, with panels for each of them.
 struct ChangedFilters {
     filters: Filters,
     form: &'static Form,
 }
 
 impl Filters {
-    /// The number of elements of a point.
-    pub(super) fn point_elems(&self) -> usize {
+    /// The number of elements of one filter in the basis.
+    pub(super) fn elems(&self) -> usize {
         self.panels * self.panel_elems()
     }
 
@@ -50,8 +50,8 @@ impl Filters {
         self.outer_slices * self.taps * self.channels * self.width * self.packed.dtype().size_bytes()
     }
 
-    /// The filters in the basis of `form`, with panels for each point. `None` if a sum could exceed the range that the
-    /// form restores.
+    /// The filters in the basis of `form`, with panels for each of them. `None` if a sum could exceed the range that
+    /// the form restores.
     pub(super) fn changed(self, form: &'static Form) -> Option<Tensor> {
         if self.panels * self.packed_panel_bytes() > self.packed.size_bytes() {
             return None;
@@ -77,7 +77,7 @@ impl Filters {
     }
 
     /// Changes one packed panel.
-    fn change(&self, panel: &[u8], form: &Form, out: &mut PointSlices<'_>) {
+    fn change(&self, panel: &[u8], form: &Form, out: &mut FilterSlices<'_>) {
         let (mut change, taps_of_form) = (form.filter_change(), form.taps());
         let taps: Vec<f32> = if self.is_whole {
             panel.iter().map(|byte| f32::from(*byte as i8)).collect()
@@ -95,15 +95,15 @@ impl Filters {
             };
             let window: Vec<&[f32]> = (0..taps_of_form).map(tap).collect();
             let lanes = at * self.width..(at + 1) * self.width;
-            change.apply(&window, |point, values| {
+            change.apply(&window, |filter, values| {
                 if self.is_whole {
-                    let slots = &mut out[point].as_chunks_mut::<2>().0[lanes.clone()];
+                    let slots = &mut out[filter].as_chunks_mut::<2>().0[lanes.clone()];
                     slots
                         .iter_mut()
                         .zip(values)
                         .for_each(|(slot, value)| *slot = (*value as f32 as i16).to_le_bytes());
                 } else {
-                    let slots = &mut out[point].as_chunks_mut::<4>().0[lanes.clone()];
+                    let slots = &mut out[filter].as_chunks_mut::<4>().0[lanes.clone()];
                     slots
                         .iter_mut()
                         .zip(values)
@@ -134,14 +134,14 @@ impl Computation for ChangedFilters {
         self.count() * self.filters.panels * self.panel_bytes()
     }
 
-    /// A panel is changed at all points together, so there is one unit.
+    /// A panel is changed for all filters of the basis together, so there is one unit.
     fn unit_bytes(&self) -> usize {
         self.len()
     }
 
     fn compute(&self, _: usize, out: &mut [u8]) {
         let n_panels = self.filters.panels;
-        let mut panels: Vec<PointSlices<'_>> =
+        let mut panels: Vec<FilterSlices<'_>> =
             (0..n_panels).map(|_| Vec::with_capacity(self.count())).collect();
         let slices = out.chunks_exact_mut(self.panel_bytes());
         slices.enumerate().for_each(|(idx, slice)| panels[idx % n_panels].push(slice));
@@ -162,10 +162,10 @@ impl Computation for ChangedFilters {
 
     fn head(&self) -> Vec<u8> {
         let mut first = vec![0; self.count() * self.panel_bytes()];
-        let mut points: PointSlices<'_> = first.chunks_exact_mut(self.panel_bytes()).collect();
+        let mut filters: FilterSlices<'_> = first.chunks_exact_mut(self.panel_bytes()).collect();
         let packed_bytes = self.filters.packed_panel_bytes();
         let end_after_first = self.filters.packed.visit(packed_bytes, &mut |packed| {
-            self.filters.change(packed, self.form, &mut points);
+            self.filters.change(packed, self.form, &mut filters);
             Err(())
         });
         debug_assert!(end_after_first.is_err());

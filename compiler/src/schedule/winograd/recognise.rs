@@ -59,9 +59,38 @@ pub(super) struct Convolution {
     pub(super) remainder: Option<Stmt>,
     /// Whether inputs are bytes and sums are integers.
     pub(super) is_whole: bool,
-    /// The packed filters, and the number of columns of a panel.
-    panels: (BufferId, i64),
+    filters: PackedFilters,
     facts: Facts,
+}
+
+/// The panels of the filters of a contraction.
+#[derive(Clone, Copy)]
+struct PackedFilters {
+    buffer: BufferId,
+    /// The number of columns of a panel.
+    width: i64,
+    /// Whether filters and inputs are integers.
+    is_whole: bool,
+}
+
+impl PackedFilters {
+    /// The filters of a contraction, if its types and precision allow another basis.
+    fn of(program: &Program, contraction: &Contraction) -> Option<PackedFilters> {
+        let Rhs::Panels { buffer, base, width } = &contraction.rhs else { return None };
+        if base.as_i64() != Some(0) {
+            return None;
+        }
+        let buffers = &program.buffers;
+        let types = [buffers[contraction.lhs.buffer].dtype, buffers[*buffer].dtype, contraction.dtype];
+        let is_whole = matches!(types, [DType::U8 | DType::I8, DType::I8, DType::I32]);
+        // Other precisions promise an error that a change of basis would exceed. Where tile registers multiply exactly,
+        // their peak is 171 multiply-adds a cycle. That of vectors is 32, which the larger form turns into 128.
+        let is_float = types == [DType::F32; 3]
+            && contraction.precision == Precision::F32
+            && !program.is_exact_in_bf16(contraction);
+        let filters = PackedFilters { buffer: *buffer, width: i64::from(*width), is_whole };
+        (is_whole || is_float).then_some(filters)
+    }
 }
 
 /// Slices of a window.
@@ -88,10 +117,11 @@ impl Convolution {
         if kernel.control.is_some() || !contraction.epilogue.insts.iter().all(is_plain) {
             return None;
         }
-        Convolution::of_windows(program, contraction, None, symbols).or_else(|| {
+        let filters = PackedFilters::of(program, contraction)?;
+        Convolution::of_windows(program, contraction, filters, None, symbols).or_else(|| {
             let facts = contraction.facts_inside(&program.facts);
             let Divided { rows, remainder } = split::divided(&facts, contraction, TAPS, symbols)?;
-            Convolution::of_windows(program, &rows, remainder, symbols)
+            Convolution::of_windows(program, &rows, filters, remainder, symbols)
         })
     }
 
@@ -100,15 +130,14 @@ impl Convolution {
     fn of_windows(
         program: &Program,
         contraction: &Contraction,
+        filters: PackedFilters,
         remainder: Option<Stmt>,
         symbols: &mut FreshSymbols,
     ) -> Option<Convolution> {
-        let Rhs::Panels { buffer, base, width } = &contraction.rhs else { return None };
-        let is_whole = has_integers(program, contraction, *buffer)?;
         let facts = contraction.facts_inside(&program.facts);
-        let max_stride = if is_whole { 1 } else { 2 };
-        let windows = (1..=max_stride).find_map(|stride| Windows::of(&facts, contraction, stride));
-        let windows = windows.filter(|_| base.as_i64() == Some(0))?;
+        let steps = Steps::of(&facts, contraction)?;
+        let max_stride = if filters.is_whole { 1 } else { 2 };
+        let windows = (1..=max_stride).find_map(|stride| Windows::of(&facts, contraction, &steps, stride))?;
         let columns = contraction.n.extent.as_i64()?;
         let slice_count: i64 = windows.slices.iter().map(|slices| slices.count).product();
         if windows.channels.min(columns) < MIN_CHANNELS || slice_count > MAX_SLICES {
@@ -116,10 +145,10 @@ impl Convolution {
         }
 
         let unit = || Axis { var: symbols.fresh(), extent: Dim::one() };
-        let (height, width_axis) = windows.size;
+        let (height, width) = windows.size;
         Some(Convolution {
             outer: windows.outer.to_vec(),
-            size: [height.clone(), width_axis.map_or_else(unit, Axis::clone)],
+            size: [height.clone(), width.map_or_else(unit, Axis::clone)],
             steps: windows.steps,
             input: windows.input,
             slices: windows.slices,
@@ -131,8 +160,8 @@ impl Convolution {
             column: contraction.n.var.clone(),
             epilogue: contraction.epilogue.clone(),
             remainder,
-            is_whole,
-            panels: (*buffer, i64::from(*width)),
+            is_whole: filters.is_whole,
+            filters,
             facts,
         })
     }
@@ -191,7 +220,7 @@ impl Convolution {
 
     /// Whether the sizes of all tiles are known.
     pub(super) fn allows(&self, form: &Form) -> bool {
-        [0, 1].iter().all(|axis| self.last_tiles(*axis, form).is_some())
+        [0, 1].into_iter().all(|axis| self.last_tiles(axis, form).is_some())
     }
 
     /// The forms for its windows and the type of its elements.
@@ -232,7 +261,7 @@ impl Convolution {
         form.filter_count() as i64 * self.depth() * self.columns * element_bytes
     }
 
-    /// The buffer of the filters in the other basis, with panels for each point, and the number of elements of a point.
+    /// The buffer of the filters in the other basis, with panels for each of them, and the number of elements of one.
     /// It replaces the buffer of the panels unless these are kept.
     pub(super) fn filters(
         &self,
@@ -240,7 +269,7 @@ impl Convolution {
         form: &'static Form,
         keep_panels: bool,
     ) -> Option<(BufferId, i64)> {
-        let (buffer, width) = self.panels;
+        let PackedFilters { buffer, width, .. } = self.filters;
         let MemorySpace::Const(packed) = program.buffers[buffer].space.clone() else { return None };
         let filters = Filters {
             packed,
@@ -252,7 +281,7 @@ impl Convolution {
             width: width as usize,
             panels: (self.columns as u64).div_ceil(width as u64) as usize,
         };
-        let point_elems = filters.point_elems();
+        let filter_elems = filters.elems();
         let tensor = filters.changed(form)?;
         let dtype = tensor.dtype();
         let elems = Dim::from(tensor.elems());
@@ -270,12 +299,12 @@ impl Convolution {
         if let Some(weight) = program.weights.get(&buffer).cloned() {
             program.weights.insert(new, WeightForm { form: "Winograd filters", ..weight });
         }
-        Some((new, point_elems as i64))
+        Some((new, filter_elems as i64))
     }
 
     /// The number of columns of a panel.
     pub(super) fn panel_width(&self) -> i64 {
-        self.panels.1
+        self.filters.width
     }
 }
 
@@ -283,19 +312,6 @@ fn reads(kernel: &Kernel, buffer: BufferId) -> bool {
     let mut reads = kernel.control.as_ref().is_some_and(|control| control.touched().0.contains(&buffer));
     walk::accesses(&kernel.body, &mut |site| reads |= site.access.buffer == buffer);
     reads
-}
-
-/// Whether elements are integers, if their types and precision allow another basis.
-fn has_integers(program: &Program, contraction: &Contraction, filters: BufferId) -> Option<bool> {
-    let buffers = &program.buffers;
-    let types = [buffers[contraction.lhs.buffer].dtype, buffers[filters].dtype, contraction.dtype];
-    let is_whole = matches!(types, [DType::U8 | DType::I8, DType::I8, DType::I32]);
-    // Other precisions promise an error that a change of basis would exceed. Where tile registers multiply exactly,
-    // their peak is 171 multiply-adds a cycle. That of vectors is 32, which the larger form turns into 128.
-    let is_float = types == [DType::F32; 3]
-        && contraction.precision == Precision::F32
-        && !program.is_exact_in_bf16(contraction);
-    (is_whole || is_float).then_some(is_whole)
 }
 
 /// The left operand of a convolution.
@@ -312,6 +328,33 @@ struct Windows<'c> {
     channels: i64,
 }
 
+/// Elements of the left operand from one value of an axis to the next.
+struct Steps {
+    /// Those of the two innermost axes of outputs. The second of them is `None` if it does not exist or has no step.
+    x: Dim,
+    y: Option<Dim>,
+    /// Those of the outer axes of the sum.
+    taps: Vec<Dim>,
+}
+
+impl Steps {
+    /// `None` if the innermost elements of the sum are not adjacent, or another axis of the sum has no constant step.
+    fn of(facts: &Facts, contraction: &Contraction) -> Option<Steps> {
+        let Contraction { m, n, k, lhs, .. } = contraction;
+        let step_of = |axis: &Axis| {
+            let (step, _) = facts.linear_in(&lhs.index, &axis.var)?;
+            let mut axes = m.iter().chain(k).chain([n]);
+            (!axes.any(|axis| step.contains(&axis.var))).then_some(step)
+        };
+        let (x, before_x) = m.split_last()?;
+        let (inner, outer) = k.split_last()?;
+        let taps = outer.iter().map(step_of).collect::<Option<Vec<Dim>>>()?;
+        let is_adjacent = step_of(inner)?.as_i64() == Some(1);
+        let y = before_x.last().and_then(step_of);
+        is_adjacent.then_some(Steps { x: step_of(x)?, y, taps })
+    }
+}
+
 /// An axis of taps.
 struct Taps {
     count: i64,
@@ -322,31 +365,22 @@ struct Taps {
 
 impl<'c> Windows<'c> {
     /// `None` unless the left operand is a window of taps that moves by `stride` taps with the output.
-    fn of(facts: &Facts, contraction: &'c Contraction, stride: i64) -> Option<Windows<'c>> {
+    fn of(facts: &Facts, contraction: &'c Contraction, steps: &Steps, stride: i64) -> Option<Windows<'c>> {
         let m = &contraction.m[..];
-        let index = &contraction.lhs.index;
-        let step_of = |axis: &Axis| {
-            let (step, _) = facts.linear_in(index, &axis.var)?;
-            let axes = m.iter().chain(&contraction.k).chain([&contraction.n]);
-            (!axes.into_iter().any(|axis| step.contains(&axis.var))).then_some(step)
-        };
         let (x, before_x) = m.split_last()?;
-        let x_step = step_of(x)?;
-        let y = before_x.last().and_then(|y| Some((y, step_of(y)?)));
+        let y = before_x.last().zip(steps.y.as_ref());
 
         let moves_by = |tap: &Dim, output: &Dim| facts.prove_eq(&(tap * stride), output).is_yes();
         let (inner, outer) = contraction.k.split_last()?;
-        let elems =
-            inner.extent.as_i64().filter(|_| step_of(inner).is_some_and(|step| step.as_i64() == Some(1)))?;
+        let elems = inner.extent.as_i64()?;
         let mut taps = Vec::new();
-        for axis in outer {
-            let (count, step) = (axis.extent.as_i64()?, step_of(axis)?);
-            let moves =
-                [y.as_ref().is_some_and(|(_, y_step)| moves_by(&step, y_step)), moves_by(&step, &x_step)];
-            taps.push(Taps { count, step, moves });
+        for (axis, step) in outer.iter().zip(&steps.taps) {
+            let count = axis.extent.as_i64()?;
+            let moves = [y.is_some_and(|(_, y_step)| moves_by(step, y_step)), moves_by(step, &steps.x)];
+            taps.push(Taps { count, step: step.clone(), moves });
         }
         // If the window takes all channels, its columns are adjacent and merged into one axis.
-        let merged = x_step.as_i64().filter(|step| step % stride == 0).map(|step| step / stride);
+        let merged = steps.x.as_i64().filter(|step| step % stride == 0).map(|step| step / stride);
         let merged = merged.filter(|step| (1..elems).contains(step) && elems % step == 0);
         let channels = merged.unwrap_or(elems);
         if merged.is_some() {
@@ -356,13 +390,13 @@ impl<'c> Windows<'c> {
         let (last, outer_taps) = taps.split_last().filter(|(last, _)| last.count >= TAPS as i64)?;
         let second = outer_taps.last().filter(|taps| taps.moves[0] && taps.count == TAPS as i64);
         let is_square = last.moves[1] && last.count == TAPS as i64 && second.is_some();
-        let (outer, size, steps) = match (y, second) {
+        let (outer, size, input_steps) = match (y, second) {
             (Some((y, _)), Some(second)) if is_square => {
                 (&m[..m.len() - 2], (y, Some(x)), [second.step.clone(), last.step.clone()])
             }
             _ if last.moves[1] => (before_x, (x, None), [last.step.clone(), Dim::zero()]),
             (Some((y, _)), _) if last.moves[0] => {
-                (&m[..m.len() - 2], (y, Some(x)), [last.step.clone(), x_step])
+                (&m[..m.len() - 2], (y, Some(x)), [last.step.clone(), steps.x.clone()])
             }
             _ => return None,
         };
@@ -376,10 +410,21 @@ impl<'c> Windows<'c> {
 
         // Without the axes that have steps, the index is that of the first window.
         let mut moving = contraction.k.iter().chain([size.0]).chain(size.1);
-        let first = moving.try_fold(index.clone(), |at, axis| Some(facts.linear_in(&at, &axis.var)?.1))?;
+        let first = moving
+            .try_fold(contraction.lhs.index.clone(), |at, axis| Some(facts.linear_in(&at, &axis.var)?.1))?;
         let taps = if is_square { TAPS * TAPS } else { last.count as usize };
         let input = Access { buffer: contraction.lhs.buffer, index: first };
         let is_input = !input.index.contains(&contraction.n.var);
-        is_input.then_some(Windows { outer, size, steps, input, slices, taps, is_square, stride, channels })
+        is_input.then_some(Windows {
+            outer,
+            size,
+            steps: input_steps,
+            input,
+            slices,
+            taps,
+            is_square,
+            stride,
+            channels,
+        })
     }
 }

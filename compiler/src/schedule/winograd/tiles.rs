@@ -44,18 +44,23 @@ impl PointBuffer {
         PointBuffer { buffer, row_elems, point_elems }
     }
 
-    /// A channel of a row at the points of a filter. Points of one filter are adjacent in each tile.
-    fn row(&self, group: &Group<'_>, filter: &Dim, row: &Dim, channel: &Dim) -> Dim {
-        let first = (filter * group.points_of_filter() as i64 + group.first_point as i64) * self.point_elems;
-        first + row * self.row_elems + channel
+    /// A channel of a row at the first point of a filter of a group. Points of one filter are adjacent in each tile.
+    fn filter(&self, group: &Group<'_>, filter: &Dim, row: &Dim, channel: &Dim) -> Dim {
+        let point = filter * group.points_of_filter() as i64 + group.first_point as i64;
+        point * self.point_elems + row * self.row_elems + channel
     }
 
-    /// A channel of a tile at these points of the parts.
-    fn at(&self, tile: &OutputTile, group: &Group<'_>, points: [usize; 2], channel: &Dim) -> Access {
+    /// A channel of a tile at the first point of a group.
+    fn tile(&self, tile: &OutputTile, group: &Group<'_>, channel: &Dim) -> Dim {
+        let row = &tile.index * group.points_of_filter() as i64;
+        tile.facts.simplify(&self.filter(group, &Dim::zero(), &row, channel))
+    }
+
+    /// The access to the given points of the parts of a group, where `first` is the address of its first point.
+    fn at(&self, group: &Group<'_>, first: &Dim, points: [usize; 2]) -> Access {
         let (filter, point) = group.place(points);
-        let row = &tile.index * group.points_of_filter() as i64 + point as i64;
-        let index = self.row(group, &Dim::from(filter as i64), &row, channel);
-        Access { buffer: self.buffer, index: tile.facts.simplify(&index) }
+        let from_first = (filter * group.points_of_filter()) as i64 * self.point_elems;
+        Access { buffer: self.buffer, index: first + (from_first + point as i64 * self.row_elems) }
     }
 }
 
@@ -68,7 +73,7 @@ pub(super) struct KernelBuilder<'a> {
     pub(super) across: Dim,
     pub(super) inputs: PointBuffer,
     pub(super) products: PointBuffer,
-    /// The filters, and the number of filter elements at a point.
+    /// The filters in the basis, and the number of elements of one.
     pub(super) filters: (BufferId, i64),
     /// One where the form is used, and zero elsewhere.
     pub(super) selected: &'a Dim,
@@ -154,6 +159,7 @@ impl KernelBuilder<'_> {
         let mut code = InstSeq::default();
         for group in self.form.groups() {
             let [down, across] = &group.parts;
+            let first = self.inputs.tile(tile, &group, in_depth);
             let mut columns = Vec::new();
             for j in across.inputs() {
                 let load = |i: usize| {
@@ -175,7 +181,7 @@ impl KernelBuilder<'_> {
                     let value = value.unwrap_or_else(|| code.push(Inst::Const(zero)));
                     let value =
                         if convolution.is_whole { code.push(Inst::Cast(DType::I16, value)) } else { value };
-                    code.push(Inst::Store(self.inputs.at(tile, &group, [i, j], in_depth), value));
+                    code.push(Inst::Store(self.inputs.at(&group, &first, [i, j]), value));
                 }
             }
         }
@@ -194,7 +200,7 @@ impl KernelBuilder<'_> {
         let rows = self.facts.simplify(&(tiles * group.points_of_filter() as i64));
         let at = |points: &PointBuffer, channel: &Symbol| {
             let [filter, row, channel] = [&filter, &row, channel].map(Dim::from);
-            let index = self.facts.simplify(&points.row(group, &filter, &row, &channel));
+            let index = self.facts.simplify(&points.filter(group, &filter, &row, &channel));
             Access { buffer: points.buffer, index }
         };
 
@@ -243,11 +249,10 @@ impl KernelBuilder<'_> {
         let mut sums: Vec<Reg> = Vec::new();
         for group in self.form.groups() {
             let [down, across] = &group.parts;
+            let first = self.products.tile(tile, &group, &Dim::from(column));
             let mut columns = Vec::new();
             for j in 0..across.point_count() {
-                let load = |i: usize| {
-                    code.push(Inst::Load(self.products.at(tile, &group, [i, j], &Dim::from(column))))
-                };
+                let load = |i: usize| code.push(Inst::Load(self.products.at(&group, &first, [i, j])));
                 let loaded: Vec<Reg> = (0..down.point_count()).map(load).collect();
                 columns.push(down.change_outputs(code, &loaded, height));
             }
