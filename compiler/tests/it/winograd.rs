@@ -19,9 +19,9 @@ const TOLERANCE: f64 = 1e-5;
 /// Height, width, channels in and channels out; tiles of both forms, whole and smaller, a block of a few rows of tiles
 /// and one of several images.
 const SIZES: [[usize; 4]; 7] = [
-    [8, 8, 16, 16],
+    [8, 8, 32, 24],
     [7, 7, 48, 32],
-    [9, 13, 16, 20],
+    [9, 13, 32, 20],
     [14, 14, 64, 40],
     [6, 5, 96, 96],
     [31, 34, 16, 16],

@@ -11,6 +11,10 @@ pub(super) struct Variant {
     pub(super) selected: Dim,
 }
 
+/// The time to begin and to store a sum of floats, in multiply-adds. It matters where sums are short, as those of a
+/// form with few channels are.
+const SUM_COST: i64 = 12;
+
 /// The number of rows whose multiply-adds take as long as reading their weight from the third-level cache.
 const ROWS_TO_HIDE_CACHE: i64 = 11;
 
@@ -25,7 +29,7 @@ const MAX_RATIO: (i64, i64) = (9, 10);
 
 /// The same for a form that is used for large images only. The artefact holds the plain filters besides those of the
 /// form.
-const MAX_RATIO_OF_SECOND: (i64, i64) = (6, 10);
+const MAX_RATIO_OF_SECOND: (i64, i64) = (2, 3);
 
 /// The most bytes of the filters of a form that is used for large images only.
 const MAX_BYTES_OF_SECOND: i64 = 16 << 20;
@@ -128,13 +132,16 @@ impl Costs<'_> {
     fn of(&self, form: Option<&Form>, [height, width]: [i64; 2]) -> Option<i64> {
         let Convolution { columns, is_whole, .. } = *self.convolution;
         let depth = self.convolution.depth();
-        let products = |points: i64, depth: i64, rows: i64| {
-            points.checked_mul(depth)?.checked_mul(columns)?.checked_mul(rows.max(self.rows_to_hide_reading))
+        let sum_cost = if is_whole { 0 } else { SUM_COST };
+        let products = |filters: i64, depth: i64, rows: i64| {
+            let multiplied = depth.checked_mul(rows.max(self.rows_to_hide_reading))?;
+            let sums = rows.checked_mul(sum_cost)?;
+            filters.checked_mul(columns)?.checked_mul(multiplied.checked_add(sums)?)
         };
 
         let Some(form) = form else {
-            let channels = self.convolution.channels;
-            let plain = products(self.convolution.plain_products(), channels, height.checked_mul(width)?)?;
+            let plain_depth = self.convolution.plain_products().checked_mul(self.convolution.channels)?;
+            let plain = products(1, plain_depth, height.checked_mul(width)?)?;
             return Some(if self.multiplies_bytes { plain / 2 } else { plain });
         };
 

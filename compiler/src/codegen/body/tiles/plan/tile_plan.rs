@@ -18,7 +18,7 @@ use crate::{
         vector::{VectorShape, vcode::TILE_ROWS},
     },
     kernel::{
-        Axis, Contraction, Kernel, Program, Rhs,
+        Axis, Contraction, Kernel, MemorySpace, Program, Rhs,
         lanes::{EpilogueForm, epilogue_form},
     },
 };
@@ -188,8 +188,8 @@ fn plan_for<'a>(
     // Few bits are near when their elements are computed.
     let reads_panels = !matches!(contraction.rhs, Rhs::FewBits(_));
     let group = packing.as_ref().map_or(1, |packing| packing.dot.group());
-    let prefetches_panels =
-        reads_panels && prefetches_panels(contraction, group, k_blocking.is_some(), one_call);
+    let prefetches_panels = reads_panels
+        && prefetches_panels(program, contraction, group, k_blocking.is_some(), one_call, max_near_bytes);
     let is_packed_float = packing.is_some() && contraction.dtype == DType::F32;
     let prefetches_rows =
         small_blocks || !is_packed_float && !is_amx && has_long_result_rows(contraction, group);
@@ -225,13 +225,31 @@ fn plan_for<'a>(
 /// Whether tiles prefetch the next panels of the rhs: not where these are near, nor so deep that they would evict the
 /// panels in use. If the reduction has parts, many rows are multiplied with a part of the panels at a time, and few
 /// rows read a panel so few times that it may be evicted. A word has `group` elements. On tile registers `on_tiles`
-/// tells whether one call has all rows of a block.
-fn prefetches_panels(contraction: &Contraction, group: i64, has_parts: bool, on_tiles: Option<bool>) -> bool {
+/// tells whether one call has all rows of a block. A rhs of at most `max_near_bytes` bytes is near.
+fn prefetches_panels(
+    program: &Program,
+    contraction: &Contraction,
+    group: i64,
+    has_parts: bool,
+    on_tiles: Option<bool>,
+    max_near_bytes: i64,
+) -> bool {
     let depth = contraction.depth();
     let is_large =
         (&depth * &contraction.n.extent).as_i64().is_some_and(|elems| elems >= MIN_PREFETCHED_RHS_ELEMS);
     let is_shallow = depth.as_i64().is_some_and(|depth| depth <= MAX_PREFETCHED_DEPTH * group);
-    is_large && on_tiles.unwrap_or(has_parts || is_shallow)
+    (is_large || is_part_of_large(program, contraction, max_near_bytes))
+        && on_tiles.unwrap_or(has_parts || is_shallow)
+}
+
+/// Whether the rhs is a part of a constant of more than `max_near_bytes` bytes, one of whose parts after another is
+/// multiplied: the filters of a convolution in another basis.
+fn is_part_of_large(program: &Program, contraction: &Contraction, max_near_bytes: i64) -> bool {
+    let Rhs::Panels { buffer, .. } = contraction.rhs else { return false };
+    let buffer = &program.buffers[buffer];
+    let is_const = matches!(buffer.space, MemorySpace::Const(_));
+    let bytes = buffer.elems.as_i64().map(|elems| elems.saturating_mul(buffer.dtype.size_bytes() as i64));
+    is_const && bytes.is_some_and(|bytes| bytes > max_near_bytes)
 }
 
 /// Whether rows of the result are much longer than those of the lhs. Reading and writing them then takes as long as
