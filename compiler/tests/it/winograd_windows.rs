@@ -25,11 +25,12 @@ const fn case(channels: [usize; 2], sides: &'static [(i64, i64, i64)], taps: &'s
     Case { channels, sides, taps, dilations: &[1; 3], strides: &[1; 3] }
 }
 
-/// Axes whose last tiles have every size, known sizes and unknown ones.
-const CASES: [Case; 11] = [
+/// Axes whose last tiles have every size, known sizes and unknown ones. A range that begins small has plain sums too.
+const CASES: [Case; 12] = [
     case([128, 112], &[(1, 12, 90)], &[3]),
     case([64, 66], &[(4, 5, 40)], &[3]),
     case([64, 64], &[(1, 48, 75)], &[5]),
+    case([64, 64], &[(1, 4, 150)], &[7]),
     Case { dilations: &[3], ..case([64, 64], &[(1, 48, 75)], &[7]) },
     Case { dilations: &[5], ..case([64, 64], &[(2, 24, 40)], &[11]) },
     Case { dilations: &[2], ..case([128, 96], &[(1, 60, 60)], &[4]) },

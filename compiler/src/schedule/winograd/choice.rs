@@ -28,8 +28,14 @@ const MAX_CACHED_BYTES: i64 = 16 << 20;
 const MAX_RATIO: (i64, i64) = (9, 10);
 
 /// The same for a form that is used for large images only. The artefact holds the plain filters besides those of the
-/// form.
+/// form, so those of few bytes may save less.
 const MAX_RATIO_OF_SECOND: (i64, i64) = (2, 3);
+
+/// See [`MAX_RATIO_OF_SECOND`].
+const MAX_RATIO_OF_FEW_BYTES: (i64, i64) = (17, 20);
+
+/// The most bytes of the filters of a form that are few.
+const FEW_BYTES: i64 = 2 << 20;
 
 /// The most bytes of the filters of a form that is used for large images only.
 const MAX_BYTES_OF_SECOND: i64 = 16 << 20;
@@ -88,7 +94,11 @@ pub(super) fn variants(convolution: &Convolution, multiplies_bytes: bool, weight
     if outputs(small) == outputs(large) {
         return only(large);
     }
-    let pays = |form: &Form| costs.is_below(form, small, max_size, MAX_RATIO_OF_SECOND) == Some(true);
+    let pays = |form: &Form| {
+        let has_few_bytes = convolution.filter_bytes(form) <= FEW_BYTES;
+        let max_ratio = if has_few_bytes { MAX_RATIO_OF_FEW_BYTES } else { MAX_RATIO_OF_SECOND };
+        costs.is_below(form, small, max_size, max_ratio) == Some(true)
+    };
     let large = if large.is_some() {
         let second = costs.cheapest(max_size, MAX_BYTES_OF_SECOND);
         let second = second.filter(|form| outputs(small) != Some(form.outputs()) && pays(form));
