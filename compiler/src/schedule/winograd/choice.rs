@@ -29,7 +29,7 @@ const MAX_RATIO: (i64, i64) = (9, 10);
 
 /// The same for a form that is used for large images only. The artefact holds the plain filters besides those of the
 /// form, so those of few bytes may save less.
-const MAX_RATIO_OF_SECOND: (i64, i64) = (2, 3);
+const MAX_RATIO_OF_SECOND: (i64, i64) = (6, 10);
 
 /// See [`MAX_RATIO_OF_SECOND`].
 const MAX_RATIO_OF_FEW_BYTES: (i64, i64) = (17, 20);
