@@ -137,7 +137,7 @@ fn a_known_number_of_first_elements() {
 #[test]
 fn an_unknown_number_of_first_elements() {
     let mut sizes = Vec::new();
-    for len in [0, 1, 2, 31, 64, 65, 755, MAX_LEN - 1, MAX_LEN] {
+    for len in [0, 1, 2, 32, 33, 64, 65, 755, MAX_LEN - 1, MAX_LEN] {
         for k in [0, 1, 2, 13, len / 2, len.saturating_sub(1), len] {
             if k <= len && !sizes.contains(&[2, len, k]) {
                 sizes.push([2, len, k]);

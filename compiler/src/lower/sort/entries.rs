@@ -13,6 +13,9 @@ use symshape_runtime::DType;
 /// The largest product of candidates and wanted entries for an insertion sort, which bounds the moves of entries.
 const MAX_MOVES: i64 = 8192;
 
+/// The most wanted entries for an insertion sort. More of them take so many moves that a radix sort is faster.
+const MAX_INSERTED: i64 = 32;
+
 /// Values of a digit.
 const DIGITS: i64 = 256;
 
@@ -34,7 +37,9 @@ struct Inserted {
 impl Sorter<'_, '_> {
     /// Sorts the first `len` entries, such that the first `wanted` are in place.
     pub(super) fn sort_entries(&mut self, len: &Dim, wanted: &Dim) -> Result<Vec<Stmt>> {
-        let moves = self.scope.around.simplify(&(len * wanted));
+        // This exceeds the limit if more entries than [`MAX_INSERTED`] are wanted.
+        let moves_of_wanted = wanted * (wanted * (MAX_MOVES / MAX_INSERTED / MAX_INSERTED));
+        let moves = self.scope.around.simplify(&(len * wanted).max(moves_of_wanted));
         let bounds = self.scope.facts.bounds(&moves);
         if bounds.hi.is_some_and(|hi| hi <= MAX_MOVES.into()) {
             return self.insert(len, wanted);
