@@ -140,25 +140,25 @@ fn source_has_no_room_that_only_machine_code_uses() {
 #[test]
 fn source_has_the_filters_of_the_model() {
     let mut graph = models::graph("plain", &[("N", 1, 3)]);
-    let shape = vec![Dim::symbol("N"), 16.into(), 8.into(), 8.into()];
+    let shape = vec![Dim::symbol("N"), 32.into(), 8.into(), 8.into()];
     let x = graph.input("x", DType::F32, shape).expect("an input");
-    let y = models::conv(&mut graph, x, [16, 16], 3, 1, 5).expect("a convolution");
+    let y = models::conv(&mut graph, x, [32, 32], 3, 1, 5).expect("a convolution");
     graph.output("y", y).expect("an output");
     let weights = |options: &CompileOptions| {
         Pipeline::new(&graph).options(*options).lower().expect("supported").program.const_bytes()
     };
-    assert_eq!(weights(&CompileOptions::for_c_source()), 4 * (9 * 16 * 16 + 16));
+    assert_eq!(weights(&CompileOptions::for_c_source()), 4 * (9 * 32 * 32 + 32));
     let code = CompileOptions::default().support(MicrokernelSupport::default());
-    assert!(weights(&code) > 4 * 16 * 16 * 16, "in another basis they are larger");
+    assert!(weights(&code) > 4 * 16 * 32 * 32, "in another basis they are larger");
     arenas(&graph);
 }
 
 #[test]
 fn source_of_partial_tiles_has_no_variables_that_nobody_uses() {
     let mut graph = models::graph("edges", &[("N", 1, 2)]);
-    let shape = vec![Dim::symbol("N"), 16.into(), 7.into(), 7.into()];
+    let shape = vec![Dim::symbol("N"), 32.into(), 7.into(), 7.into()];
     let x = graph.input("x", DType::F32, shape).expect("an input");
-    let y = models::conv(&mut graph, x, [16, 16], 3, 1, 5).expect("a convolution");
+    let y = models::conv(&mut graph, x, [32, 32], 3, 1, 5).expect("a convolution");
     graph.output("y", y).expect("an output");
     // Tiles are for machine code, but any emitter takes any program.
     let options = CompileOptions::default().threads(1);
