@@ -13,7 +13,7 @@ use symshape_runtime::DType;
 /// The largest product of candidates and wanted entries for an insertion sort, which bounds the moves of entries.
 const MAX_MOVES: i64 = 8192;
 
-/// The most wanted entries for an insertion sort. More of them take so many moves that a radix sort is faster.
+/// The most wanted entries for an insertion sort. Moving more of them takes longer than a radix sort.
 const MAX_INSERTED: i64 = 32;
 
 /// Values of a digit.
@@ -37,9 +37,9 @@ struct Inserted {
 impl Sorter<'_, '_> {
     /// Sorts the first `len` entries, such that the first `wanted` are in place.
     pub(super) fn sort_entries(&mut self, len: &Dim, wanted: &Dim) -> Result<Vec<Stmt>> {
-        // This exceeds the limit if more entries than [`MAX_INSERTED`] are wanted.
-        let moves_of_wanted = wanted * (wanted * (MAX_MOVES / MAX_INSERTED / MAX_INSERTED));
-        let moves = self.scope.around.simplify(&(len * wanted).max(moves_of_wanted));
+        // Both limits in one comparison: the square of the wanted entries is scaled to the limit of the moves.
+        let scaled = wanted * wanted * (MAX_MOVES / (MAX_INSERTED * MAX_INSERTED));
+        let moves = self.scope.around.simplify(&(len * wanted).max(scaled));
         let bounds = self.scope.facts.bounds(&moves);
         if bounds.hi.is_some_and(|hi| hi <= MAX_MOVES.into()) {
             return self.insert(len, wanted);

@@ -242,8 +242,8 @@ fn prefetches_panels(
         && on_tiles.unwrap_or(has_parts || is_shallow)
 }
 
-/// Whether the rhs is a part of a constant of more than `max_near_bytes` bytes, one of whose parts after another is
-/// multiplied: the filters of a convolution in another basis.
+/// Whether the rhs is a constant of more than `max_near_bytes` bytes, or a part of one. Its parts are multiplied one
+/// after another, as the filters of a convolution in another basis are.
 fn is_part_of_large(program: &Program, contraction: &Contraction, max_near_bytes: i64) -> bool {
     let Rhs::Panels { buffer, .. } = contraction.rhs else { return false };
     let buffer = &program.buffers[buffer];
