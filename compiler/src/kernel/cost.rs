@@ -139,8 +139,9 @@ fn unary(op: UnaryOp) -> i64 {
         UnaryOp::Tanh => 29,
         UnaryOp::Erf => 40,
         UnaryOp::Expm1 | UnaryOp::Log1p => 50,
+        UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Asin | UnaryOp::Acos | UnaryOp::Atan => 40,
         // Computed in double precision.
-        UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Tan | UnaryOp::Asin | UnaryOp::Acos | UnaryOp::Atan => 150,
+        UnaryOp::Tan => 150,
         UnaryOp::Sinh | UnaryOp::Cosh | UnaryOp::Asinh | UnaryOp::Acosh | UnaryOp::Atanh => 250,
     }
 }

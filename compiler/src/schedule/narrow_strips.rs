@@ -66,7 +66,7 @@ fn interchanged(facts: &Facts, symbols: &mut FreshSymbols, stmt: &Stmt) -> Optio
     Some(Stmt::For { axis: blocks, parallel: true, body: vec![columns] })
 }
 
-/// Whether a code has a function that takes hundreds of instructions, and leaves no state to the next iteration.
+/// Whether a code has a function that takes dozens of instructions or more, and leaves no state to the next iteration.
 fn takes_long(code: &InstSeq) -> bool {
     let is_stateless = |inst: &Inst| {
         use Inst::*;
@@ -76,7 +76,7 @@ fn takes_long(code: &InstSeq) -> bool {
         )
     };
     let is_long = |inst: &Inst| match inst {
-        Inst::Unary(op, _) => op::is_computed_in_double(*op),
+        Inst::Unary(op, _) => op::takes_long(*op),
         Inst::Binary(op, ..) => matches!(op, BinaryOp::Pow | BinaryOp::Atan2),
         _ => false,
     };

@@ -14,7 +14,7 @@ use super::{
     op::{Body, Op, Ty, is_computed_in_double},
     power,
     quantise::Quantisations,
-    quotient, remainder,
+    quotient, remainder, trigonometry,
     wide::{self, Wide},
 };
 use crate::codegen::vector::{
@@ -383,6 +383,11 @@ fn float_unary(b: &mut Builder, op: UnaryOp, x: Vector) -> Vector {
         UnaryOp::Log1p => math::log1p(b, x),
         UnaryOp::Tanh => math::tanh(b, x),
         UnaryOp::Erf => math::erf(b, x),
+        UnaryOp::Sin => trigonometry::sin(b, x),
+        UnaryOp::Cos => trigonometry::cos(b, x),
+        UnaryOp::Asin => trigonometry::asin(b, x),
+        UnaryOp::Acos => trigonometry::acos(b, x),
+        UnaryOp::Atan => trigonometry::atan(b, x),
         UnaryOp::RoundBf16 => bf16::high(b, x),
         _ if is_computed_in_double(op) => wide::float_unary(b, op, x),
         _ => unreachable!("`Body::push` refuses {op:?}"),

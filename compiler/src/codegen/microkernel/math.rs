@@ -93,7 +93,7 @@ pub(super) fn neg(b: &mut Builder, x: Vector) -> Vector {
 }
 
 /// `magnitude`, which is not negative, with the sign of `x`.
-fn with_sign(b: &mut Builder, magnitude: Vector, x: Vector) -> Vector {
+pub(super) fn with_sign(b: &mut Builder, magnitude: Vector, x: Vector) -> Vector {
     let sign = b.bits(0x8000_0000);
     let sign = b.binary(VBinary::And, x, sign);
     b.binary(VBinary::Or, magnitude, sign)
@@ -404,8 +404,10 @@ pub(super) fn log1p(b: &mut Builder, x: Vector) -> Vector {
 pub(super) fn tanh(b: &mut Builder, x: Vector) -> Vector {
     let square = b.binary(VBinary::Mul, x, x);
     let tail = polynomial(b, square, &TANH);
-    let cube = b.binary(VBinary::Mul, square, x);
-    let near = b.fma(tail, cube, x);
+    // The sum with 0 keeps the sign of a zero in the next step.
+    let zero = b.float(0.0);
+    let tail = b.fma(tail, square, zero);
+    let near = b.fma(tail, x, x);
 
     // 1 - 2 / (e^2|x| + 1).
     let magnitude = abs(b, x);

@@ -27,6 +27,7 @@ mod quantise;
 pub mod quotient;
 mod remainder;
 pub mod strip;
+mod trigonometry;
 pub(crate) mod unpack_panels;
 mod wide;
 

@@ -365,7 +365,13 @@ impl Body {
 /// The functions that vectors compute in double precision, as scalar code does.
 pub fn is_computed_in_double(op: UnaryOp) -> bool {
     use UnaryOp::*;
-    matches!(op, Sin | Cos | Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh)
+    matches!(op, Tan | Sinh | Cosh | Asinh | Acosh | Atanh)
+}
+
+/// Whether a vector of these functions takes many times as long as one of a sum.
+pub(crate) fn takes_long(op: UnaryOp) -> bool {
+    use UnaryOp::*;
+    is_computed_in_double(op) || matches!(op, Sin | Cos | Asin | Acos | Atan)
 }
 
 /// See [`Body::cost`].
@@ -374,8 +380,9 @@ fn unary_cost(op: UnaryOp, ty: Ty) -> usize {
     match op {
         _ if is_computed_in_double(op) => 150,
         Exp | Expm1 | Log | Log1p | Tanh | Erf if ty == Ty::F64 => 100,
-        Exp | Log | Tanh | Erf => 20,
-        Expm1 | Log1p => 40,
+        Sin | Cos | Asin | Acos | Atan if ty == Ty::F64 => 150,
+        Exp | Log | Tanh | Erf | Asin | Acos | Atan => 20,
+        Expm1 | Log1p | Sin | Cos => 40,
         _ if ty.is_wide() => 2,
         _ => 1,
     }

@@ -89,6 +89,9 @@ pub(crate) fn sweep() -> Vec<f32> {
     values.extend((0..=u32::MAX).step_by(40_009).map(f32::from_bits));
     values.extend((-400_000..400_000).map(|i| i as f32 * 2.6e-4));
     values.extend((-100_000..100_000).map(|i| i as f32 * 1.1e-5));
+    // Zeros and extrema of trigonometric functions, up to 10,000 and beyond.
+    values.extend((-7000..7000).map(|i| (f64::from(i) * std::f64::consts::FRAC_PI_2) as f32));
+    values.extend([9_999.999, 10_000.0, -9_999.999, -10_000.0, 0.5, 0.50000006, -0.50000006, 1.0000001]);
     values
 }
 
@@ -151,6 +154,18 @@ fn math_stays_within_its_bound() {
                 _ => MAX_ULP,
             };
             assert!(error <= bound, "{}: {op:?}({x:e}) = {y:e}, {error} ulp off", isa.name());
+        }
+    }
+}
+
+#[test]
+fn odd_functions_keep_the_sign_of_zero() {
+    use UnaryOp::{Asin, Atan, Erf, Sin, Tanh};
+    for (isa, fma) in isas() {
+        for op in [Sin, Asin, Atan, Tanh, Erf] {
+            let bits: Vec<u32> =
+                computed((&*isa, fma), unary(op), &[&[0.0, -0.0]]).into_iter().map(f32::to_bits).collect();
+            assert_eq!(bits, [0, 0x8000_0000], "{} fma {fma}: {op:?}", isa.name());
         }
     }
 }
