@@ -170,6 +170,40 @@ fn odd_functions_keep_the_sign_of_zero() {
     }
 }
 
+/// Vectors of an exponential are interleaved. Those of the other functions branch if a lane needs it.
+#[test]
+fn functions_with_branches_next_to_an_exponential() {
+    let x: Vec<f32> =
+        (0..203).map(|i| if i % 37 == 5 { 1e9 + 64.0 * i as f32 } else { i as f32 / 9.0 }).collect();
+    let body = |function: &dyn Fn(&mut Body, u32) -> u32| {
+        let mut body = Body::default();
+        let x = body.push(Op::Load(0), Ty::F32).expect("supported");
+        let opposite = body.push(Op::Unary(UnaryOp::Neg, x), Ty::F32).expect("supported");
+        let exp = body.push(Op::Unary(UnaryOp::Exp, opposite), Ty::F32).expect("supported");
+        let value = function(&mut body, x);
+        let sum = body.push(Op::Binary(BinaryOp::Add, value, exp), Ty::F32).expect("supported");
+        body.push(Op::Store(1, sum), Ty::F32).expect("supported");
+        body
+    };
+    let sine = body(&|body, x| body.push(Op::Unary(UnaryOp::Sin, x), Ty::F32).expect("supported"));
+    let remainder = body(&|body, x| {
+        let divisor = body.push(Op::Const(0.7_f32.to_bits()), Ty::F32).expect("supported");
+        body.push(Op::Binary(BinaryOp::Rem, x, divisor), Ty::F32).expect("supported")
+    });
+
+    for (isa, fma) in isas() {
+        let sines = computed((&*isa, fma), sine.clone(), &[&x]);
+        let rests = computed((&*isa, fma), remainder.clone(), &[&x]);
+        for ((&x, sine), rest) in x.iter().zip(sines).zip(rests) {
+            let (name, exp) = (isa.name(), f64::from(-x).exp());
+            let expected = f64::from(x).sin() + exp;
+            assert!((f64::from(sine) - expected).abs() < 1e-6, "{name}: sine at {x}: {sine}, not {expected}");
+            let expected = f64::from(x % 0.7) + exp;
+            assert!((f64::from(rest) - expected).abs() < 1e-6, "{name}: rest at {x}: {rest}, not {expected}");
+        }
+    }
+}
+
 /// Bases and exponents: all pairs of special ones, and powers of all sizes.
 fn powers() -> Vec<(f32, f32)> {
     let special =

@@ -15,7 +15,7 @@ use crate::{
         },
         vector::{Builder, VectorShape, vcode::Int},
     },
-    scalar::{CompareOp, UnaryOp},
+    scalar::{BinaryOp, CompareOp, UnaryOp},
 };
 
 /// Longest body of a reduction, by [`Body::cost`], that is unrolled.
@@ -41,16 +41,19 @@ fn unroll_factor(shape: VectorShape) -> usize {
     }
 }
 
-/// Whether the body is a long chain of dependent instructions: an elementary function and little else. Functions that
-/// are computed in double precision have branches, and their two halves overlap anyway.
+/// Whether the body is a long chain of dependent instructions: an elementary function and little else. Vectors with
+/// branches can't be interleaved. The two halves of functions that are computed in double precision overlap anyway.
 fn is_chain(body: &Body) -> bool {
-    use UnaryOp::{Erf, Exp, Expm1, Log, Log1p, Tanh};
+    use UnaryOp::{Cos, Erf, Exp, Expm1, Log, Log1p, Sin, Tanh};
     let is_function = |op: &Op| matches!(op, Op::Unary(Exp | Expm1 | Log | Log1p | Tanh | Erf, _));
-    let is_double =
-        |(op, ty): &(Op, Ty)| ty.is_wide() || matches!(op, Op::Unary(op, _) if is_computed_in_double(*op));
+    let is_wide_or_branches = |(op, ty): &(Op, Ty)| match op {
+        Op::Unary(op, _) if is_computed_in_double(*op) => true,
+        Op::Unary(Sin | Cos, _) | Op::Binary(BinaryOp::Rem | BinaryOp::Mod, ..) => true,
+        _ => ty.is_wide(),
+    };
     body.insts.len() <= MAX_CHAIN_INSTS
         && !body.may_fail()
-        && !body.insts.iter().any(is_double)
+        && !body.insts.iter().any(is_wide_or_branches)
         && body.insts.iter().any(|(op, _)| is_function(op))
 }
 

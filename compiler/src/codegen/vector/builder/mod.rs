@@ -531,7 +531,9 @@ impl Builder {
         let mut iterations: Vec<std::vec::IntoIter<VInst>> = Vec::new();
         for idx in 0..count {
             body(self, idx);
-            iterations.push(self.code.steps.split_off(start).into_iter());
+            let steps = self.code.steps.split_off(start);
+            debug_assert!(!steps.iter().any(VInst::is_control_flow), "branches of iterations would nest");
+            iterations.push(steps.into_iter());
         }
 
         loop {
