@@ -11,11 +11,11 @@ use crate::{
     codegen::{
         microkernel::{
             body,
-            op::{Body, Op, StreamStep, Ty, is_computed_in_double},
+            op::{Body, Op, StreamStep, Ty, takes_long},
         },
         vector::{Builder, VectorShape, vcode::Int},
     },
-    scalar::{BinaryOp, CompareOp, UnaryOp},
+    scalar::{CompareOp, UnaryOp},
 };
 
 /// Longest body of a reduction, by [`Body::cost`], that is unrolled.
@@ -41,19 +41,15 @@ fn unroll_factor(shape: VectorShape) -> usize {
     }
 }
 
-/// Whether the body is a long chain of dependent instructions: an elementary function and little else. Vectors with
-/// branches can't be interleaved. The two halves of functions that are computed in double precision overlap anyway.
+/// Whether the body is a long chain of dependent instructions: an elementary function and little else. The two halves
+/// of functions that are computed in double precision overlap anyway.
 fn is_chain(body: &Body) -> bool {
-    use UnaryOp::{Cos, Erf, Exp, Expm1, Log, Log1p, Sin, Tanh};
+    use UnaryOp::{Erf, Exp, Expm1, Log, Log1p, Tanh};
     let is_function = |op: &Op| matches!(op, Op::Unary(Exp | Expm1 | Log | Log1p | Tanh | Erf, _));
-    let is_wide_or_branches = |(op, ty): &(Op, Ty)| match op {
-        Op::Unary(op, _) if is_computed_in_double(*op) => true,
-        Op::Unary(Sin | Cos, _) | Op::Binary(BinaryOp::Rem | BinaryOp::Mod, ..) => true,
-        _ => ty.is_wide(),
-    };
+    let is_long = |(op, ty): &(Op, Ty)| ty.is_wide() || matches!(op, Op::Unary(op, _) if takes_long(*op));
     body.insts.len() <= MAX_CHAIN_INSTS
         && !body.may_fail()
-        && !body.insts.iter().any(is_wide_or_branches)
+        && !body.insts.iter().any(is_long)
         && body.insts.iter().any(|(op, _)| is_function(op))
 }
 

@@ -525,17 +525,19 @@ impl Builder {
     }
 
     /// Runs `body` for each index below `count` and interleaves the recorded steps, so that their latencies overlap.
-    /// An iteration may neither read registers that another one sets, nor loop or branch.
+    /// An iteration may not read registers that another one sets. Iterations that loop or branch are not interleaved.
     pub(crate) fn interleave(&mut self, count: usize, body: &mut dyn FnMut(&mut Builder, usize)) {
         let start = self.code.steps.len();
         let mut iterations: Vec<std::vec::IntoIter<VInst>> = Vec::new();
         for idx in 0..count {
             body(self, idx);
-            let steps = self.code.steps.split_off(start);
-            debug_assert!(!steps.iter().any(VInst::is_control_flow), "branches of iterations would nest");
-            iterations.push(steps.into_iter());
+            iterations.push(self.code.steps.split_off(start).into_iter());
         }
 
+        // The branches of two iterations would be nested.
+        if iterations.iter().any(|steps| steps.as_slice().iter().any(VInst::is_control_flow)) {
+            return self.code.steps.extend(iterations.into_iter().flatten());
+        }
         loop {
             let before = self.code.steps.len();
             let next = iterations.iter_mut().filter_map(Iterator::next);
