@@ -139,7 +139,7 @@ fn unary(op: UnaryOp) -> i64 {
         UnaryOp::Tanh => 29,
         UnaryOp::Erf => 40,
         UnaryOp::Expm1 | UnaryOp::Log1p => 50,
-        UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Asin | UnaryOp::Acos | UnaryOp::Atan => 40,
+        UnaryOp::Sin | UnaryOp::Cos | UnaryOp::Asin | UnaryOp::Acos | UnaryOp::Atan => 26,
         // Computed in double precision.
         UnaryOp::Tan => 150,
         UnaryOp::Sinh | UnaryOp::Cosh | UnaryOp::Asinh | UnaryOp::Acosh | UnaryOp::Atanh => 250,

@@ -5,7 +5,7 @@
 //! precision. The coefficients are minimax fits, as those of [`super::math`].
 
 use super::{
-    math::{abs, neg, not, polynomial, with_sign},
+    math::{abs, neg, polynomial, with_sign},
     wide,
 };
 use crate::codegen::vector::{
@@ -60,15 +60,14 @@ fn circular(b: &mut Builder, op: UnaryOp, x: Vector) -> Vector {
     let simple = circular_of_simple(b, op, x);
     let result = b.variable(simple);
 
-    // NaN is not below the limit either.
+    // NaN counts as simple and stays NaN.
     let magnitude = abs(b, x);
     let limit = b.float(MAX_SIMPLE);
-    let is_simple = b.compare(CompareOp::Lt, magnitude, limit);
-    let is_other = not(b, is_simple);
-    let any = b.any_lane(is_other);
+    let is_large = b.compare(CompareOp::Ge, magnitude, limit);
+    let any = b.any_lane(is_large);
     b.begin_when(CompareOp::Ne, any, 0);
-    let other = wide::float_unary(b, op, x);
-    let merged = b.select(is_simple, simple, other);
+    let large = wide::float_unary(b, op, x);
+    let merged = b.select(is_large, large, simple);
     b.set(result, merged);
     b.end_when();
     result
@@ -135,6 +134,7 @@ fn rest(b: &mut Builder, x: Vector, n: Vector) -> Vector {
 
 /// The parts of an inverse sine or cosine.
 struct InverseParts {
+    magnitude: Vector,
     /// Whether the magnitude of the argument is above 1/2. It is `1 - 2 s²` then, and `s` the sine of half the angle.
     is_large: Mask,
     s: Vector,
@@ -152,13 +152,12 @@ fn inverse_parts(b: &mut Builder, x: Vector) -> InverseParts {
     let small_square = b.binary(VBinary::Mul, x, x);
     let square = b.select(is_large, large_square, small_square);
     let tail = polynomial(b, square, &ASIN);
-    InverseParts { is_large, s, tail: b.binary(VBinary::Mul, tail, square) }
+    InverseParts { magnitude, is_large, s, tail: b.binary(VBinary::Mul, tail, square) }
 }
 
 /// Inverse sine.
 pub(super) fn asin(b: &mut Builder, x: Vector) -> Vector {
-    let InverseParts { is_large, s, tail } = inverse_parts(b, x);
-    let magnitude = abs(b, x);
+    let InverseParts { magnitude, is_large, s, tail } = inverse_parts(b, x);
     let small = b.fma(tail, magnitude, magnitude);
 
     // π/2 - 2 asin s, with the rounding error of the first difference.
@@ -179,7 +178,7 @@ pub(super) fn asin(b: &mut Builder, x: Vector) -> Vector {
 
 /// Inverse cosine.
 pub(super) fn acos(b: &mut Builder, x: Vector) -> Vector {
-    let InverseParts { is_large, s, tail } = inverse_parts(b, x);
+    let InverseParts { is_large, s, tail, .. } = inverse_parts(b, x);
 
     // π/2 - asin w: the angle of a small argument, and half of that of a large negative one.
     let w = b.select(is_large, s, x);

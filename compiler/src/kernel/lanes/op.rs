@@ -368,7 +368,8 @@ pub fn is_computed_in_double(op: UnaryOp) -> bool {
     matches!(op, Tan | Sinh | Cosh | Asinh | Acosh | Atanh)
 }
 
-/// Whether a vector of these functions takes many times as long as one of a sum.
+/// The functions whose short strips are interchanged (`schedule/narrow_strips.rs`), and whose vectors are not
+/// interleaved.
 pub(crate) fn takes_long(op: UnaryOp) -> bool {
     use UnaryOp::*;
     is_computed_in_double(op) || matches!(op, Sin | Cos | Asin | Acos | Atan)
@@ -381,8 +382,8 @@ fn unary_cost(op: UnaryOp, ty: Ty) -> usize {
         _ if is_computed_in_double(op) => 150,
         Exp | Expm1 | Log | Log1p | Tanh | Erf if ty == Ty::F64 => 100,
         Sin | Cos | Asin | Acos | Atan if ty == Ty::F64 => 150,
-        Exp | Log | Tanh | Erf | Asin | Acos | Atan => 20,
-        Expm1 | Log1p | Sin | Cos => 40,
+        Exp | Log | Tanh | Erf | Sin | Cos | Asin | Acos | Atan => 20,
+        Expm1 | Log1p => 40,
         _ if ty.is_wide() => 2,
         _ => 1,
     }
